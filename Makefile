@@ -1,0 +1,57 @@
+PYTHON ?= python3
+SEEDS ?= 100
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup doctor demo test check format lint types pytest bench simulate clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+doctor: ## Check that Python 3.10+ and Java 17+ are there
+	@bash tools/doctor.sh $(PYTHON)
+
+setup: $(STAMP) ## Create .venv and install everything (again only when a version changed)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+		{ echo "Could not create .venv. On Debian and Ubuntu: sudo apt-get install python3-venv" >&2; rm -rf .venv; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,postgres]' -c constraints.txt
+	@touch $@
+
+demo: doctor setup ## Back up and restore a table with its indexes, and explain each step
+	@$(BIN)/strandline demo
+
+test: doctor setup ## Run all checks without changing a file: lint, format, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(BIN)/python -m pytest
+
+check: doctor format lint types pytest ## Format, then lint, types and tests
+
+format: setup ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --select I --fix .
+
+lint: setup ## Lint the code
+	$(BIN)/ruff check .
+
+types: setup ## Check the types
+	$(BIN)/mypy --strict src
+
+pytest: setup ## Run the tests alone, e.g. make pytest ARGS="-m 'not spark' -k catalog"
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: doctor setup ## Measure, and print a table
+	$(BIN)/python -m benchmarks
+
+simulate: doctor setup ## Run random interleavings and crashes, e.g. make simulate SEEDS=1000
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+clean: ## Remove .venv, caches and build output
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +

@@ -1,0 +1,63 @@
+"""The board carries publications to the caches of all processes: an append-only log of (generation, path, version).
+
+A transaction that changes descriptions publishes all of them under one generation, so a cache that has caught up with a generation
+has seen either all of its paths or none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, insert, select, text, update
+
+from strandline.catalog import schema
+from strandline.catalog.paths import Path
+
+CHANNEL = "strandline_board"
+
+
+def next_step(conn: Connection) -> int:
+    """Take the next step of the commit clock; it becomes real with the transaction."""
+    return int(
+        conn.execute(
+            update(schema.clock).where(schema.clock.c.id == 1).values(step=schema.clock.c.step + 1).returning(schema.clock.c.step)
+        ).scalar_one()
+    )
+
+
+def current_step(conn: Connection) -> int:
+    return int(conn.execute(select(schema.clock.c.step).where(schema.clock.c.id == 1)).scalar_one())
+
+
+def generation(conn: Connection) -> int:
+    return int(conn.execute(select(schema.clock.c.generation).where(schema.clock.c.id == 1)).scalar_one())
+
+
+def publish(conn: Connection, step: int, now: float, changed: Sequence[Path], dropped: Sequence[Path] = ()) -> int:
+    """Record the descriptions as they are from ``step`` on and announce them; ``changed`` must be freshly read."""
+    number = int(
+        conn.execute(
+            update(schema.clock)
+            .where(schema.clock.c.id == 1)
+            .values(generation=schema.clock.c.generation + 1)
+            .returning(schema.clock.c.generation)
+        ).scalar_one()
+    )
+    if changed:
+        conn.execute(
+            insert(schema.descriptions),
+            [{"path_id": p.id, "version": p.version, "step": step, "body": json.dumps(p.body)} for p in changed],
+        )
+    announced = [(p, False) for p in changed] + [(p, True) for p in dropped]
+    if announced:
+        conn.execute(
+            insert(schema.board),
+            [
+                {"generation": number, "path_id": p.id, "path": p.path, "version": p.version, "dropped": gone, "time": now}
+                for p, gone in announced
+            ],
+        )
+    if conn.dialect.name == "postgresql":
+        conn.execute(text(f"NOTIFY {CHANNEL}, '{number}'"))
+    return number

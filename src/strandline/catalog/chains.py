@@ -1,0 +1,323 @@
+"""Chains of segments as the catalog keeps them, and the commits that make them longer or shorter.
+
+A row of ``chains`` says that a segment is part of a table's state from step ``added`` on and, once ``removed`` is set, only before it.
+
+A merge replaces log segments by one that holds the very same changes, each with its step. The rows it replaces are ``superseded``:
+nobody needs them but a reader that already has them in its plan. The new row ``reaches`` back to where the first of them began: it
+serves any state from there on, because readers ignore changes later than the step they ask for.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, func, insert, or_, select, update
+
+from strandline.catalog import board, schema
+from strandline.catalog.paths import CLOSED_STATES
+from strandline.errors import InvalidArgument, PreconditionFailed, UnderOperation
+from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
+
+_CHUNK = 500
+"""How many ids one IN list names; SQLite limits the number of bound values in a statement."""
+
+
+class Stale(Exception):
+    """What a commit was planned with is out of date; it must be planned again. Never reaches a caller."""
+
+    def __init__(self, table_id: int, reason: str) -> None:
+        super().__init__(f"table {table_id}: {reason}")
+        self.table_id = table_id
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class TableState:
+    """The head of a table: ``step`` is that of the last commit that changed rows."""
+
+    table_id: int
+    step: int
+    digest: Digest
+    kept_from: int
+    followed_step: int | None
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """What one commit does to one table. ``read_step``: the step at which the writer read what its changes depend on; a commit to
+    the table after it makes this one stale. None for a table that follows another one (a synchronous index)."""
+
+    table_id: int
+    version: int
+    read_step: int | None
+    segments: tuple[Segment, ...]
+    delta: Digest
+
+
+def state(conn: Connection, table_id: int) -> TableState:
+    row = conn.execute(select(schema.tables).where(schema.tables.c.path_id == table_id)).one_or_none()
+    if row is None:
+        raise Stale(table_id, "it was dropped")
+    return TableState(table_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step)
+
+
+def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
+    """Row count and digest that were recorded for the state at ``step``."""
+    row = conn.execute(
+        select(schema.commits)
+        .where(schema.commits.c.table_id == table_id, schema.commits.c.step <= step)
+        .order_by(schema.commits.c.step.desc())
+        .limit(1)
+    ).one()
+    return Digest.parse(row.rows, row.digest)
+
+
+def step_at(conn: Connection, time: float) -> int | None:
+    """The last step that had been committed at a time; None if there was none."""
+    step: int | None = conn.execute(select(func.max(schema.commits.c.step)).where(schema.commits.c.time <= time)).scalar_one()
+    return step
+
+
+def check_readable(conn: Connection, table_id: int, path: str, step: int) -> None:
+    """Refuse a step that has not come yet, or whose segments may have been collected."""
+    now = board.current_step(conn)
+    if step < 0 or step > now:
+        raise InvalidArgument(f"step {step} has not been committed yet", f"The last step is {now}.")
+    kept_from = state(conn, table_id).kept_from
+    if step < kept_from:
+        raise PreconditionFailed(
+            f"the state of {path} at step {step} is no longer kept",
+            f"The oldest readable step is {kept_from}; pin a step with db.pin() to keep it, or restore a backup.",
+        )
+
+
+def load(conn: Connection, table_id: int, step: int) -> Chain:
+    """The chain that folds to the table's state at ``step``."""
+    ids = conn.execute(
+        select(schema.chains.c.segment_id).where(
+            schema.chains.c.table_id == table_id,
+            schema.chains.c.superseded.is_(False),
+            schema.chains.c.reaches <= step,
+            or_(schema.chains.c.removed.is_(None), schema.chains.c.removed > step),
+        )
+    ).scalars()
+    return Chain(_in_order(segments(conn, ids)), step)
+
+
+def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
+    """The log segments that hold every change in ``(after, upto]``, whether or not the state still needs them."""
+    ids = conn.execute(
+        select(schema.chains.c.segment_id)
+        .join(schema.segments, schema.segments.c.id == schema.chains.c.segment_id)
+        .where(
+            schema.chains.c.table_id == table_id,
+            schema.chains.c.superseded.is_(False),
+            schema.segments.c.role == "log",
+            schema.segments.c.upto > after,
+            schema.segments.c.after < upto,
+        )
+    ).scalars()
+    return _in_order(segments(conn, ids))
+
+
+def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
+    """Segments by id. They never change, so each process reads a segment's row once."""
+    wanted = list(ids)
+    known = _cache_of(conn)
+    found = {i: segment for i in wanted if (segment := known.get(i)) is not None}
+    missing = [i for i in wanted if i not in found]
+    for start in range(0, len(missing), _CHUNK):
+        chunk = missing[start : start + _CHUNK]
+        for row in conn.execute(select(schema.segments).where(schema.segments.c.id.in_(chunk))):
+            found[row.id] = _segment(row)
+            known.put(found[row.id])
+    return [found[i] for i in wanted]
+
+
+def commit(conn: Connection, now: float, parts: Sequence[TablePart], kind: str = "data") -> int:
+    """Publish the segments of all tables at the next step; Stale if a table is not as the writer saw it."""
+    heads: dict[int, TableState] = {}
+    for part in parts:
+        _check_current(conn, part)
+        heads[part.table_id] = state(conn, part.table_id)
+        if part.read_step is not None and heads[part.table_id].step > part.read_step:
+            raise Stale(part.table_id, "rows were committed since it was read")
+    step = board.next_step(conn)
+    for part in parts:
+        digest = heads[part.table_id].digest + part.delta
+        attach(conn, part.table_id, insert_segments(conn, part.segments, step), step)
+        record(conn, part.table_id, step, kind, digest, now)
+        conn.execute(
+            update(schema.tables).where(schema.tables.c.path_id == part.table_id).values(step=step, rows=digest.rows, digest=digest.hex)
+        )
+    return step
+
+
+def replace_segments(
+    conn: Connection,
+    now: float,
+    table_id: int,
+    old: Sequence[Segment],
+    new: Sequence[Segment],
+    kind: str,
+    digest: Digest | None = None,
+) -> int:
+    """A commit that changes no state: other segments that fold to the same rows. ``kind`` merge: the new log segments hold the very
+    same changes, so nothing needs the old ones; ``kind`` compact: streams may still need the old logs. A ``digest`` is given only
+    by a rebuild, whose segments fold to other rows than the old ones."""
+    live = {
+        row.segment_id: row.reaches
+        for row in conn.execute(select(schema.chains).where(schema.chains.c.table_id == table_id, schema.chains.c.removed.is_(None)))
+    }
+    if not all(s.id in live for s in old):
+        raise Stale(table_id, "its segments were replaced meanwhile")
+    step = board.next_step(conn)
+    reaches = min(live[s.id] for s in old) if kind == "merge" else step
+    gone = [s.id for s in old]
+    for start in range(0, len(gone), _CHUNK):
+        conn.execute(
+            update(schema.chains)
+            .where(schema.chains.c.table_id == table_id, schema.chains.c.segment_id.in_(gone[start : start + _CHUNK]))
+            .values(removed=step, superseded=(kind == "merge"))
+        )
+    attach(conn, table_id, insert_segments(conn, new, step), step, reaches)
+    if digest is not None:
+        conn.execute(
+            update(schema.tables).where(schema.tables.c.path_id == table_id).values(step=step, rows=digest.rows, digest=digest.hex)
+        )
+    record(conn, table_id, step, kind, digest or state(conn, table_id).digest, now)
+    return step
+
+
+def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list[int]:
+    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes."""
+    ids = []
+    for segment in new:
+        pending = segment.upto >= PENDING
+        ids.append(
+            conn.execute(
+                insert(schema.segments)
+                .values(
+                    role=segment.role,
+                    fresh=segment.fresh,
+                    stepped=segment.stepped,
+                    after=step - 1 if pending else segment.after,
+                    upto=step if pending else segment.upto,
+                    rows=segment.rows,
+                    bytes=segment.bytes,
+                    file=segment.file,
+                    checksum=segment.checksum,
+                    min_key=None if segment.min_key is None else json.dumps(encode_key(segment.min_key)),
+                    max_key=None if segment.max_key is None else json.dumps(encode_key(segment.max_key)),
+                    data=segment.data,
+                )
+                .returning(schema.segments.c.id)
+            ).scalar_one()
+        )
+    return ids
+
+
+def attach(conn: Connection, table_id: int, segment_ids: Iterable[int], step: int, reaches: int | None = None) -> None:
+    """Make segments part of a table's chain from ``step`` on. By reference: the same segment may be in many chains."""
+    row = {"table_id": table_id, "added": step, "reaches": step if reaches is None else reaches, "removed": None}
+    rows = [{**row, "segment_id": i, "superseded": False} for i in segment_ids]
+    if rows:
+        conn.execute(insert(schema.chains), rows)
+
+
+def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
+    """Ids of the very segments that were the table's state at ``step``, none with a later change in it: what a copy by reference
+    attaches. The caller has pinned ``step`` since it was the current one."""
+    return list(
+        conn.execute(
+            select(schema.chains.c.segment_id).where(
+                schema.chains.c.table_id == table_id,
+                schema.chains.c.added <= step,
+                or_(schema.chains.c.removed.is_(None), schema.chains.c.removed > step),
+            )
+        ).scalars()
+    )
+
+
+def _check_current(conn: Connection, part: TablePart) -> None:
+    row = conn.execute(
+        select(schema.paths.c.version, schema.paths.c.state, schema.paths.c.operation_id).where(schema.paths.c.id == part.table_id)
+    ).one_or_none()
+    if row is None:
+        raise Stale(part.table_id, "it was dropped")
+    if row.state in CLOSED_STATES:
+        raise UnderOperation(
+            f"path is under operation: table {part.table_id} is {row.state} by operation {row.operation_id}",
+            f"Wait for it with db.wait({row.operation_id!r}).",
+        )
+    if row.version != part.version:
+        raise Stale(part.table_id, f"its version is {row.version}, planned with {part.version}")
+
+
+def record(conn: Connection, table_id: int, step: int, kind: str, digest: Digest, now: float) -> None:
+    conn.execute(insert(schema.commits).values(table_id=table_id, step=step, kind=kind, rows=digest.rows, digest=digest.hex, time=now))
+
+
+def _in_order(found: Iterable[Segment]) -> tuple[Segment, ...]:
+    return tuple(sorted(found, key=lambda s: (s.role != "base", s.upto, s.after, s.id)))
+
+
+def _segment(row: Row[Any]) -> Segment:
+    return Segment(
+        id=row.id,
+        role=row.role,
+        fresh=row.fresh,
+        stepped=row.stepped,
+        after=row.after,
+        upto=row.upto,
+        rows=row.rows,
+        bytes=row.bytes,
+        file=row.file,
+        checksum=row.checksum,
+        min_key=None if row.min_key is None else decode_key(json.loads(row.min_key)),
+        max_key=None if row.max_key is None else decode_key(json.loads(row.max_key)),
+        data=row.data,
+    )
+
+
+class _SegmentCache:
+    """Segments by id, the least recently used dropped first. Bounded by the bytes of inline rows and by number."""
+
+    def __init__(self, max_bytes: int = 64 << 20, max_entries: int = 50_000) -> None:
+        self._entries: OrderedDict[int, Segment] = OrderedDict()
+        self._bytes = 0
+        self._max_bytes = max_bytes
+        self._max_entries = max_entries
+        self._lock = threading.Lock()
+
+    def get(self, segment_id: int) -> Segment | None:
+        with self._lock:
+            segment = self._entries.get(segment_id)
+            if segment is not None:
+                self._entries.move_to_end(segment_id)
+            return segment
+
+    def put(self, segment: Segment) -> None:
+        with self._lock:
+            if segment.id in self._entries:
+                return
+            self._entries[segment.id] = segment
+            self._bytes += len(segment.data or b"")
+            while self._bytes > self._max_bytes or len(self._entries) > self._max_entries:
+                _, dropped = self._entries.popitem(last=False)
+                self._bytes -= len(dropped.data or b"")
+
+
+_caches: weakref.WeakKeyDictionary[Engine, _SegmentCache] = weakref.WeakKeyDictionary()
+
+
+def _cache_of(conn: Connection) -> _SegmentCache:
+    if conn.get_execution_options().get("strandline_write"):
+        return _SegmentCache()  # a write transaction may roll back, and its ids be given out again
+    return _caches.setdefault(conn.engine, _SegmentCache())

@@ -1,0 +1,218 @@
+"""The connection to the catalog's database: transactions, waiting for other writers, creation and migration.
+
+All writers are serialized. SQLite does it with BEGIN IMMEDIATE, PostgreSQL by locking the one row of ``clock`` first; so a step is
+always visible before any later one, and a write transaction sees everything that was committed before it. Readers get a snapshot and
+never wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, OperationalError
+
+from strandline.catalog import schema
+from strandline.clock import Clock, SystemClock
+from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+
+HEAD = "0002"
+"""The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
+
+
+class Catalog:
+    """A connection pool to one catalog. Safe to use from any thread; one per process and warehouse.
+
+    ``after_commit`` is called after each durable write transaction: the place where a test lets the process die."""
+
+    def __init__(self, url: str, clock: Clock | None = None, wait_seconds: float = 120.0) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.wait_seconds = wait_seconds
+        self.engine = _engine(url)
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
+        self.after_commit: Callable[[], None] = lambda: None
+
+    def open(self, *, create: bool = True) -> str:
+        """Create or migrate the catalog as needed; answers the warehouse's id."""
+        revision = self._patiently(self._revision)
+        if revision != HEAD:
+            if revision is None and not create:
+                raise PreconditionFailed("this catalog holds no warehouse", "Create one with strandline init.")
+            self._migrate(revision)
+        with self.read() as conn:
+            warehouse_id = conn.execute(select(schema.warehouse.c.id)).scalar_one_or_none()
+        return str(warehouse_id) if warehouse_id else self._first_rows()
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A snapshot of the catalog. Nothing written inside it is kept."""
+        with _plain_errors(), self.engine.connect() as conn:
+            if not self.is_sqlite:
+                conn = conn.execution_options(isolation_level="REPEATABLE READ")
+            with conn.begin() as transaction:
+                yield conn
+                transaction.rollback()
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """The one write transaction at this moment. All of it is durable when the block ends, or none after an exception."""
+        with _plain_errors():
+            with self._begin_write() as conn:
+                yield conn
+            self.after_commit()
+
+    @contextlib.contextmanager
+    def _begin_write(self) -> Iterator[Connection]:
+        conn = self._patiently(self._open_write)
+        try:
+            yield conn
+            conn.commit()
+        except BaseException:
+            conn.rollback()
+            raise
+        finally:
+            conn.close()
+
+    def _open_write(self) -> Connection:
+        conn = self.engine.connect().execution_options(strandline_write=True)
+        try:
+            conn.begin()
+            if not self.is_sqlite:
+                conn.execute(text("SELECT step FROM clock WHERE id = 1 FOR UPDATE"))
+        except BaseException:
+            conn.close()
+            raise
+        return conn
+
+    def _patiently(self, attempt: Callable[[], Any]) -> Any:
+        """Try until other writers let us in: "database is locked" never reaches a user."""
+        deadline = self.clock.now() + self.wait_seconds
+        while True:
+            try:
+                return attempt()
+            except OperationalError as error:
+                if not _is_busy(error):
+                    raise
+                if self.clock.now() > deadline:
+                    raise Unavailable(
+                        f"the catalog was busy for {self.wait_seconds:.0f} seconds",
+                        "Look for a process that holds a transaction open on the catalog, then try again.",
+                    ) from error
+                self.clock.sleep(random.uniform(0.005, 0.05))
+
+    def _revision(self) -> str | None:
+        with _plain_errors(), self.engine.connect() as conn:
+            if not inspect(conn).has_table("alembic_version"):
+                return None
+            row = conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+            return str(row) if row else None
+
+    def _migrate(self, revision: str | None) -> None:
+        # Alembic takes a tenth of a second to import, so only a catalog that needs it pays for it.
+        from strandline.catalog import migrate
+
+        if revision is not None and not migrate.knows(revision):
+            raise PreconditionFailed(
+                f"this warehouse was made by a newer version of Strandline (catalog revision {revision}, this version knows {HEAD})",
+                "Install a newer Strandline: pip install --upgrade strandline.",
+            )
+        self._patiently(lambda: migrate.upgrade(self.engine))
+
+    def _first_rows(self) -> str:
+        """The rows that every catalog has. Two processes may come here at once; the second one finds the first one's."""
+        with _plain_errors(), self.engine.connect().execution_options(strandline_write=True) as conn, conn.begin():
+            if not self.is_sqlite:
+                conn.execute(text("LOCK TABLE warehouse IN EXCLUSIVE MODE"))
+            found = conn.execute(select(schema.warehouse.c.id)).scalar_one_or_none()
+            if found:
+                return str(found)
+            warehouse_id = uuid.uuid4().hex
+            conn.execute(insert(schema.warehouse).values(id=warehouse_id, created=self.clock.now()))
+            conn.execute(insert(schema.clock).values(id=1, step=0, generation=0))
+            conn.execute(
+                insert(schema.paths).values(parent_id=None, name="", type="directory", version=1, state="ready", created_step=0, body="{}")
+            )
+            return warehouse_id
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def sqlite_url(file: Path) -> str:
+    return f"sqlite:///{file}"
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+            raise InvalidArgument(
+                f"a catalog cannot live in {parsed.get_backend_name()}",
+                "Use SQLite (the default) or a URL like postgresql+psycopg://user@host/database.",
+            )
+        if parsed.get_backend_name() == "sqlite":
+            return _sqlite_engine(str(parsed.database or ""))
+        return create_engine(parsed, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise InvalidArgument(f"{url!r} is not a catalog URL", "Use a URL like postgresql+psycopg://user@host/database.") from error
+    except ModuleNotFoundError as error:
+        raise Unavailable("the PostgreSQL driver is not installed", "Install it with: pip install 'strandline[postgres]'.") from error
+
+
+def _sqlite_engine(file: str) -> Engine:
+    # The URL object keeps names with spaces, quotes and percent signs intact.
+    engine = create_engine(make_url("sqlite://").set(database=file), connect_args={"timeout": 5.0})
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions begin where we say so
+        cursor = connection.cursor()
+        try:
+            cursor.execute("PRAGMA busy_timeout=5000")
+            cursor.execute("PRAGMA journal_mode=WAL")
+            cursor.execute("PRAGMA synchronous=FULL")  # a commit that was reported survives a power cut
+        finally:
+            cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(conn: Connection) -> None:
+        write = conn.get_execution_options().get("strandline_write", False)
+        conn.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _is_busy(error: OperationalError) -> bool:
+    text_ = str(error.orig).lower()
+    return "locked" in text_ or "busy" in text_ or "deadlock" in text_ or "could not serialize" in text_
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turn the database driver's errors into ours; a busy database stays what it is, for those who wait for it."""
+    try:
+        yield
+    except OperationalError as error:
+        if _is_busy(error):
+            raise
+        raise Unavailable(
+            f"the catalog cannot be used: {_first_line(error)}", "Check the catalog's address, rights and free space."
+        ) from error
+    except DBAPIError as error:
+        if isinstance(error, DatabaseError) and "not a database" in str(error.orig):
+            raise Corrupted("the catalog file is not a SQLite database", "Restore the file from a copy of the warehouse.") from error
+        if "malformed" in str(error.orig):
+            raise Corrupted(f"the catalog is damaged: {_first_line(error)}", "Restore the file from a copy of the warehouse.") from error
+        raise StrandlineError(f"the catalog refused a request: {_first_line(error)}") from error
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__

@@ -1,0 +1,24 @@
+"""Who maintains a table at the moment: merges and compactions of one table exclude each other, across processes."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select, update
+
+from strandline.catalog import schema, sessions
+
+
+def take(conn: Connection, now: float, table_id: int, session_id: str) -> bool:
+    """Whether this session may maintain the table now. It stays so until ``release``, or until the session ends."""
+    row = conn.execute(select(schema.tables.c.maintained_by).where(schema.tables.c.path_id == table_id)).one_or_none()
+    if row is None or (row.maintained_by is not None and row.maintained_by in sessions.live_sessions(conn, now)):
+        return False
+    conn.execute(update(schema.tables).where(schema.tables.c.path_id == table_id).values(maintained_by=session_id))
+    return True
+
+
+def release(conn: Connection, table_id: int, session_id: str) -> None:
+    conn.execute(
+        update(schema.tables)
+        .where(schema.tables.c.path_id == table_id, schema.tables.c.maintained_by == session_id)
+        .values(maintained_by=None)
+    )

@@ -1,0 +1,33 @@
+"""Alembic, driven from code: no ini file, no command line. Imported only when a catalog is created or is older than this version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, text
+
+_LOCK = 0x57A4D
+"""Number of the advisory lock that lets one process migrate a PostgreSQL catalog at a time."""
+
+
+def upgrade(engine: Engine) -> None:
+    """Bring the catalog to this version's schema, in one transaction; a second process waits and then finds it done."""
+    with engine.connect().execution_options(strandline_write=True) as conn, conn.begin():
+        if engine.dialect.name == "postgresql":
+            conn.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+        config = _config()
+        config.attributes["connection"] = conn
+        command.upgrade(config, "head")
+
+
+def knows(revision: str) -> bool:
+    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config

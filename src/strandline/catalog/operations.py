@@ -1,0 +1,255 @@
+"""Operations and their parts as the catalog keeps them, the paths they lock, and what is left of them when they end.
+
+All functions run inside the caller's transaction. ``complete`` and ``roll_back`` know an operation's paths by their state alone, so an
+end of either kind leaves nothing locked, whatever the operation was and wherever it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from strandline.catalog import board, paths, schema
+from strandline.catalog.paths import READY, Path
+from strandline.catalog.registry import VersionRegistry
+from strandline.errors import OperationNotFound, StrandlineError
+
+RUNNING, CANCELLING = "running", "cancelling"
+DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
+"""States of an operation: the first two can go on, the others have ended. A part that has ended is in state ``done``, too."""
+
+CREATED_STATES = frozenset({"creating", "incoming restore"})
+"""Paths in these states were made by the operation: they appear when it is complete and are removed when it is rolled back."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the siblings. Parts of one stage run in any order; a stage begins when all parts of the earlier ones are done.
+    ``attempt`` grows with each failure, so that a late report of an earlier try can be told from the present one."""
+
+    operation_id: str
+    id: int
+    kind: str
+    stage: int
+    state: str
+    attempt: int
+    changed: float
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A persisted piece of work. ``request`` is what was asked for; ``body`` is what its kind planned from it."""
+
+    id: str
+    kind: str
+    state: str
+    request: dict[str, Any]
+    body: dict[str, Any]
+    progress: dict[str, Any]
+    result: dict[str, Any] | None
+    error: dict[str, str] | None
+    session_id: str
+    created: float
+    ended: float | None
+    parts_done: int = field(default=0, compare=False)
+    parts: int = field(default=0, compare=False)
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended is not None
+
+    def failure(self) -> StrandlineError | None:
+        """The error that ended it, as it would have been raised."""
+        if self.error is None:
+            return None
+        kinds = {cls.code: cls for cls in reversed(list(_subclasses(StrandlineError)))}
+        return kinds.get(self.error["code"], StrandlineError)(self.error["message"], self.error["hint"])
+
+
+def _subclasses(cls: type[StrandlineError]) -> Iterable[type[StrandlineError]]:
+    yield cls
+    for sub in cls.__subclasses__():
+        yield from _subclasses(sub)
+
+
+def add(conn: Connection, operation: Operation) -> None:
+    conn.execute(
+        insert(schema.operations).values(
+            id=operation.id,
+            kind=operation.kind,
+            state=operation.state,
+            request=json.dumps(operation.request),
+            body=json.dumps(operation.body),
+            progress=json.dumps(operation.progress),
+            session_id=operation.session_id,
+            created=operation.created,
+        )
+    )
+
+
+def add_parts(conn: Connection, operation_id: str, now: float, new: Sequence[tuple[str, int, str, dict[str, Any]]]) -> None:
+    """Parts given as (kind, stage, first state, body)."""
+    counted = conn.execute(select(func.count()).where(schema.parts.c.operation_id == operation_id)).scalar_one()
+    rows = [
+        {
+            "operation_id": operation_id,
+            "id": number,
+            "kind": kind,
+            "stage": stage,
+            "state": state,
+            "attempt": 0,
+            "changed": now,
+            "body": json.dumps(body),
+        }
+        for number, (kind, stage, state, body) in enumerate(new, start=counted + 1)
+    ]
+    if rows:
+        conn.execute(insert(schema.parts), rows)
+
+
+def get(conn: Connection, operation_id: str) -> Operation:
+    row = conn.execute(select(schema.operations).where(schema.operations.c.id == operation_id)).one_or_none()
+    if row is None:
+        raise OperationNotFound(f"there is no operation {operation_id!r}")
+    return _operation(row, _counts(conn, [operation_id]))
+
+
+def listed(conn: Connection) -> list[Operation]:
+    """All operations that are not forgotten, oldest first."""
+    rows = conn.execute(select(schema.operations).order_by(schema.operations.c.number)).all()
+    counts = _counts(conn, None)
+    return [_operation(row, counts) for row in rows]
+
+
+def unfinished(conn: Connection) -> list[Operation]:
+    rows = conn.execute(select(schema.operations).where(schema.operations.c.ended.is_(None)).order_by(schema.operations.c.number)).all()
+    return [_operation(row, {}) for row in rows]
+
+
+def parts(conn: Connection, operation_id: str) -> list[Part]:
+    rows = conn.execute(select(schema.parts).where(schema.parts.c.operation_id == operation_id).order_by(schema.parts.c.id))
+    return [_part(row) for row in rows]
+
+
+def part(conn: Connection, operation_id: str, part_id: int) -> Part:
+    return _part(conn.execute(select(schema.parts).where(schema.parts.c.operation_id == operation_id, schema.parts.c.id == part_id)).one())
+
+
+def save_part(conn: Connection, changed: Part) -> None:
+    conn.execute(
+        update(schema.parts)
+        .where(schema.parts.c.operation_id == changed.operation_id, schema.parts.c.id == changed.id)
+        .values(state=changed.state, attempt=changed.attempt, changed=changed.changed, body=json.dumps(changed.body))
+    )
+
+
+def save(conn: Connection, operation_id: str, **values: Any) -> None:
+    """Change columns of an operation; those that hold JSON are given as values."""
+    encoded = {k: json.dumps(v) if k in ("body", "progress", "result", "error") else v for k, v in values.items()}
+    conn.execute(update(schema.operations).where(schema.operations.c.id == operation_id).values(**encoded))
+
+
+def forget(conn: Connection, operation_id: str) -> None:
+    conn.execute(delete(schema.parts).where(schema.parts.c.operation_id == operation_id))
+    conn.execute(delete(schema.operations).where(schema.operations.c.id == operation_id))
+
+
+def lock(conn: Connection, operation_id: str, locked: Sequence[Path], state: str) -> None:
+    """Put paths into a state; refused if another operation works on one of them. What this operation already holds stays as it is."""
+    for path in locked:
+        paths.check_ready(path, operation_id)
+    paths.set_state(conn, [p.id for p in locked if p.state == READY], state, operation_id)
+
+
+def locked(conn: Connection, operation_id: str) -> list[Path]:
+    """The paths that an operation works on, in the order they were made."""
+    ids = conn.execute(select(schema.paths.c.id).where(schema.paths.c.operation_id == operation_id).order_by(schema.paths.c.id)).scalars()
+    return paths.by_ids(conn, ids.all())
+
+
+def complete(conn: Connection, operation_id: str, registry: VersionRegistry, step: int, now: float) -> list[Path]:
+    """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of it under one generation;
+    answers what was published."""
+    mine = locked(conn, operation_id)
+    created = [p.id for p in mine if p.state in CREATED_STATES]
+    dropped = [p for p in mine if p.state == "dropping"]
+    moved = registry.apply(conn, operation_id)
+    gone = [p.id for p in dropped]
+    _remove(conn, gone, step)
+    conn.execute(update(schema.paths).where(schema.paths.c.id.in_(created)).values(created_step=step))
+    _unlock(conn, operation_id)
+    changed = paths.by_ids(conn, [*created, *moved])
+    if changed or dropped:
+        board.publish(conn, step, now, changed, dropped)
+    return [*changed, *dropped]
+
+
+def roll_back(conn: Connection, operation: Operation, registry: VersionRegistry) -> None:
+    """End the claims, remove what the operation made, unlock what it locked. The catalog is then as if it had never been."""
+    registry.rollback(conn, operation.id)
+    made = [p.id for p in locked(conn, operation.id) if p.state in CREATED_STATES]
+    conn.execute(delete(schema.chains).where(schema.chains.c.table_id.in_(made)))
+    conn.execute(delete(schema.commits).where(schema.commits.c.table_id.in_(made)))
+    _remove(conn, made, None)
+    _unlock(conn, operation.id)
+    for path_id in reversed(operation.body.get("directories", [])):
+        used = conn.execute(select(schema.paths.c.id).where(schema.paths.c.parent_id == path_id).limit(1)).one_or_none()
+        if used is None:
+            paths.remove(conn, [path_id])
+
+
+def _remove(conn: Connection, ids: list[int], step: int | None) -> None:
+    if not ids:
+        return
+    if step is not None:
+        conn.execute(update(schema.chains).where(schema.chains.c.table_id.in_(ids), schema.chains.c.removed.is_(None)).values(removed=step))
+    conn.execute(delete(schema.holds).where(schema.holds.c.owner_id.in_(ids) | schema.holds.c.table_id.in_(ids)))
+    conn.execute(delete(schema.tables).where(schema.tables.c.path_id.in_(ids)))
+    paths.remove(conn, ids)
+
+
+def _unlock(conn: Connection, operation_id: str) -> None:
+    conn.execute(update(schema.paths).where(schema.paths.c.operation_id == operation_id).values(state=READY, operation_id=None))
+    conn.execute(delete(schema.pins).where(schema.pins.c.name == operation_id))
+
+
+def _counts(conn: Connection, ids: list[str] | None) -> dict[str, tuple[int, int]]:
+    """For each operation, how many of its parts are done, and how many there are."""
+    query = select(schema.parts.c.operation_id, schema.parts.c.state, func.count()).group_by(
+        schema.parts.c.operation_id, schema.parts.c.state
+    )
+    if ids is not None:
+        query = query.where(schema.parts.c.operation_id.in_(ids))
+    counts: dict[str, tuple[int, int]] = {}
+    for operation_id, state, number in conn.execute(query):
+        done, all_ = counts.get(operation_id, (0, 0))
+        counts[operation_id] = (done + (number if state == DONE else 0), all_ + number)
+    return counts
+
+
+def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> Operation:
+    done, all_ = counts.get(row.id, (0, 0))
+    return Operation(
+        id=row.id,
+        kind=row.kind,
+        state=row.state,
+        request=json.loads(row.request),
+        body=json.loads(row.body),
+        progress=json.loads(row.progress),
+        result=None if row.result is None else json.loads(row.result),
+        error=None if row.error is None else json.loads(row.error),
+        session_id=row.session_id,
+        created=row.created,
+        ended=row.ended,
+        parts_done=done,
+        parts=all_,
+    )
+
+
+def _part(row: Row[Any]) -> Part:
+    return Part(row.operation_id, row.id, row.kind, row.stage, row.state, row.attempt, row.changed, json.loads(row.body))

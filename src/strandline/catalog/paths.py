@@ -1,0 +1,216 @@
+"""The tree of paths: rows of ``paths``, found, made, changed and published. All functions run inside the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from strandline import names
+from strandline.catalog import schema
+from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
+
+READY = "ready"
+ROOT_ID = 1
+IMPL_TABLE = "indexImplTable"
+
+_CHUNK = 500
+"""How many ids one IN list names; SQLite limits the number of bound values in a statement."""
+
+# A table in one of these states has no rows that a statement may see or change.
+CLOSED_STATES = frozenset({"creating", "dropping", "incoming restore"})
+
+
+@dataclass(frozen=True)
+class Path:
+    """One row of the tree with its full name."""
+
+    id: int
+    parent_id: int | None
+    path: str
+    type: str
+    version: int
+    state: str
+    operation_id: str | None
+    created_step: int
+    body: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.path.rsplit("/", 1)[1]
+
+
+def find(conn: Connection, path: str) -> Path | None:
+    parts = names.split(path)
+    row = conn.execute(select(schema.paths).where(schema.paths.c.id == ROOT_ID)).one()
+    for part in parts:
+        found = conn.execute(select(schema.paths).where(schema.paths.c.parent_id == row.id, schema.paths.c.name == part)).one_or_none()
+        if found is None:
+            return None
+        row = found
+    return _path(row, names.join(parts))
+
+
+def require(conn: Connection, path: str, type_: str | None = None) -> Path:
+    """The path, or PATH_NOT_FOUND with the closest name as a hint."""
+    found = find(conn, path)
+    if found is None:
+        raise PathNotFound(f"there is no {type_ or 'path'} {names.normalize(path)}", _nearest(conn, path))
+    if type_ is not None and found.type != type_:
+        raise InvalidArgument(
+            f"{found.path} is a {found.type.replace('_', ' ')}, not a {type_.replace('_', ' ')}",
+            f"Name a {type_.replace('_', ' ')}.",
+        )
+    return found
+
+
+def by_id(conn: Connection, path_id: int) -> Path | None:
+    row = conn.execute(select(schema.paths).where(schema.paths.c.id == path_id)).one_or_none()
+    return None if row is None else _path(row, full_path(conn, row))
+
+
+def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
+    """Those of the paths that exist, in the order asked for. Each row, also of a parent, is read once."""
+    wanted = list(dict.fromkeys(path_ids))
+    rows: dict[int, Row[Any]] = {}
+    missing = set(wanted)
+    while missing:
+        chunk = list(missing)[:_CHUNK]
+        missing -= set(chunk)
+        for row in conn.execute(select(schema.paths).where(schema.paths.c.id.in_(chunk))):
+            rows[row.id] = row
+            if row.parent_id is not None and row.parent_id not in rows:
+                missing.add(row.parent_id)
+
+    def name(row: Row[Any]) -> str:
+        return "" if row.parent_id is None else f"{name(rows[row.parent_id])}/{row.name}"
+
+    return [_path(rows[i], name(rows[i]) or "/") for i in wanted if i in rows]
+
+
+def full_path(conn: Connection, row: Row[Any]) -> str:
+    parts: list[str] = []
+    while row.parent_id is not None:
+        parts.append(row.name)
+        row = conn.execute(select(schema.paths).where(schema.paths.c.id == row.parent_id)).one()
+    return names.join(reversed(parts))
+
+
+def children(conn: Connection, parent: Path) -> list[Path]:
+    rows = conn.execute(select(schema.paths).where(schema.paths.c.parent_id == parent.id).order_by(schema.paths.c.name)).all()
+    base = parent.path.rstrip("/")
+    # Sorted here, because two databases may collate text differently.
+    return sorted((_path(row, f"{base}/{row.name}") for row in rows), key=lambda p: p.name)
+
+
+def subtree(conn: Connection, root: Path) -> list[Path]:
+    """The path and everything below it, parents first."""
+    found = [root]
+    for child in children(conn, root):
+        found += subtree(conn, child)
+    return found
+
+
+def check_ready(path: Path, operation_id: str | None = None) -> None:
+    """Refuse a path that another operation works on; parts of the same operation are let through."""
+    if path.state != READY and (operation_id is None or path.operation_id != operation_id):
+        raise UnderOperation(
+            f"path is under operation: {path.path} is {path.state} by operation {path.operation_id}",
+            f"Wait for it with db.wait({path.operation_id!r}), or cancel it with db.cancel({path.operation_id!r}).",
+        )
+
+
+def make_parents(conn: Connection, path: str, step: int) -> Path:
+    """The parent directory of a path, made with all that is missing above it."""
+    parts = names.split(path)
+    if not parts:
+        raise InvalidArgument("the root cannot be created", "Name a path below it.")
+    parent = require(conn, "/")
+    for depth in range(1, len(parts)):
+        here = names.join(parts[:depth])
+        parent = find(conn, here) or add(conn, parent, parts[depth - 1], "directory", {}, step)
+        if parent.type not in ("directory", "backup_collection", "backup"):
+            raise InvalidArgument(f"{here} is a {parent.type}, so nothing can be created below it", "Choose a path inside a directory.")
+    return parent
+
+
+def add(
+    conn: Connection,
+    parent: Path,
+    name: str,
+    type_: str,
+    body: dict[str, Any],
+    step: int,
+    *,
+    version: int = 1,
+    state: str = READY,
+    operation_id: str | None = None,
+) -> Path:
+    path = f"{parent.path.rstrip('/')}/{name}"
+    names.check_name(name)
+    if find(conn, path) is not None:
+        raise AlreadyExists(f"{path} already exists")
+    row_id = conn.execute(
+        insert(schema.paths)
+        .values(
+            parent_id=parent.id,
+            name=name,
+            type=type_,
+            version=version,
+            state=state,
+            operation_id=operation_id,
+            created_step=step,
+            body=json.dumps(body),
+        )
+        .returning(schema.paths.c.id)
+    ).scalar_one()
+    return Path(row_id, parent.id, path, type_, version, state, operation_id, step, body)
+
+
+def set_body(conn: Connection, path_id: int, body: dict[str, Any]) -> None:
+    conn.execute(update(schema.paths).where(schema.paths.c.id == path_id).values(body=json.dumps(body)))
+
+
+def set_version(conn: Connection, path_id: int, version: int) -> None:
+    """Versions grow strictly: writing one that does not is a defect, not a request to be ignored."""
+    changed = conn.execute(
+        update(schema.paths).where(schema.paths.c.id == path_id, schema.paths.c.version < version).values(version=version)
+    ).rowcount
+    if changed != 1:
+        raise Internal(f"the version of path {path_id} would not grow to {version}")
+
+
+def set_state(conn: Connection, path_ids: Iterable[int], state: str, operation_id: str | None) -> None:
+    conn.execute(update(schema.paths).where(schema.paths.c.id.in_(list(path_ids))).values(state=state, operation_id=operation_id))
+
+
+def remove(conn: Connection, path_ids: Iterable[int]) -> None:
+    ids = list(path_ids)
+    for table, column in ((schema.paths, schema.paths.c.id), (schema.descriptions, schema.descriptions.c.path_id)):
+        conn.execute(delete(table).where(column.in_(ids)))
+
+
+def _path(row: Row[Any], path: str) -> Path:
+    return Path(
+        row.id,
+        row.parent_id,
+        path,
+        row.type,
+        row.version,
+        row.state,
+        row.operation_id,
+        row.created_step,
+        json.loads(row.body),
+    )
+
+
+def _nearest(conn: Connection, path: str) -> str | None:
+    parts = names.split(path)
+    for depth in range(len(parts) - 1, -1, -1):
+        parent = find(conn, names.join(parts[:depth]))
+        if parent is not None:
+            return names.did_you_mean(parts[depth], (child.name for child in children(conn, parent)))
+    return None

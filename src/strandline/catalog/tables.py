@@ -1,0 +1,159 @@
+"""Descriptions of tables and their indexes, and the transactions that create, alter and drop them.
+
+A table's body lists its indexes with their versions; an index's version is always its implementation table's. Functions run inside
+the caller's write transaction and publish what they changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from strandline.catalog import board, paths, schema
+from strandline.catalog.paths import IMPL_TABLE, Path
+from strandline.errors import AlreadyExists, PathNotFound
+from strandline.model import Digest, IndexDef, TableSchema
+from strandline.names import did_you_mean
+
+
+@dataclass(frozen=True)
+class IndexRef:
+    """An index as its table's description lists it."""
+
+    definition: IndexDef
+    index_id: int
+    impl_id: int
+    version: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.definition.to_json(),
+            "index_id": self.index_id,
+            "impl_id": self.impl_id,
+            "version": self.version,
+        }
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> IndexRef:
+        return IndexRef(IndexDef.from_json(body), body["index_id"], body["impl_id"], body["version"])
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """What a planner knows of a table: no rows, no segments."""
+
+    id: int
+    path: str
+    version: int
+    state: str
+    operation_id: str | None
+    created_step: int
+    schema: TableSchema
+    indexes: tuple[IndexRef, ...]
+
+    @staticmethod
+    def of(path: Path) -> TableInfo:
+        return TableInfo(
+            path.id,
+            path.path,
+            path.version,
+            path.state,
+            path.operation_id,
+            path.created_step,
+            TableSchema.from_json(path.body["schema"]),
+            tuple(IndexRef.from_json(i) for i in path.body.get("indexes", [])),
+        )
+
+    def body(self) -> dict[str, Any]:
+        return {"schema": self.schema.to_json(), "indexes": [i.to_json() for i in self.indexes]}
+
+    def index(self, name: str) -> IndexRef:
+        for ref in self.indexes:
+            if ref.definition.name == name:
+                return ref
+        raise PathNotFound(f"{self.path} has no index {name!r}", did_you_mean(name, (i.definition.name for i in self.indexes)))
+
+
+def create(
+    conn: Connection,
+    step: int,
+    now: float,
+    path: str,
+    table: TableSchema,
+    indexes: Sequence[IndexDef] = (),
+) -> TableInfo:
+    """Create an empty table with its indexes at ``step``, with the directories above it."""
+    if paths.find(conn, path) is not None:
+        raise AlreadyExists(f"{path} already exists")
+    parent = paths.make_parents(conn, path, step)
+    row = paths.add(conn, parent, path.rsplit("/", 1)[1], "table", {"schema": table.to_json(), "indexes": []}, step)
+    add_state(conn, row.id, step, now, Digest())
+    refs = tuple(add_index_paths(conn, step, now, row, table, index, Digest()) for index in indexes)
+    info = replace(TableInfo.of(row), indexes=refs)
+    paths.set_body(conn, row.id, info.body())
+    publish(conn, step, now, [row.id, *(i for ref in refs for i in (ref.index_id, ref.impl_id))])
+    return info
+
+
+def add_index_paths(
+    conn: Connection, step: int, now: float, table_row: Path, table: TableSchema, index: IndexDef, digest: Digest
+) -> IndexRef:
+    """The paths of an index and of its implementation table; the caller lists it in the table's body and publishes."""
+    index_row = paths.add(conn, table_row, index.name, "index", index.to_json(), step)
+    impl = index.impl_schema(table)
+    impl_row = paths.add(conn, index_row, IMPL_TABLE, "table", {"schema": impl.to_json(), "indexes": []}, step)
+    followed = None if index.is_sync else step
+    add_state(conn, impl_row.id, step, now, digest, followed_step=followed)
+    if followed is not None:
+        # An asynchronous index needs the table as it was when it was last brought up to date.
+        conn.execute(insert(schema.holds).values(owner_id=impl_row.id, table_id=table_row.id, step=followed, keeps_state=True))
+    return IndexRef(index, index_row.id, impl_row.id, impl_row.version)
+
+
+def add_state(conn: Connection, table_id: int, step: int, now: float, digest: Digest, *, followed_step: int | None = None) -> None:
+    conn.execute(
+        insert(schema.tables).values(
+            path_id=table_id, step=step, rows=digest.rows, digest=digest.hex, kept_from=step, followed_step=followed_step
+        )
+    )
+    conn.execute(insert(schema.commits).values(table_id=table_id, step=step, kind="create", rows=digest.rows, digest=digest.hex, time=now))
+
+
+def alter(conn: Connection, step: int, now: float, info: TableInfo) -> None:
+    """Store and publish a changed description of a table, one version later than ``info`` says."""
+    paths.set_body(conn, info.id, info.body())
+    paths.set_version(conn, info.id, info.version + 1)
+    publish(conn, step, now, [info.id])
+
+
+def drop(conn: Connection, step: int, now: float, root: Path) -> None:
+    """Remove a path and all below it. Segments stay until nothing refers to them any more."""
+    gone = paths.subtree(conn, root)
+    ids = [p.id for p in gone]
+    conn.execute(update(schema.chains).where(schema.chains.c.table_id.in_(ids), schema.chains.c.removed.is_(None)).values(removed=step))
+    conn.execute(delete(schema.holds).where(schema.holds.c.owner_id.in_(ids) | schema.holds.c.table_id.in_(ids)))
+    conn.execute(delete(schema.tables).where(schema.tables.c.path_id.in_(ids)))
+    paths.remove(conn, ids)
+    board.publish(conn, step, now, [], gone)
+
+
+def publish(conn: Connection, step: int, now: float, path_ids: Sequence[int]) -> None:
+    fresh = [p for p in (paths.by_id(conn, i) for i in path_ids) if p is not None]
+    board.publish(conn, step, now, fresh)
+
+
+def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
+    """The table's description as it was at ``step``."""
+    found = conn.execute(
+        select(schema.descriptions)
+        .where(schema.descriptions.c.path_id == row.id, schema.descriptions.c.step <= step)
+        .order_by(schema.descriptions.c.version.desc())
+        .limit(1)
+    ).one_or_none()
+    if found is None:
+        raise PathNotFound(f"{row.path} did not exist at step {step}", f"It was created at step {row.created_step}; ask for that or later.")
+    return TableInfo.of(replace(row, version=found.version, body=json.loads(found.body)))

@@ -1,0 +1,137 @@
+"""Checking a table: its files, its rows against the recorded digest, and every index against its projection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from strandline.catalog import chains
+from strandline.database.context import Context
+from strandline.database.indexes import state_digest
+from strandline.database.snapshot import Reader, TableView
+from strandline.errors import Corrupted, StrandlineError
+from strandline.model import Chain, Digest, IndexDef, TableSchema
+from strandline.storage import chain as fold
+from strandline.storage.files import checksum_of
+from strandline.types import column_to_python
+
+EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: ``kind`` is missing_file, corrupt_file, row_count_mismatch, digest_mismatch, missing_index_entry or
+    dangling_index_entry; ``keys`` are up to five examples."""
+
+    kind: str
+    path: str
+    message: str
+    keys: list[tuple[Any, ...]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What ``check`` found. ``ok`` when there is no problem."""
+
+    path: str
+    step: int
+    rows: int
+    digest: str
+    problems: list[Problem]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ok": self.ok}
+
+
+def check(context: Context, path: str) -> CheckReport:
+    """Recompute what was recorded about a table and its synchronous indexes from the data itself, and compare."""
+    reader = Reader(context)
+    view = reader.view(path)
+    problems: list[Problem] = []
+    recorded = _recorded(context, view, reader.snapshot.step)
+    readable = _check_state(context, view, recorded, problems)
+    for ref in view.info.indexes:
+        impl = reader.index(view, ref)
+        impl_recorded = _recorded(context, impl, reader.snapshot.step)
+        impl_readable = _check_state(context, impl, impl_recorded, problems)
+        if ref.definition.is_sync and readable and impl_readable:
+            problems += _compare(context, view, ref.definition, impl)
+    return CheckReport(path, reader.snapshot.step, recorded.rows, recorded.hex, problems)
+
+
+def _recorded(context: Context, view: TableView, step: int) -> Digest:
+    with context.catalog.read() as conn:
+        return chains.digest_at(conn, view.info.id, step)
+
+
+def _check_state(context: Context, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:
+    """Whether the table's rows can be read at all; what is wrong with them is added to ``problems``."""
+    damaged = list(_damaged_files(context, view))
+    problems += damaged
+    if any(p.kind == "missing_file" for p in damaged):
+        return False
+    try:
+        actual = state_digest(context, view.info.schema, view.chain)
+    except StrandlineError as error:
+        if not damaged:
+            problems.append(Problem("corrupt_file", view.info.path, error.message))
+        return False
+    if actual.rows != recorded.rows:
+        problems.append(Problem("row_count_mismatch", view.info.path, f"{actual.rows} rows are there, {recorded.rows} were recorded"))
+    if actual.value != recorded.value:
+        problems.append(Problem("digest_mismatch", view.info.path, f"the rows have the digest {actual.hex}, {recorded.hex} was recorded"))
+    return True
+
+
+def _damaged_files(context: Context, view: TableView) -> Iterator[Problem]:
+    for segment in view.chain.segments:
+        if segment.file is None:
+            if segment.data is None or checksum_of(segment.data) != segment.checksum:
+                yield Problem("corrupt_file", view.info.path, f"the inline segment {segment.id} does not match its checksum")
+            continue
+        if not context.files.exists(segment.file):
+            yield Problem("missing_file", view.info.path, f"the file {segment.file} is missing")
+            continue
+        try:
+            actual = context.files.checksum(segment.file)
+        except Corrupted as error:
+            yield Problem("corrupt_file", view.info.path, error.message)
+            continue
+        if actual != segment.checksum:
+            yield Problem("corrupt_file", view.info.path, f"the file {segment.file} does not match its checksum")
+
+
+def _compare(context: Context, view: TableView, index: IndexDef, impl: TableView) -> list[Problem]:
+    if max(view.chain.rows_at_most, impl.chain.rows_at_most) > context.settings.bulk_rows:
+        from strandline.storage.spark import verify
+
+        found = verify.compare_index(context.spark, context.files, view.info.schema, view.chain, index, impl.info.schema, impl.chain)
+        return [Problem(p.kind, impl.info.path, p.message, list(p.keys)) for p in found]
+    names = impl.info.schema.names
+    expected = _entries(context, view.info.schema, view.chain, names)
+    actual = _entries(context, impl.info.schema, impl.chain, names)
+    width = len(impl.info.schema.key)
+    problems = []
+    for kind, lost, said in (
+        ("missing_index_entry", expected - actual, "rows have no entry"),
+        ("dangling_index_entry", actual - expected, "entries have no row"),
+    ):
+        if lost:
+            keys = sorted((entry[:width] for entry in lost), key=repr)[:EXAMPLES]
+            problems.append(Problem(kind, impl.info.path, f"{len(lost)} {said}", keys))
+    return problems
+
+
+def _entries(context: Context, table: TableSchema, chain: Chain, names: tuple[str, ...]) -> set[tuple[Any, ...]]:
+    rows = fold.scan(context.files, table, chain, columns=names)
+    columns = [[_comparable(v) for v in column_to_python(table[n].type, rows[n])] for n in names]
+    return set(zip(*columns, strict=True))
+
+
+def _comparable(value: Any) -> Any:
+    return "NaN" if isinstance(value, float) and value != value else value

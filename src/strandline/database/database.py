@@ -1,0 +1,292 @@
+"""The public API: one object per warehouse."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import select
+
+from strandline import names
+from strandline.catalog import board, chains, paths, schema, sessions
+from strandline.catalog.engine import Catalog, sqlite_url
+from strandline.catalog.tables import TableInfo
+from strandline.clock import Clock, SystemClock
+from strandline.database import describing, maintain
+from strandline.database.check import CheckReport, check
+from strandline.database.context import Context
+from strandline.database.executor import execute
+from strandline.database.maintain import Report
+from strandline.database.result import Result
+from strandline.database.table import Table
+from strandline.database.transaction import Transaction
+from strandline.errors import Conflict, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.settings import Settings
+from strandline.sql.parser import parse
+from strandline.storage.files import Files, LocalFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MARKER = "strandline.json"
+CATALOG_FILE = "catalog.sqlite"
+FORMAT = 1
+
+
+class Entry(NamedTuple):
+    """One line of ``ls``."""
+
+    name: str
+    type: str
+    path: str
+
+
+def connect(
+    warehouse: str | os.PathLike[str] = "warehouse",
+    *,
+    catalog: str | None = None,
+    spark: SparkSession | None = None,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    create: bool = True,
+) -> Database:
+    """Open a warehouse; with ``create``, make it if it is not there.
+
+    ``warehouse`` is a folder. ``catalog`` is a URL such as ``postgresql+psycopg://user@host/database``; without it the catalog is a SQLite
+    file in the folder. ``spark`` is a session of yours; without it one is started by the first statement that needs Spark."""
+    folder = _folder(warehouse)
+    if not create and not (folder / MARKER).exists():
+        raise Unavailable(f"{folder} is not a warehouse", "Create one with strandline init, or name another folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"the warehouse {folder} cannot be created: {error.strerror}", "Choose a folder that you may write to.") from None
+    the_clock = clock or SystemClock()
+    the_settings = settings or Settings()
+    opened = Catalog(catalog or sqlite_url(folder / CATALOG_FILE), the_clock, the_settings.catalog_wait_seconds)
+    try:
+        _check_marker(folder, opened.open())
+    except BaseException:
+        opened.close()
+        raise
+    return Database(Context(opened, files or LocalFiles(str(folder)), the_settings, the_clock, spark))
+
+
+class Database:
+    """A connection to a warehouse. May be used from several threads; each has its own transactions. Close it when done."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._local = threading.local()
+
+    # --- statements ---------------------------------------------------------------------------------------------------------------
+
+    def sql(self, text: str) -> Result:
+        """Run one or more statements, ``;`` between them; answers the result of the last one. Consecutive statements that change rows
+        are one commit at one step; what it changed is durable when this returns."""
+        with self.guard():
+            if not isinstance(text, str):
+                raise InvalidArgument(f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string.")
+            return execute(self, parse(text))
+
+    def table(self, path: str) -> Table:
+        return Table(self, names.normalize(path))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Database]:
+        """All changes inside the block, by this thread, are one commit at one step; an exception discards them. If others change the
+        same rows meanwhile, the end of the block raises CONFLICT and nothing is committed."""
+        if self.current_transaction() is not None:
+            raise PreconditionFailed(
+                "a transaction is already open in this thread", "Transactions cannot be nested; finish that one first."
+            )
+        with self.guard():
+            tx = Transaction(self.context)
+        self._local.transaction = tx
+        try:
+            yield self
+        except Exception:
+            tx.abort()
+            raise
+        finally:
+            self._local.transaction = None
+        with self.guard():
+            try:
+                tx.commit()
+            except chains.Stale as stale:
+                tx.abort()
+                raise Conflict(
+                    f"others changed what this transaction depends on ({stale.reason}); nothing was committed", "Repeat the transaction."
+                ) from None
+            except Exception:
+                tx.abort()
+                raise
+
+    # --- looking around -----------------------------------------------------------------------------------------------------------
+
+    def ls(self, path: str = "/") -> list[Entry]:
+        """What is directly below a path, by name."""
+        with self.guard(), self.context.catalog.read() as conn:
+            parent = paths.require(conn, path)
+            return [Entry(p.name, p.type, p.path) for p in paths.children(conn, parent)]
+
+    def describe(self, path: str) -> dict[str, Any]:
+        with self.guard(), self.context.catalog.read() as conn:
+            return describing.describe(conn, paths.require(conn, path))
+
+    @property
+    def step(self) -> int:
+        """The step of the last commit."""
+        with self.guard(), self.context.catalog.read() as conn:
+            return board.current_step(conn)
+
+    # --- care ---------------------------------------------------------------------------------------------------------------------
+
+    def check(self, path: str) -> CheckReport:
+        """Recompute a table's digest and indexes from its data and compare them with what was recorded."""
+        with self.guard():
+            return check(self.context, names.normalize(path))
+
+    def maintain(self, path: str | None = None) -> Report:
+        """One round of housekeeping: follow asynchronous indexes, merge, compact, collect."""
+        with self.guard():
+            return maintain.maintain(self.context, path)
+
+    def compact(self, path: str) -> bool:
+        """Fold a table's changes (and its indexes') into sorted base segments now."""
+        with self.guard():
+            path = names.normalize(path)
+            with self.context.catalog.read() as conn:
+                info = TableInfo.of(paths.require(conn, path, "table"))
+            done = maintain.compact(self.context, path)
+            for ref in info.indexes:
+                done = maintain.compact(self.context, f"{path}/{ref.definition.name}/{paths.IMPL_TABLE}") or done
+            return done
+
+    def collect(self) -> Report:
+        """Remove segments that nothing refers to, and files without a commit whose writer is gone."""
+        with self.guard():
+            return maintain.collect_garbage(self.context)
+
+    def pin(self, name: str, step: int | None = None) -> int:
+        """Keep the state at a step (default: now) readable until ``unpin(name)``; answers the step."""
+        with self.guard(), self.context.catalog.write() as conn:
+            names.check_name(name)
+            now = board.current_step(conn)
+            wanted = now if step is None else step
+            if not isinstance(wanted, int) or not 0 <= wanted <= now:
+                raise InvalidArgument(f"step {wanted!r} has not been committed yet", f"The last step is {now}.")
+            kept = max([0, *conn.execute(select(schema.tables.c.kept_from)).scalars()])
+            if wanted < kept:
+                raise PreconditionFailed(f"step {wanted} is no longer kept", f"The oldest step that can be pinned is {kept}.")
+            sessions.add_pin(conn, name, wanted)
+            return wanted
+
+    def unpin(self, name: str) -> None:
+        with self.guard(), self.context.catalog.write() as conn:
+            sessions.remove_pin(conn, name)
+
+    def pins(self) -> dict[str, int]:
+        """The named pins and the steps that they keep."""
+        with self.guard(), self.context.catalog.read() as conn:
+            rows = conn.execute(select(schema.pins).where(schema.pins.c.name.is_not(None)))
+            return {row.name: row.step for row in rows}
+
+    def close(self) -> None:
+        """Give back what this connection holds. Data frames that it made may stop working."""
+        with self.guard():
+            self.context.session.close()
+            self.context.catalog.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # --- for the modules of this package ------------------------------------------------------------------------------------------
+
+    def current_transaction(self) -> Transaction | None:
+        return getattr(self._local, "transaction", None)
+
+    def transact(self, run: Callable[[Transaction], None]) -> tuple[int | None, int]:
+        """Run changes in the open transaction, or in one of their own that is repeated when it is stale. Answers the step of the commit
+        (None inside an open transaction, or if nothing changed) and the number of rows changed."""
+        open_one = self.current_transaction()
+        if open_one is not None:
+            before = open_one.rows_changed
+            run(open_one)
+            return None, open_one.rows_changed - before
+        clock, tries = self.context.clock, self.context.settings.commit_tries
+        for number in range(tries):
+            tx = Transaction(self.context)
+            try:
+                run(tx)
+                return tx.commit(), tx.rows_changed
+            except chains.Stale:
+                tx.abort()
+                clock.sleep(random.uniform(0, min(0.002 * 2**number, 0.25)))
+            except Exception:
+                tx.abort()
+                raise
+        raise Conflict(f"other writers changed the same rows {tries} times in a row; nothing was committed")
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Only Strandline's own errors reach a caller."""
+        try:
+            yield
+        except (StrandlineError, GeneratorExit):
+            raise
+        except chains.Stale as stale:
+            raise Conflict(f"the table changed meanwhile: {stale.reason}") from None
+        except Exception as error:
+            if type(error).__module__.startswith(("pyspark", "py4j")):
+                from strandline.storage.spark.failures import translate
+
+                raise translate(error) from error
+            if isinstance(error, MemoryError | RecursionError):
+                raise Unavailable(f"the statement is too large: {type(error).__name__}", "Split it into smaller ones.") from error
+            raise Internal(f"an unexpected {type(error).__name__}: {error}") from error
+
+
+def _folder(warehouse: str | os.PathLike[str]) -> Path:
+    text = os.fspath(warehouse)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgument(f"{text!r} is not a folder name", "Name the folder of the warehouse.")
+    if text.startswith("file://"):
+        text = text[len("file://") :]
+    elif "://" in text:
+        raise InvalidArgument(f"a warehouse cannot live at {text!r} yet", "Use a folder on a disk or a mounted file system.")
+    folder = Path(text).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise InvalidArgument(f"{folder} is a file, not a folder", "Name the folder of the warehouse.")
+    return folder
+
+
+def _check_marker(folder: Path, warehouse_id: str) -> None:
+    """A folder and a catalog that do not belong together would mix two warehouses' files."""
+    marker = folder / MARKER
+    try:
+        if not marker.exists():
+            temporary = marker.with_suffix(f".{os.getpid()}.tmp")
+            temporary.write_text(json.dumps({"format": FORMAT, "warehouse": warehouse_id}) + "\n")
+            os.replace(temporary, marker)
+        found = json.loads(marker.read_text())
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"the file {marker} cannot be used: {error}", "Check the folder's rights and free space.") from None
+    if found.get("format", 0) > FORMAT:
+        raise PreconditionFailed(
+            f"the warehouse has format {found['format']}, this version of Strandline knows {FORMAT}", "Install a newer Strandline."
+        )
+    if found.get("warehouse") != warehouse_id:
+        raise PreconditionFailed(
+            f"the folder {folder} belongs to another catalog", "Open it with the catalog URL that it was created with."
+        )

@@ -1,0 +1,89 @@
+"""Descriptions of paths as plain dicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from strandline.catalog import board, chains, paths, schema
+from strandline.catalog.paths import Path
+from strandline.catalog.tables import TableInfo
+
+
+def create_statement(row: Path) -> str:
+    """The statement that creates an empty table like this one."""
+    info = TableInfo.of(row)
+    lines = [f"{quoted(c.name)} {c.type.name}{' NOT NULL' if c.not_null else ''}" for c in info.schema.columns]
+    lines.append(f"PRIMARY KEY ({', '.join(quoted(n) for n in info.schema.key)})")
+    for ref in info.indexes:
+        index = ref.definition
+        cover = f" COVER ({', '.join(quoted(n) for n in index.cover)})" if index.cover else ""
+        lines.append(f"INDEX {quoted(index.name)} {index.kind} ON ({', '.join(quoted(n) for n in index.columns)}){cover}")
+    body = ",\n    ".join(lines)
+    return f"CREATE TABLE {quoted(row.path.lstrip('/'))} (\n    {body}\n)"
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def describe(conn: Connection, row: Path) -> dict[str, Any]:
+    """What there is to know about a path, all from one snapshot of the catalog."""
+    common: dict[str, Any] = {
+        "path": row.path,
+        "type": row.type,
+        "version": row.version,
+        "state": row.state,
+        "operation_id": row.operation_id,
+        "created_step": row.created_step,
+    }
+    if row.type == "table":
+        return common | _table(conn, row)
+    if row.type == "index":
+        return common | _index(conn, row)
+    return common | {key: value for key, value in row.body.items() if key not in common}
+
+
+def _table(conn: Connection, row: Path) -> dict[str, Any]:
+    info = TableInfo.of(row)
+    state = chains.state(conn, row.id)
+    chain = chains.load(conn, row.id, board.current_step(conn))
+    return {
+        "columns": [{"name": c.name, "type": c.type.name, "not_null": c.not_null} for c in info.schema.columns],
+        "key": list(info.schema.key),
+        "step": state.step,
+        "rows": state.digest.rows,
+        "digest": state.digest.hex,
+        "indexes": [{**ref.definition.to_json(), "version": ref.version} for ref in info.indexes],
+        "partition_at_keys": [list(bound) for bound in info.schema.bounds],
+        "segments": len(chain.segments),
+        "bytes": sum(s.bytes for s in chain.segments),
+        "readable_from": state.kept_from,
+    }
+
+
+def _index(conn: Connection, row: Path) -> dict[str, Any]:
+    impl = paths.require(conn, f"{row.path}/{paths.IMPL_TABLE}", "table")
+    state = chains.state(conn, impl.id)
+    described: dict[str, Any] = {
+        "kind": row.body["kind"],
+        "columns": row.body["columns"],
+        "cover": row.body["cover"],
+        "rows": state.digest.rows,
+        "digest": state.digest.hex,
+        "step": state.step,
+    }
+    if state.followed_step is not None:
+        described["step"] = state.followed_step
+        table_id = row.parent_id
+        described["steps_behind"] = conn.execute(
+            select(func.count())
+            .select_from(schema.commits)
+            .where(
+                schema.commits.c.table_id == table_id,
+                schema.commits.c.step > state.followed_step,
+                schema.commits.c.kind == "data",
+            )
+        ).scalar_one()
+    return described

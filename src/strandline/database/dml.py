@@ -1,0 +1,232 @@
+"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: from a statement, or from rows, to changes in a transaction.
+
+Two ways with one result. Few rows are changed in this process with Arrow, and no JVM starts; many rows, and expressions that only Spark
+can evaluate, go through Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.database import reads
+from strandline.database.ddl import find_column
+from strandline.database.snapshot import TableView
+from strandline.database.transaction import Transaction
+from strandline.errors import InvalidArgument
+from strandline.model import Key, TableSchema
+from strandline.sql import statements as st
+from strandline.sql.assignments import assign
+from strandline.sql.literals import NotConstant, literal
+from strandline.sql.query import Query
+from strandline.sql.syntax import Expression
+from strandline.storage import chain as fold
+from strandline.storage.changes import Mode, Row, apply_write
+from strandline.types import array_from_user, coerce, column_to_python, from_text, python_to_array
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def execute(tx: Transaction, statement: st.Change) -> None:
+    """Carry out one statement inside the transaction."""
+    match statement:
+        case st.Write():
+            view = tx.writable(statement.path)
+            columns = _columns(view, statement.columns)
+            _from_source(tx, view, statement.mode, columns, statement.source)
+        case st.DeleteOn():
+            view = tx.writable(statement.path)
+            columns = _key_columns(view, statement.columns)
+            _from_source(tx, view, "DELETE ON", columns, statement.source)
+        case st.Update():
+            _update(tx, statement)
+        case st.Delete():
+            _delete(tx, statement)
+        case _:
+            raise InvalidArgument(f"{type(statement).__name__} does not change rows")
+
+
+def write_rows(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Apply rows of canonical values."""
+    if len(rows) > tx.context.settings.bulk_rows:
+        arrays = [python_to_array(view.info.schema[n].type, [row[i] for row in rows]) for i, n in enumerate(columns)]
+        write_frame(tx, view, mode, columns, reads.local_frame(tx.context, pa.table(arrays, list(columns))))
+        return
+    table = view.info.schema
+    at = [columns.index(name) for name in table.key]
+    keys = {tuple(row[i] for i in at) for row in rows}
+    tx.read_keys(view, keys)
+    old = fold.lookup(tx.context.files, table, view.chain, keys) if view.chain.segments else {}
+    tx.apply(view, apply_write(table, mode, columns, rows, old))
+
+
+def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) -> None:
+    """Apply the rows of an Arrow table whose columns are named like the table's."""
+    table = view.info.schema
+    columns = frame_columns(view, mode, tuple(data.column_names))
+    arrays = [array_from_user(table[name].type, data.column(i), name) for i, name in enumerate(columns)]
+    if data.num_rows > tx.context.settings.bulk_rows:
+        write_frame(tx, view, mode, columns, reads.local_frame(tx.context, pa.table(arrays, list(columns))))
+        return
+    values = [column_to_python(table[name].type, array) for name, array in zip(columns, arrays, strict=True)]
+    write_rows(tx, view, mode, columns, list(zip(*values, strict=True)))
+
+
+def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Apply a list of dicts. UPSERT sets the columns that a dict names, so dicts may name different ones."""
+    table = view.info.schema
+    groups: list[tuple[tuple[str, ...], list[Row]]] = []
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidArgument(f"row {number} is a {type(row).__name__}, not a dict", "Pass dicts that map column names to values.")
+        given = tuple(row)
+        if not all(isinstance(name, str) for name in given):
+            raise InvalidArgument(f"row {number} has a key that is not a column name", "Use column names as the keys of the dict.")
+        columns = frame_columns(view, mode, given)
+        values = tuple(coerce(table[name].type, row[key], name) for name, key in zip(columns, given, strict=True))
+        if groups and groups[-1][0] == columns:
+            groups[-1][1].append(values)
+        else:
+            groups.append((columns, [values]))
+    for columns, group in groups:
+        write_rows(tx, tx.writable(view.info.path), mode, columns, group)
+
+
+def write_frame(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], frame: DataFrame) -> None:
+    """Apply the rows of a DataFrame, on Spark. Its columns are ``columns``, in this order."""
+    from strandline.storage.spark.bulk import bulk_write
+
+    impls = [(ref, tx.snapshot.index(view, ref).info) for ref in view.info.indexes if ref.definition.is_sync]
+    result = bulk_write(
+        frame.sparkSession,
+        tx.context.files,
+        view.info.schema,
+        view.chain,
+        mode,
+        tuple(columns),
+        frame.toDF(*columns),
+        [(ref.definition, impl.schema) for ref, impl in impls],
+        tx.context.session.file_name(view.info.id),
+    )
+    at = tx.next_statement()
+    tx.add(view.info, [replace(s, upto=at) for s in result.segments], result.delta, follows=False)
+    for ref, impl in impls:
+        segments, delta = result.indexes[ref.definition.name]
+        tx.add(impl, [replace(s, upto=at) for s in segments], delta, follows=True)
+    tx.rows_changed += sum(s.rows for s in result.segments)
+
+
+def _from_source(tx: Transaction, view: TableView, mode: Mode, columns: tuple[str, ...], source: st.Values | Query) -> None:
+    if not isinstance(source, st.Values):
+        frame = reads.query_frame(tx, source)
+        if len(frame.columns) != len(columns):
+            raise InvalidArgument(
+                f"the SELECT has {len(frame.columns)} columns, and {len(columns)} are to be written", "Select one value for each column."
+            )
+        write_frame(tx, view, mode, columns, frame)
+        return
+    for row in source.rows:
+        if len(row) != len(columns):
+            raise InvalidArgument(f"a row has {len(row)} values for {len(columns)} columns", "Give one value for each column.")
+    rows = _constants(view.info.schema, columns, source)
+    if rows is not None:
+        write_rows(tx, view, mode, columns, rows)
+    else:
+        write_frame(tx, view, mode, columns, reads.values_frame(tx.context, source.rows))
+
+
+def _constants(table: TableSchema, columns: Sequence[str], values: st.Values) -> list[Row] | None:
+    """The rows as canonical values, or None if Spark must evaluate them."""
+    rows: list[Row] = []
+    try:
+        for row in values.rows:
+            rows.append(tuple(_constant(table, name, value) for name, value in zip(columns, row, strict=True)))
+    except NotConstant:
+        return None
+    return rows
+
+
+def _constant(table: TableSchema, name: str, expression: Expression) -> Any:
+    value = literal(expression)
+    type_ = table[name].type
+    return from_text(type_, value, name) if isinstance(value, str) else coerce(type_, value, name)
+
+
+def _update(tx: Transaction, statement: st.Update) -> None:
+    view = tx.writable(statement.path)
+    table = view.info.schema
+    names = [find_column(table, name, statement.path) for name, _ in statement.assignments]
+    if len(set(names)) != len(names):
+        raise InvalidArgument("UPDATE sets a column twice", "Set each column once.")
+    for name in names:
+        if name in table.key:
+            raise InvalidArgument(
+                f"column {name!r} is in the primary key, which UPDATE cannot change", "Delete the row and insert it under its new key."
+            )
+    types = {c.name: c.type for c in table.columns}
+    setters = [_setter(table, name, value, types) for name, (_, value) in zip(names, statement.assignments, strict=True)]
+    rows = reads.matching_rows(tx, view, statement.where) if all(setters) else None
+    columns = (*table.key, *names)
+    if rows is not None:
+        at = [table.names.index(name) for name in table.key]
+        new = []
+        for row in rows:
+            fields = dict(zip(table.names, row, strict=True))
+            new.append((*(row[i] for i in at), *(s(fields) for s in setters if s is not None)))
+        write_rows(tx, view, "UPDATE", columns, new)
+        return
+    assigned = [f"({value.spark}) AS {reads.quoted(name)}" for name, (_, value) in zip(names, statement.assignments, strict=True)]
+    write_frame(tx, view, "UPDATE", columns, reads.matching_frame(tx, view, assigned, statement.where))
+
+
+def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str, Any]) -> Any:
+    type_ = table[name].type
+    try:
+        constant = _constant(table, name, value)
+    except NotConstant:
+        compute = assign(value, types)
+        return None if compute is None else lambda fields: coerce(type_, compute(fields), name)
+    return lambda fields: constant
+
+
+def _delete(tx: Transaction, statement: st.Delete) -> None:
+    view = tx.writable(statement.path)
+    table = view.info.schema
+    rows = reads.matching_rows(tx, view, statement.where)
+    if rows is not None:
+        at = [table.names.index(name) for name in table.key]
+        keys: list[Key] = [tuple(row[i] for i in at) for row in rows]
+        write_rows(tx, view, "DELETE", table.key, keys)
+        return
+    write_frame(tx, view, "DELETE", table.key, reads.matching_frame(tx, view, [], statement.where))
+
+
+def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The table's columns that the columns of a DataFrame or an Arrow table mean."""
+    return _key_columns(view, given) if mode == "DELETE ON" else _columns(view, given)
+
+
+def _columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    table = view.info.schema
+    if given is None:
+        return table.names
+    columns = tuple(find_column(table, name, view.info.path) for name in given)
+    if len(set(columns)) != len(columns):
+        raise InvalidArgument("a column is named twice", "Name each column once.")
+    for name in table.key:
+        if name not in columns:
+            raise InvalidArgument(f"the key column {name!r} is missing", f"Name every column of the primary key ({', '.join(table.key)}).")
+    return columns
+
+
+def _key_columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    columns = view.info.schema.key if given is None else _columns(view, given)
+    if set(columns) != set(view.info.schema.key):
+        raise InvalidArgument(
+            "DELETE ON takes exactly the key columns", f"Name {', '.join(view.info.schema.key)}, or use DELETE FROM ... WHERE."
+        )
+    return columns

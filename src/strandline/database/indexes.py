@@ -1,0 +1,195 @@
+"""Building indexes and keeping asynchronous ones up to date.
+
+Both do the same: derive index entries from the table at one step, then follow the table's changes from there. A new index becomes part
+of the table in one transaction, once it has come to the table's very last step; until then only files exist, which nobody sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from sqlalchemy import Connection, update
+
+from strandline.catalog import board, chains, paths, schema, tables
+from strandline.catalog.chains import Stale
+from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.database.context import Context
+from strandline.database.snapshot import Snapshot, TableView
+from strandline.model import STEP, Chain, Digest, IndexDef, Segment, TableSchema
+from strandline.storage import chain as fold
+from strandline.storage.changes import Change, index_changes, log_table
+from strandline.storage.digest import digest_of, row_hashes
+from strandline.storage.segment import write_segment
+
+
+def state_digest(context: Context, table: TableSchema, chain: Chain) -> Digest:
+    """Row count and digest of a state, computed from its rows."""
+    if chain.rows_at_most <= context.settings.bulk_rows:
+        rows = fold.scan(context.files, table, chain)
+        return digest_of(*row_hashes(table, {name: rows[name] for name in table.names}))
+    from strandline.storage.spark import verify
+
+    return verify.state_digest(context.spark, context.files, table, chain)
+
+
+@dataclass(frozen=True)
+class _Built:
+    """Entries of an index for the table as it was at ``step``."""
+
+    segments: tuple[Segment, ...]
+    digest: Digest
+    step: int
+
+
+def build_index(context: Context, path: str, index: IndexDef) -> int:
+    """Build an index on a table and attach it; answers the step from which it exists. Stale if the table's description changed."""
+    snapshot = Snapshot(context)
+    table = snapshot.table(path)
+    impl = index.impl_schema(table.info.schema)
+    built = _entries(context, table, index, impl, snapshot.step)
+    while True:
+        now = Snapshot(context)
+        built = _caught_up(context, table, index, impl, built, now)
+        table = now.table(path)
+        with context.catalog.write() as conn:
+            row = paths.require(conn, path, "table")
+            paths.check_ready(row)
+            if row.id != table.info.id or row.version != table.info.version:
+                raise Stale(row.id, "its description changed")
+            if chains.state(conn, row.id).step > built.step:
+                continue  # rows were committed meanwhile: follow them, it is less every time
+            return _attach(context, conn, row, index, built)
+
+
+def _entries(context: Context, table: TableView, index: IndexDef, impl: TableSchema, step: int) -> _Built:
+    name = context.session.file_name(table.info.id)
+    if table.chain.rows_at_most > context.settings.bulk_rows:
+        from strandline.storage.spark import bulk
+
+        segments, digest = bulk.build_index(context.spark, context.files, table.info.schema, table.chain, index, impl, name)
+        return _Built(tuple(replace(s, upto=step) for s in segments), digest, step)
+    rows = fold.scan(context.files, table.info.schema, table.chain, columns=impl.names).select(list(impl.names))
+    if rows.num_rows == 0:
+        return _Built((), Digest(), step)
+    digest = digest_of(*row_hashes(impl, {n: rows[n] for n in impl.names}))
+    stepped = rows.append_column(STEP, pa.array([step] * rows.num_rows, pa.int64()))
+    segment = write_segment(context.files, impl, stepped, name=f"{name}.parquet", role="base", fresh=True, stepped=True, after=0, upto=step)
+    return _Built((segment,), digest, step)
+
+
+def _caught_up(context: Context, table: TableView, index: IndexDef, impl: TableSchema, built: _Built, now: Snapshot) -> _Built:
+    """Add what happened to the table between ``built.step`` and ``now``."""
+    current = now.table(table.info.path)
+    if current.info.version != table.info.version:
+        raise Stale(table.info.id, "its description changed")
+    before = replace(table.chain, step=built.step)
+    changes = _changes_between(context, current.info, before, current.chain)
+    entries = index_changes(table.info.schema, index, impl, changes)
+    if not entries:
+        return replace(built, step=now.step)
+    rows, delta = log_table(impl, entries)
+    segment = write_segment(
+        context.files,
+        impl,
+        rows,
+        name=f"{context.session.file_name(table.info.id)}.parquet",
+        role="log",
+        fresh=False,
+        stepped=False,
+        after=built.step,
+        upto=now.step,
+        inline_rows=context.settings.inline_rows,
+        inline_bytes=context.settings.inline_bytes,
+    )
+    return _Built((*built.segments, segment), built.digest + delta, now.step)
+
+
+def _changes_between(context: Context, info: TableInfo, before: Chain, after: Chain) -> list[Change]:
+    """Old and new row of every key that was touched in ``(before.step, after.step]``."""
+    with context.catalog.read() as conn:
+        logs = chains.log_between(conn, info.id, before.step, after.step)
+    keys = list(fold.touched(context.files, info.schema, logs, before.step)) if logs else []
+    if not keys:
+        return []
+    old = fold.lookup(context.files, info.schema, before, keys)
+    new = fold.lookup(context.files, info.schema, after, keys)
+    return [Change(key, "U" if key in new else "E", old.get(key), new.get(key)) for key in keys if key in old or key in new]
+
+
+def _attach(context: Context, conn: Connection, row: paths.Path, index: IndexDef, built: _Built) -> int:
+    step = board.next_step(conn)
+    now = context.clock.now()
+    info = TableInfo.of(row)
+    ref = tables.add_index_paths(conn, step, now, row, info.schema, index, built.digest)
+    chains.attach(conn, ref.impl_id, chains.insert_segments(conn, built.segments, step), step)
+    paths.set_body(conn, row.id, replace(info, indexes=(*info.indexes, ref)).body())
+    paths.set_version(conn, row.id, info.version + 1)
+    tables.publish(conn, step, now, [row.id, ref.index_id, ref.impl_id])
+    return step
+
+
+def follow(context: Context, path: str, ref: IndexRef) -> bool:
+    """Bring an asynchronous index up to the table's last step; answers whether there was anything to do."""
+    snapshot = Snapshot(context)
+    table = snapshot.table(path)
+    with context.catalog.read() as conn:
+        followed = chains.state(conn, ref.impl_id).followed_step
+        head = chains.state(conn, table.info.id).step
+        if followed is None or head <= followed:
+            return False
+        before = chains.load(conn, table.info.id, followed)
+        logs = chains.log_between(conn, table.info.id, followed, snapshot.step)
+    impl = snapshot.index(table, ref)
+    if sum(s.rows for s in logs) > context.settings.bulk_rows:
+        _rebuild(context, table, ref, impl, followed, snapshot.step)
+        return True
+    changes = _changes_between(context, table.info, before, table.chain)
+    entries = index_changes(table.info.schema, ref.definition, impl.info.schema, changes)
+    rows, delta = log_table(impl.info.schema, entries)
+    segments: tuple[Segment, ...] = ()
+    if entries:
+        segments = (
+            write_segment(
+                context.files,
+                impl.info.schema,
+                rows,
+                name=f"{context.session.file_name(ref.impl_id)}.parquet",
+                role="log",
+                fresh=False,
+                stepped=False,
+                inline_rows=context.settings.inline_rows,
+                inline_bytes=context.settings.inline_bytes,
+            ),
+        )
+    with context.catalog.write() as conn:
+        _move_followed(conn, ref, followed, snapshot.step)
+        if segments:
+            part = chains.TablePart(ref.impl_id, impl.info.version, None, segments, delta)
+            chains.commit(conn, context.clock.now(), [part])
+    return True
+
+
+def _rebuild(context: Context, table: TableView, ref: IndexRef, impl: TableView, followed: int, step: int) -> None:
+    """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of every changed key."""
+    from strandline.storage.spark import bulk
+
+    name = context.session.file_name(ref.impl_id)
+    segments, digest = bulk.build_index(
+        context.spark, context.files, table.info.schema, table.chain, ref.definition, impl.info.schema, name
+    )
+    with context.catalog.write() as conn:
+        _move_followed(conn, ref, followed, step)
+        new = [replace(s, upto=step) for s in segments]
+        chains.replace_segments(conn, context.clock.now(), ref.impl_id, impl.chain.segments, new, "rebuild", digest)
+
+
+def _move_followed(conn: Connection, ref: IndexRef, followed: int, step: int) -> None:
+    moved = conn.execute(
+        update(schema.tables)
+        .where(schema.tables.c.path_id == ref.impl_id, schema.tables.c.followed_step == followed)
+        .values(followed_step=step)
+    ).rowcount
+    if moved != 1:
+        raise Stale(ref.impl_id, "another process brought the index up to date")
+    conn.execute(update(schema.holds).where(schema.holds.c.owner_id == ref.impl_id).values(step=step))

@@ -1,0 +1,251 @@
+"""Housekeeping: merging small logs, compaction, following asynchronous indexes, collection. None of it changes any state.
+
+Small commits stay in the catalog. The writer that adds the last of ``merge_segments`` of them merges them into one log segment, so that
+neither the catalog nor the folder fills with crumbs, and no server has to run. Compaction folds logs into base segments, by policy
+in ``maintain()`` or on demand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from strandline.catalog import chains, collect, maintenance, paths, sessions
+from strandline.catalog.chains import Stale
+from strandline.catalog.tables import TableInfo
+from strandline.database import indexes
+from strandline.database.context import Context
+from strandline.database.snapshot import Snapshot, TableView
+from strandline.errors import Corrupted, StrandlineError, UnderOperation
+from strandline.model import STEP, Digest, Segment
+from strandline.storage import chain as fold
+from strandline.storage.digest import digest_of, row_hashes
+from strandline.storage.merge import merge_logs
+from strandline.storage.segment import write_segment
+
+log = logging.getLogger("strandline")
+
+MEDIUM_ROWS = 200_000
+"""Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time; larger ones wait for compaction."""
+MEDIUM_SEGMENTS = 16
+
+
+@dataclass
+class Report:
+    """What ``maintain()`` did: paths by kind of work, and files removed."""
+
+    followed: list[str] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+    compacted: list[str] = field(default_factory=list)
+    removed_files: int = 0
+    removed_orphans: int = 0
+
+
+def after_commit(context: Context, tables: Sequence[tuple[TableInfo, Snapshot]]) -> None:
+    """Merge where enough small logs have come together. Never fails a commit that is already done."""
+    for info, snapshot in tables:
+        seen = snapshot.table(info.path).chain
+        if len(_run(seen.segments, context.settings.inline_rows)) + 1 >= context.settings.merge_segments:
+            try:
+                merge(context, info.path)
+            except StrandlineError as error:
+                log.warning("merge of %s failed: %s", info.path, error.message)
+
+
+def merge(context: Context, path: str) -> bool:
+    """Merge the last small logs of a table into one; answers whether there were enough of them and nobody else was at it."""
+    view = Snapshot(context).table(path)
+    small = _run(view.chain.segments, context.settings.inline_rows)
+    if len(small) < context.settings.merge_segments:
+        return False
+    with _maintaining(context, view.info.id) as mine:
+        if not mine:
+            return False
+        _merge(context, view.info, small)
+        view = Snapshot(context).table(path)
+        medium = _run(view.chain.segments, MEDIUM_ROWS)
+        if len(medium) >= MEDIUM_SEGMENTS:
+            _merge(context, view.info, medium)
+    return True
+
+
+def _run(segments: Sequence[Segment], rows: int) -> list[Segment]:
+    """The trailing logs that have at most so many rows each."""
+    found: list[Segment] = []
+    for segment in reversed(segments):
+        if segment.role != "log" or segment.rows > rows:
+            break
+        found.append(segment)
+    return found[::-1]
+
+
+def _merge(context: Context, info: TableInfo, segments: Sequence[Segment]) -> None:
+    settings = context.settings
+    name = f"{context.session.file_name(info.id)}.parquet"
+    merged = merge_logs(context.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes)
+    with contextlib.suppress(Stale), context.catalog.write() as conn:
+        chains.replace_segments(conn, context.clock.now(), info.id, segments, [merged], "merge")
+        collect.drop_superseded(conn, context.clock.now(), info.id)
+
+
+def compact(context: Context, path: str) -> bool:
+    """Fold a table's logs into base segments; answers whether it was done. Files are checked against the recorded digest before
+    anything refers to them."""
+    with context.catalog.read() as conn:
+        table_id = paths.require(conn, path, "table").id
+    with _maintaining(context, table_id) as mine:
+        if not mine:
+            raise UnderOperation(f"{path} is being maintained by another process", "Try again when it is done.")
+        snapshot = Snapshot(context)
+        view = snapshot.table(path)
+        if not any(s.role == "log" for s in view.chain.segments):
+            return False
+        new, old, digest = _compacted(context, view)
+        with context.catalog.read() as conn:
+            recorded = chains.digest_at(conn, view.info.id, snapshot.step)
+        if digest != recorded:
+            for segment in new:
+                if segment.file is not None:
+                    context.files.remove(segment.file)
+            raise Corrupted(
+                f"compaction of {path} would turn {recorded.rows} rows ({recorded.hex}) into {digest.rows} rows ({digest.hex})",
+                f"Nothing was changed. Run db.check({path!r}) to see what is wrong.",
+            )
+        try:
+            with context.catalog.write() as conn:
+                chains.replace_segments(conn, context.clock.now(), view.info.id, old, new, "compact")
+        except Stale:
+            return False
+        return True
+
+
+def _compacted(context: Context, view: TableView) -> tuple[list[Segment], list[Segment], Digest]:
+    table, chain = view.info.schema, view.chain
+    name = context.session.file_name(view.info.id)
+    if chain.rows_at_most > context.settings.bulk_rows or table.bounds:
+        from strandline.storage.spark import compact as spark_compact
+
+        return spark_compact.compact(context.spark, context.files, table, chain, name, context.settings.target_file_bytes)
+    rows = fold.scan(context.files, table, chain, columns=[*table.names, STEP])
+    digest = digest_of(*row_hashes(table, {n: rows[n] for n in table.names}))
+    new = []
+    if rows.num_rows:
+        new.append(
+            write_segment(context.files, table, rows, name=f"{name}.parquet", role="base", fresh=True, stepped=True, upto=chain.step)
+        )
+    return new, list(chain.segments), digest
+
+
+def collect_garbage(context: Context, report: Report | None = None) -> Report:
+    """Remove what nothing refers to: first from the catalog, then from the folder; then files that never got a commit."""
+    report = report or Report()
+    now = context.clock.now()
+    with context.catalog.write() as conn:
+        collect.sweep(conn, now, context.settings.history_seconds)
+    with context.catalog.read() as conn:
+        garbage = collect.garbage(conn)
+    for file in garbage:
+        context.files.remove(file)
+    if garbage:
+        with context.catalog.write() as conn:
+            collect.forget_garbage(conn, garbage)
+    report.removed_files += len(garbage)
+    report.removed_orphans += _remove_orphans(context)
+    return report
+
+
+def _remove_orphans(context: Context) -> int:
+    """Files that no commit refers to and whose writer is gone. The folder is listed before the catalog is read: a file that was
+    committed in between is then known."""
+    found = list(context.files.names("data"))
+    with context.catalog.read() as conn:
+        known = collect.known_files(conn)
+        live = sessions.live_sessions(conn, context.clock.now())
+    removed = 0
+    for file in found:
+        parts = file.split("/")
+        writer = parts[2].split("-", 1)[0] if len(parts) > 2 else ""
+        if file not in known and writer not in live:
+            context.files.remove(file)
+            removed += 1
+    return removed
+
+
+def maintain(context: Context, path: str | None = None) -> Report:
+    """One round of housekeeping over all tables (or those at and below ``path``). Safe to run beside anything, also beside itself."""
+    report = Report()
+    for table in _tables(context, path or "/"):
+        try:
+            _maintain_table(context, table, report)
+        except (Stale, UnderOperation):
+            continue  # somebody else is at work on it
+    return collect_garbage(context, report)
+
+
+def _maintain_table(context: Context, path: str, report: Report) -> None:
+    view = Snapshot(context).table(path)
+    for ref in view.info.indexes:
+        if not ref.definition.is_sync and indexes.follow(context, path, ref):
+            report.followed.append(f"{path}/{ref.definition.name}")
+    targets = [view]
+    targets += [Snapshot(context).index(view, ref) for ref in view.info.indexes]
+    for target in targets:
+        if merge(context, target.info.path):
+            report.merged.append(target.info.path)
+        if _wants_compaction(context, target) and compact(context, target.info.path):
+            report.compacted.append(target.info.path)
+
+
+def _wants_compaction(context: Context, view: TableView) -> bool:
+    logs = [s for s in view.chain.segments if s.role == "log" and not s.fresh]
+    fresh = [s for s in view.chain.segments if s.role == "log" and s.fresh]
+    base_rows = sum(s.rows for s in view.chain.segments if s.role == "base")
+    rows = sum(s.rows for s in logs)
+    many = len(logs) + len(fresh) > context.settings.compact_log_segments
+    return many or rows > max(base_rows * context.settings.compact_log_rows, context.settings.inline_rows)
+
+
+def _tables(context: Context, path: str) -> list[str]:
+    with context.catalog.read() as conn:
+        root = paths.require(conn, path)
+        found = paths.subtree(conn, root)
+    return [
+        p.path
+        for p in found
+        if p.type == "table" and p.name != paths.IMPL_TABLE and not p.path.startswith("/.backups/") and p.state == paths.READY
+    ]
+
+
+_local = threading.Lock()
+_busy: set[tuple[int, int]] = set()
+
+
+@contextlib.contextmanager
+def _maintaining(context: Context, table_id: int) -> Iterator[bool]:
+    """Whether this thread may maintain the table: no other thread of the process, and no other process, is at it."""
+    mark = (id(context.catalog), table_id)
+    with _local:
+        if mark in _busy:
+            mine = False
+        else:
+            _busy.add(mark)
+            mine = True
+    if not mine:
+        yield False
+        return
+    session_id = context.session.ensure()
+    try:
+        with context.catalog.write() as conn:
+            taken = maintenance.take(conn, context.clock.now(), table_id, session_id)
+        try:
+            yield taken
+        finally:
+            if taken:
+                with context.catalog.write() as conn:
+                    maintenance.release(conn, table_id, session_id)
+    finally:
+        with _local:
+            _busy.discard(mark)

@@ -1,0 +1,93 @@
+"""A consistent view of all tables at one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from strandline.catalog import board, chains, paths, tables
+from strandline.catalog.paths import CLOSED_STATES, Path
+from strandline.catalog.sessions import SHORT_READ
+from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.database.context import Context
+from strandline.errors import InvalidArgument, UnderOperation
+from strandline.model import Chain, Key, Segment
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table at a step: its description then, and the chain that folds to its rows.
+
+    ``increment``: the table is an incremental backup, which shows its changes, tombstones included, rather than a state."""
+
+    info: TableInfo
+    chain: Chain
+    increment: bool = False
+
+    def plus(self, pending: tuple[Segment, ...]) -> TableView:
+        return replace(self, chain=self.chain.plus(pending)) if pending else self
+
+
+class Snapshot:
+    """Tables as they were at ``step`` (default: now). What it shows stays readable for as long as ``for_seconds`` says while this
+    process lives. Tables are loaded when they are first asked for; not for use by two threads at once."""
+
+    def __init__(self, context: Context, step: int | None = None, for_seconds: float = SHORT_READ) -> None:
+        self._context = context
+        self._views: dict[str, TableView] = {}
+        context.session.pin(for_seconds)
+        with context.catalog.read() as conn:
+            self.step = board.current_step(conn) if step is None else step
+        self._historic = step is not None
+
+    def table(self, path: str) -> TableView:
+        if path not in self._views:
+            self._views[path] = self._read(lambda conn: self._load(conn, paths.require(conn, path, "table")))
+        return self._views[path]
+
+    def index(self, table: TableView, ref: IndexRef) -> TableView:
+        """The implementation table of an index."""
+        path = f"{table.info.path}/{ref.definition.name}/{paths.IMPL_TABLE}"
+        return self.table(path)
+
+    def _read(self, load: Callable[[Connection], T]) -> T:
+        with self._context.catalog.read() as conn:
+            return load(conn)
+
+    def _load(self, conn: Connection, row: Path) -> TableView:
+        if row.state in CLOSED_STATES:
+            raise UnderOperation(
+                f"path is under operation: {row.path} is {row.state} by operation {row.operation_id}",
+                f"Wait for it with db.wait({row.operation_id!r}).",
+            )
+        if not isinstance(self.step, int) or isinstance(self.step, bool):
+            raise InvalidArgument(f"a step is a whole number, not {self.step!r}", "Use a step that describe() or a commit reported.")
+        if self._historic:
+            chains.check_readable(conn, row.id, row.path, self.step)
+        info = tables.at_step(conn, row, self.step)
+        return TableView(info, chains.load(conn, row.id, self.step), bool(row.body.get("increment")))
+
+
+class Reader:
+    """Where a query reads from: a snapshot, or (a subclass) a transaction with its own changes on top."""
+
+    def __init__(self, context: Context, snapshot: Snapshot | None = None) -> None:
+        self.context = context
+        self.snapshot = snapshot or Snapshot(context)
+
+    def view(self, path: str) -> TableView:
+        return self.snapshot.table(path)
+
+    def index(self, table: TableView, ref: IndexRef) -> TableView:
+        return self.view(f"{table.info.path}/{ref.definition.name}/{paths.IMPL_TABLE}")
+
+    def read_keys(self, view: TableView, keys: Iterable[Key]) -> None:
+        """Note that the outcome depends on the rows of these keys."""
+
+    def read_whole(self, view: TableView) -> None:
+        """Note that the outcome may depend on any row of the table."""

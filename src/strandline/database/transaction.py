@@ -1,0 +1,181 @@
+"""A transaction: changes to any tables and their synchronous indexes, committed at one step or not at all.
+
+Statements see the snapshot the transaction began with plus what earlier statements of it changed. At the commit the rows it depends
+on must not have changed: a commit by others that touched none of its keys is let pass, any other one makes it stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from strandline.catalog import chains
+from strandline.catalog.chains import Stale, TablePart
+from strandline.catalog.tables import TableInfo
+from strandline.database import maintain
+from strandline.database.context import Context
+from strandline.database.snapshot import Reader, TableView
+from strandline.errors import InvalidArgument, StrandlineError
+from strandline.model import PENDING, Digest, Key, Segment
+from strandline.storage import chain as fold
+from strandline.storage.changes import Change, index_changes, is_fresh, log_table
+from strandline.storage.collapse import collapse
+from strandline.storage.segment import write_segment
+
+
+@dataclass
+class _Pending:
+    """What the transaction has done to one table so far, and what of it it has read."""
+
+    info: TableInfo
+    read_step: int
+    follows: bool = False
+    """A synchronous index: whatever it depends on is checked at its table."""
+    segments: list[Segment] = field(default_factory=list)
+    delta: Digest = field(default_factory=Digest)
+    keys: set[Key] = field(default_factory=set)
+    whole: bool = False
+    """The whole table was read, so that any commit to it is a conflict."""
+
+
+class Transaction(Reader):
+    """Used by one thread. Nothing is durable, or visible to others, before ``commit``; ``abort`` removes the files it wrote."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._pending: dict[int, _Pending] = {}
+        self._statement = 0
+        self.rows_changed = 0
+
+    def view(self, path: str) -> TableView:
+        """A table with what this transaction has changed in it."""
+        view = self.snapshot.table(path)
+        pending = self._pending.get(view.info.id)
+        return view.plus(tuple(pending.segments)) if pending else view
+
+    def writable(self, path: str) -> TableView:
+        view = self.view(path)
+        if path.startswith("/.backups/") or view.increment:
+            raise InvalidArgument(f"{path} is a backup and cannot be changed", "Restore it, and change the restored table.")
+        if path.endswith("/indexImplTable"):
+            raise InvalidArgument(f"{path} belongs to an index and follows its table", "Change the rows of the table.")
+        return view
+
+    def read_keys(self, view: TableView, keys: Iterable[Key]) -> None:
+        self._of(view.info).keys.update(keys)
+
+    def read_whole(self, view: TableView) -> None:
+        self._of(view.info).whole = True
+
+    def next_statement(self) -> int:
+        """The provisional step of the next statement's changes: later than any committed one, and than earlier statements'."""
+        self._statement += 1
+        return PENDING + self._statement
+
+    def apply(self, view: TableView, changes: list[Change]) -> None:
+        """Changes of rows, in this process, with the changes of the indexes that follow from them."""
+        if not changes:
+            return
+        at = self.next_statement()
+        self._write(view.info, changes, at, follows=False)
+        for ref in view.info.indexes:
+            if ref.definition.is_sync:
+                impl = self.snapshot.index(view, ref).info
+                entries = index_changes(view.info.schema, ref.definition, impl.schema, changes)
+                if entries:
+                    self._write(impl, entries, at, follows=True)
+        self.rows_changed += len(changes)
+
+    def add(self, info: TableInfo, segments: Iterable[Segment], delta: Digest, *, follows: bool) -> None:
+        """Segments that were written elsewhere (on Spark)."""
+        pending = self._of(info)
+        pending.follows = follows
+        pending.segments.extend(segments)
+        pending.delta += delta
+
+    def commit(self) -> int | None:
+        """Publish everything at one step; answers it, or None if nothing was changed. Stale if it must be done again."""
+        changed = [p for p in self._pending.values() if p.segments]
+        if not changed:
+            return None
+        for pending in changed:
+            if len({s.upto for s in pending.segments}) > 1:
+                self._collapse(pending)
+        # A table that was only read matters as well: what was written may depend on it.
+        while True:
+            parts = [TablePart(p.info.id, p.info.version, None if p.follows else p.read_step, tuple(p.segments), p.delta) for p in changed]
+            reads = [(p.info.id, p.info.version, p.read_step) for p in self._pending.values() if not p.segments and p.whole]
+            try:
+                with self.context.catalog.write() as conn:
+                    for table_id, _, read_step in reads:
+                        if chains.state(conn, table_id).step > read_step:
+                            raise Stale(table_id, "rows were committed since it was read")
+                    step = chains.commit(conn, self.context.clock.now(), parts)
+            except Stale as stale:
+                self._let_pass(stale)
+                continue
+            maintain.after_commit(self.context, [(p.info, self.snapshot) for p in changed])
+            return step
+
+    def abort(self) -> None:
+        """Forget the changes. Files that cannot be removed now are orphans, which the collector finds."""
+        for pending in self._pending.values():
+            for segment in pending.segments:
+                if segment.file is not None:
+                    try:
+                        self.context.files.remove(segment.file)
+                    except StrandlineError:
+                        return
+            pending.segments.clear()
+
+    def _of(self, info: TableInfo) -> _Pending:
+        return self._pending.setdefault(info.id, _Pending(info, self.snapshot.step))
+
+    def _write(self, info: TableInfo, changes: list[Change], at: int, *, follows: bool) -> None:
+        rows, delta = log_table(info.schema, changes)
+        settings = self.context.settings
+        small = len(changes) <= settings.inline_rows
+        segment = write_segment(
+            self.context.files,
+            info.schema,
+            rows,
+            # A name needs a durable session, which a commit that stays in the catalog can do without.
+            name="" if small else f"{self.context.session.file_name(info.id)}.parquet",
+            role="log",
+            fresh=is_fresh(changes),
+            stepped=False,
+            upto=at,
+            inline_rows=settings.inline_rows,
+            inline_bytes=2**62 if small else settings.inline_bytes,
+        )
+        self.add(info, [segment], delta, follows=follows)
+
+    def _collapse(self, pending: _Pending) -> None:
+        """A commit has one change per key, however many statements changed it."""
+        name = self.context.session.file_name(pending.info.id)
+        files, settings, table = self.context.files, self.context.settings, pending.info.schema
+        replaced = pending.segments
+        if sum(s.rows for s in replaced) > settings.bulk_rows:
+            from strandline.storage.spark import bulk
+
+            pending.segments = list(bulk.collapse(self.context.spark, files, table, replaced, name))
+        else:
+            pending.segments = [collapse(files, table, replaced, f"{name}.parquet", settings.inline_rows, settings.inline_bytes)]
+        for segment in replaced:
+            if segment.file is not None:
+                files.remove(segment.file)
+
+    def _let_pass(self, stale: Stale) -> None:
+        """Move on to the table's present step if nothing that was committed since touches what this transaction read or wrote."""
+        pending = self._pending.get(stale.table_id)
+        if pending is None or pending.whole or pending.follows:
+            raise stale
+        with self.context.catalog.read() as conn:
+            head = chains.state(conn, stale.table_id).step
+            if head <= pending.read_step:
+                raise stale  # not the rows but the description changed
+            logs = chains.log_between(conn, stale.table_id, pending.read_step, head)
+        touched = fold.touched(self.context.files, pending.info.schema, logs, pending.read_step)
+        if touched & pending.keys or fold.overlaps(self.context.files, pending.info.schema, pending.segments, touched):
+            raise stale
+        pending.read_step = head

@@ -1,0 +1,171 @@
+"""Every way Strandline can refuse or fail, in one place.
+
+An error is one plain sentence, a stable ``code`` for programs, a ``hint`` that says what to do, and an ``exit_code`` for the command
+line. The class docstring says when it is raised; the reference page of errors is generated from it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AlreadyExists",
+    "Cancelled",
+    "Conflict",
+    "Corrupted",
+    "Internal",
+    "InvalidArgument",
+    "NotEmpty",
+    "OperationNotFound",
+    "PathNotFound",
+    "PreconditionFailed",
+    "SchemaMismatch",
+    "StrandlineError",
+    "SyntaxFault",
+    "TimedOut",
+    "Unavailable",
+    "UnderOperation",
+    "Unsupported",
+]
+
+
+class StrandlineError(Exception):
+    """The base of every error that reaches a caller."""
+
+    code: ClassVar[str] = "ERROR"
+    exit_code: ClassVar[int] = 1
+    default_hint: ClassVar[str] = "Run with --debug for the full story, and report it if the cause is not clear."
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint or self.default_hint
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]\n  hint: {self.hint}"
+
+
+class PathNotFound(StrandlineError):
+    """A path that the request names does not exist."""
+
+    code = "PATH_NOT_FOUND"
+    exit_code = 3
+    default_hint = "List what exists with db.ls('/') or SHOW TABLES; names are case-sensitive."
+
+
+class AlreadyExists(StrandlineError):
+    """A path that the request would create is already there."""
+
+    code = "ALREADY_EXISTS"
+    exit_code = 4
+    default_hint = "Choose another name, or drop the existing path first."
+
+
+class UnderOperation(StrandlineError):
+    """Another operation works on a path that the request needs."""
+
+    code = "UNDER_OPERATION"
+    exit_code = 5
+    default_hint = "Wait for that operation with db.wait(id), or cancel it with db.cancel(id)."
+
+
+class PreconditionFailed(StrandlineError):
+    """The request is well formed, but the present state does not allow it."""
+
+    code = "PRECONDITION_FAILED"
+    exit_code = 6
+    default_hint = "Bring the database into the state that the request needs, then repeat it."
+
+
+class NotEmpty(PreconditionFailed):
+    """A directory or a table still holds something that the request would orphan."""
+
+    default_hint = "Drop what is inside first."
+
+
+class InvalidArgument(StrandlineError):
+    """A name, a value, a type or a setting is not acceptable."""
+
+    code = "INVALID_ARGUMENT"
+    exit_code = 7
+    default_hint = "Correct the value and repeat the request."
+
+
+class SyntaxFault(StrandlineError):
+    """The text is not a statement that Strandline or Spark SQL understands."""
+
+    code = "SYNTAX_ERROR"
+    exit_code = 8
+    default_hint = "Compare the statement with the SQL reference."
+
+
+class SchemaMismatch(StrandlineError):
+    """A description and what it refers to have different schema versions, also after retries."""
+
+    code = "SCHEMA_MISMATCH"
+    exit_code = 9
+    default_hint = "Repeat the request; if it persists, describe both paths and compare their versions."
+
+
+class Conflict(StrandlineError):
+    """Concurrent writers kept changing the same rows, and the retries are used up."""
+
+    code = "CONFLICT"
+    exit_code = 10
+    default_hint = "Repeat the statement; if it happens often, write in fewer, larger transactions."
+
+
+class Corrupted(StrandlineError):
+    """Stored data does not match what was recorded about it."""
+
+    code = "CORRUPTED"
+    exit_code = 11
+    default_hint = "Run db.check(path) for details, and restore the table from a backup."
+
+
+class OperationNotFound(StrandlineError):
+    """No operation has this id (or it was forgotten)."""
+
+    code = "OPERATION_NOT_FOUND"
+    exit_code = 12
+    default_hint = "List the known operations with db.operations()."
+
+
+class Cancelled(StrandlineError):
+    """The operation was cancelled; what it had made is undone."""
+
+    code = "CANCELLED"
+    exit_code = 13
+    default_hint = "Start it again when you are ready."
+
+
+class TimedOut(StrandlineError):
+    """Something did not finish within the time that was set for it."""
+
+    code = "TIMEOUT"
+    exit_code = 14
+    default_hint = "Repeat the request, or allow more time."
+
+
+class Unavailable(StrandlineError):
+    """The warehouse, the catalog or Spark cannot be reached or used."""
+
+    code = "UNAVAILABLE"
+    exit_code = 15
+    default_hint = "Check the address, the rights and the free space, then try again."
+
+
+class Unsupported(StrandlineError):
+    """The request is understood, but Strandline does not do this."""
+
+    code = "UNSUPPORTED"
+    exit_code = 16
+    default_hint = "See the limits in the reference for another way."
+
+
+class Internal(StrandlineError):
+    """A defect in Strandline: an invariant that should always hold did not."""
+
+    code = "INTERNAL"
+    exit_code = 70
+    default_hint = "Please report it with the statement that caused it."

@@ -1,0 +1,63 @@
+"""What the process counts and what it logs. One ``Metrics`` per database, shared by all threads; nothing global but the logger.
+
+A log line is an event name and a JSON object, so that a person can read it and a program can parse it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+log = logging.getLogger("strandline")
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """Counters and histograms of one database, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.claims = self._counter("claims", "Claims of a path's next version, by result.", "result")
+        self.publications = self._counter("publications", "Publications of one or more descriptions under one generation.")
+        self.published_paths = self._counter("published_paths", "Descriptions published.")
+        self.mismatches = self._counter(
+            "schema_mismatches",
+            "Plans whose versions did not fit: seen (each time), then cured by a retry, or failed.",
+            "result",
+        )
+        self.part_transitions = self._counter("part_transitions", "Transitions of parts, by the state they entered.", "state")
+        self.part_retries = self._counter("part_retries", "Parts that failed and were tried again.", "kind")
+        self.operations = self._counter("operations", "Operations that ended, by kind and result.", "kind", "result")
+        self.resumed = self._counter("operations_resumed", "Operations taken over from a process that died.", "kind")
+        self.publication_delay = self._histogram(
+            "publication_delay_seconds", "Time from the last part of an operation to the publication of its paths."
+        )
+        self.delivery_delay = self._histogram(
+            "delivery_delay_seconds", "Time from a publication to its arrival in this process's cache."
+        )
+        for result in ("seen", "cured", "failed"):
+            self.mismatches.labels(result)  # a counter that is there with 0 can be watched before the first event
+
+    def _counter(self, name: str, help_: str, *labels: str) -> Counter:
+        return Counter(f"strandline_{name}", help_, labels, registry=self.registry)
+
+    def _histogram(self, name: str, help_: str) -> Histogram:
+        return Histogram(f"strandline_{name}", help_, registry=self.registry, buckets=_SECONDS)
+
+    def value(self, name: str, **labels: str) -> float:
+        """The present value of one sample, 0 if it has not been counted yet."""
+        return self.registry.get_sample_value(f"strandline_{name}", labels) or 0.0
+
+    def render(self) -> str:
+        """Everything in the text format that Prometheus scrapes."""
+        return generate_latest(self.registry).decode()
+
+
+def event(name: str, **fields: Any) -> None:
+    """One structured log line, also reachable as ``record.strandline`` for handlers that want the fields."""
+    if log.isEnabledFor(logging.INFO):
+        log.info("%s %s", name, json.dumps(fields, default=str), extra={"strandline": {"event": name, **fields}})

@@ -1,0 +1,261 @@
+"""The vocabulary as values: schemas, indexes, segments and chains.
+
+Everything here is immutable and free of I/O. Step ranges are always written ``(after, upto]``: exclusive below, inclusive above.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+from strandline.types import Type, parse_type
+
+Key: TypeAlias = tuple[Any, ...]
+"""The values of a table's key columns, in key order. A key column may be NULL (``None``), which sorts first."""
+
+Role: TypeAlias = Literal["base", "log"]
+Blob: TypeAlias = bytes
+IndexKind: TypeAlias = Literal["GLOBAL SYNC", "GLOBAL ASYNC"]
+
+OP = "__strandline_op"
+"""Column of a log segment: ``U`` upsert, ``R`` reset by REPLACE, ``E`` erase."""
+WAS_HI = "__strandline_was_hi"
+WAS_LO = "__strandline_was_lo"
+"""Columns of a log segment: the two halves (signed 64 bit) of the hash of the row that the change replaced, NULL where there was none."""
+STEP = "__strandline_step"
+"""Column of a stepped segment: the step at which the row was committed."""
+DELETED = "__ydb_incrBackupImpl_deleted"
+"""Column that an incremental backup shows beside the source's own: true for a tombstone."""
+
+RESERVED_PREFIXES = ("__ydb_", "__strandline_")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. ``id`` is never used twice in a table, and ``physical`` (the name in Parquet files) neither, so a column
+    that is dropped and added again under its old name does not bring the old values back."""
+
+    id: int
+    name: str
+    type: Type
+    not_null: bool = False
+    physical: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.name, "type": self.type.name, "not_null": self.not_null, "physical": self.physical}
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> Column:
+        return Column(body["id"], body["name"], parse_type(body["type"]), body["not_null"], body["physical"])
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What rows of a table look like. ``bounds`` are the first keys (prefixes allowed) of the second and later shards, ascending.
+    ``used`` holds every physical name ever given out, in lower case."""
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    bounds: tuple[Key, ...] = ()
+    next_id: int = 1
+    used: frozenset[str] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {c.name: c for c in self.columns})
+
+    def __getitem__(self, name: str) -> Column:
+        return self._by_name[name]  # type: ignore[attr-defined, no-any-return]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name  # type: ignore[attr-defined]
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        return tuple(self[name] for name in self.key)
+
+    @property
+    def value_columns(self) -> tuple[Column, ...]:
+        return tuple(c for c in self.columns if c.name not in self.key)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.columns)
+
+    @staticmethod
+    def of(columns: list[tuple[str, Type, bool]], key: tuple[str, ...], bounds: tuple[Key, ...] = ()) -> TableSchema:
+        schema = TableSchema((), key, bounds)
+        for name, type_, not_null in columns:
+            schema = schema.with_column(name, type_, not_null)
+        return schema
+
+    def with_column(self, name: str, type_: Type, not_null: bool = False) -> TableSchema:
+        physical = name if name.lower() not in self.used else f"{name}~{self.next_id}"
+        column = Column(self.next_id, name, type_, not_null, physical)
+        return replace(
+            self, columns=(*self.columns, column), next_id=self.next_id + 1, used=self.used | {physical.lower()}
+        )
+
+    def without_column(self, name: str) -> TableSchema:
+        return replace(self, columns=tuple(c for c in self.columns if c.name != name))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "columns": [c.to_json() for c in self.columns],
+            "key": list(self.key),
+            "bounds": [encode_key(bound) for bound in self.bounds],
+            "next_id": self.next_id,
+            "used": sorted(self.used),
+        }
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> TableSchema:
+        columns = tuple(Column.from_json(c) for c in body["columns"])
+        return TableSchema(
+            columns,
+            tuple(body["key"]),
+            tuple(decode_key(bound) for bound in body["bounds"]),
+            body["next_id"],
+            frozenset(body["used"]),
+        )
+
+
+@dataclass(frozen=True)
+class IndexDef:
+    """The definition of a global index. Its implementation table has the key (columns, then the primary key's other columns) and the
+    covered columns as values."""
+
+    name: str
+    kind: IndexKind
+    columns: tuple[str, ...]
+    cover: tuple[str, ...] = ()
+
+    @property
+    def is_sync(self) -> bool:
+        return self.kind == "GLOBAL SYNC"
+
+    def impl_schema(self, table: TableSchema) -> TableSchema:
+        """The schema of the implementation table: fresh ids, same names and types. Nothing in it is NOT NULL that is nullable in
+        the table."""
+        key = (*self.columns, *(name for name in table.key if name not in self.columns))
+        names = (*key, *(name for name in self.cover if name not in key))
+        return TableSchema.of([(name, table[name].type, table[name].not_null) for name in names], key)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "kind": self.kind, "columns": list(self.columns), "cover": list(self.cover)}
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> IndexDef:
+        return IndexDef(body["name"], body["kind"], tuple(body["columns"]), tuple(body["cover"]))
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One immutable run of rows, sorted by key (then by step, where a key occurs more than once).
+
+    ``role`` base: one row per key, the state at ``upto``; no OP and WAS columns. ``role`` log: the changes of the commits in
+    ``(after, upto]``, with OP and WAS columns.
+    ``stepped``: rows carry STEP; otherwise every row belongs to step ``upto``.
+    ``fresh``: every key occurs once and, when it was committed, was not in the table: rows can be read as they are, and no older
+    segment needs to be looked at for their keys. Base segments are fresh.
+    ``file``: the name in the warehouse of a Parquet file; None for an inline segment, whose rows the catalog keeps in ``data``
+    (Arrow IPC stream). A segment that has not been committed yet has ``id`` 0, ``after`` 0 and ``upto`` PENDING.
+    """
+
+    id: int
+    role: Role
+    fresh: bool
+    stepped: bool
+    after: int
+    upto: int
+    rows: int
+    bytes: int
+    file: str | None
+    checksum: str
+    min_key: Key | None
+    max_key: Key | None
+    data: Blob | None = None
+
+
+PENDING = 2**62
+"""The step of changes that are not committed yet: later than any real one. Those of the n-th statement of a transaction have
+``PENDING + n``, so that later statements win."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The segments that fold to one table's state at ``step``, base first, then logs by ascending ``upto``.
+
+    Rows of stepped segments with a step greater than ``step`` are not part of the state (``PENDING`` logs always are)."""
+
+    segments: tuple[Segment, ...]
+    step: int
+
+    def plus(self, pending: tuple[Segment, ...]) -> Chain:
+        """The chain with not yet committed changes on top, as later statements of one transaction see it."""
+        return replace(self, segments=(*self.segments, *pending))
+
+    @property
+    def rows_at_most(self) -> int:
+        return sum(s.rows for s in self.segments)
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Row count and the order-free 128-bit digest of a state: the sum of all row hashes modulo 2**128."""
+
+    rows: int = 0
+    value: int = 0
+
+    def __add__(self, other: Digest) -> Digest:
+        return Digest(self.rows + other.rows, (self.value + other.value) % 2**128)
+
+    def __sub__(self, other: Digest) -> Digest:
+        return Digest(self.rows - other.rows, (self.value - other.value) % 2**128)
+
+    @property
+    def hex(self) -> str:
+        return f"{self.value:032x}"
+
+    @staticmethod
+    def parse(rows: int, text: str) -> Digest:
+        return Digest(rows, int(text, 16))
+
+
+def encode_key(key: Key) -> list[Any]:
+    """A key (or a prefix of one) as JSON values that carry their kind, so that no schema is needed to read them back."""
+    return [_encode(value) for value in key]
+
+
+def decode_key(body: list[Any]) -> Key:
+    return tuple(_decode(value) for value in body)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
+    if isinstance(value, datetime):
+        return {"timestamp": value.isoformat()}
+    if isinstance(value, date):
+        return {"date": value.isoformat()}
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, text),) = value.items()
+    if kind == "bytes":
+        return base64.b64decode(text)
+    if kind == "decimal":
+        return Decimal(text)
+    return datetime.fromisoformat(text) if kind == "timestamp" else date.fromisoformat(text)
+
+
+def order(key: Key) -> tuple[Any, ...]:
+    """A sort key for keys in which NULL sorts first."""
+    return tuple((0,) if value is None else (1, value) for value in key)

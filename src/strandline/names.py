@@ -1,0 +1,59 @@
+"""Names and paths: what a component may be called, and the one canonical form of a path."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable
+
+from strandline.errors import InvalidArgument
+from strandline.model import RESERVED_PREFIXES
+
+MAX_NAME = 255
+
+
+def split(path: str) -> tuple[str, ...]:
+    """The components of a path. A leading slash is optional; the root has none."""
+    if not isinstance(path, str):
+        raise InvalidArgument(f"a path must be text, not {type(path).__name__}", "Pass a path such as '/dir/table'.")
+    stripped = path[1:] if path.startswith("/") else path
+    if stripped.endswith("/") and stripped != "/":
+        stripped = stripped[:-1]
+    parts = tuple(stripped.split("/")) if stripped else ()
+    for part in parts:
+        check_name(part, path)
+    return parts
+
+
+def normalize(path: str) -> str:
+    """The absolute form of a path: ``dir/t`` and ``/dir/t`` are the same."""
+    return join(split(path))
+
+
+def join(parts: Iterable[str]) -> str:
+    return "/" + "/".join(parts)
+
+
+def check_name(name: str, path: str | None = None) -> None:
+    where = f" in the path {path!r}" if path is not None and path != name else ""
+    if not name:
+        raise InvalidArgument(f"a name is empty{where}", "Give every component between slashes a name.")
+    if name in (".", ".."):
+        raise InvalidArgument(f"{name!r} is not a name{where}", "Paths are absolute; there are no relative components.")
+    if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
+        raise InvalidArgument(f"the name {name[:40]!r}... is longer than {MAX_NAME} bytes", "Choose a shorter name.")
+    if any(unicodedata.category(c) in ("Cc", "Cs") for c in name) or "/" in name:
+        raise InvalidArgument(f"the name {name!r} has a control character or a slash in it", "Leave these characters out.")
+
+
+def check_not_reserved(name: str, what: str) -> None:
+    if name.lower().startswith(RESERVED_PREFIXES):
+        raise InvalidArgument(
+            f"the {what} name {name!r} is reserved", f"Names that start with {' or '.join(RESERVED_PREFIXES)} are Strandline's own."
+        )
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
+    """A hint that offers the closest existing name, if there is one."""
+    close = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    return f"Did you mean {close[0]!r}?" if close else None

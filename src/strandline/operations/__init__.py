@@ -1,0 +1,1 @@
+"""The operation engine, and one module per kind of operation."""

@@ -1,0 +1,344 @@
+"""Carries out operations: starts them, makes one transition after the other, ends them, and takes over those whose process died.
+
+Every transition is one catalog transaction that first makes sure that the operation still runs and still belongs to this session, so a
+process that was thought dead and comes back changes nothing. Wherever a process dies, the rows say what is left to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+from sqlalchemy import Connection
+
+from strandline.catalog import board, operations, sessions
+from strandline.catalog.engine import Catalog
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, Part
+from strandline.catalog.registry import VersionRegistry
+from strandline.errors import Cancelled, Internal, InvalidArgument, PreconditionFailed, StrandlineError, TimedOut
+from strandline.metrics import Metrics, event
+from strandline.operations.kind import Kind, Run
+from strandline.operations.scheduler import InOrder, Scheduler
+
+_POLL_SECONDS = 0.05
+
+
+class Lease(Protocol):
+    """The session that operations of this process belong to. ``catalog.sessions.Session`` is one."""
+
+    @property
+    def id(self) -> str: ...
+
+    def ensure(self) -> str:
+        """Make the session durable and keep it alive; answers its id."""
+
+
+class _Lost(Exception):
+    """The operation has ended, or belongs to another session now."""
+
+
+class _Cancelling(Exception):
+    """Somebody wants the operation to be undone."""
+
+
+class Engine:
+    """The operations of one catalog as this process sees and runs them. Safe to use from any thread.
+
+    ``on_publish`` is called after each publication, so that this process's own cache need not wait for the board."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        lease: Lease,
+        kinds: Iterable[Kind],
+        *,
+        metrics: Metrics | None = None,
+        scheduler: Scheduler | None = None,
+        registry: VersionRegistry | None = None,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
+        on_publish: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.catalog = catalog
+        self.lease = lease
+        self.kinds = {kind.name: kind for kind in kinds}
+        self.metrics = metrics or Metrics()
+        self.scheduler: Scheduler = scheduler or InOrder()
+        self.registry = registry or VersionRegistry()
+        self.stopping = threading.Event()
+        self._new_id = new_id
+        self._on_publish = on_publish
+        self._driven: set[str] = set()
+        self._lock = threading.Lock()
+
+    # -- starting and running ---------------------------------------------------------------------------------------------------
+
+    def start(self, kind: str, request: dict[str, Any]) -> str:
+        """Plan an operation and make it durable, in one transaction; answers its id. A refused request leaves nothing."""
+        session_id = self.lease.ensure()
+        now = self.catalog.clock.now()
+        operation = Operation(self._new_id(), kind, RUNNING, request, {}, {}, None, None, session_id, now, None)
+        run = self.run_of(operation)
+        with self.catalog.write() as conn:
+            plan = self.kinds[kind].plan(conn, run)
+            operations.add(conn, replace(run.operation, body={**plan.body, "directories": run.directories}))
+            run.add_parts(conn, plan.parts)
+        run.flush()
+        event("operation started", operation=operation.id, kind=kind, parts=len(plan.parts))
+        return operation.id
+
+    def run(self, operation_id: str) -> Operation:
+        """Carry an operation to its end in this thread; answers it as it ended. One that this process closes in the middle of stays
+        unfinished, for another process to resume."""
+        with self.driving(operation_id):
+            while not self.stopping.is_set() and self.step(operation_id):
+                pass
+        return self.get(operation_id)
+
+    def execute(self, kind: str, request: dict[str, Any]) -> Operation:
+        """Start an operation, run it to its end and raise its error if it failed."""
+        ended = self.run(self.start(kind, request))
+        failure = ended.failure()
+        if failure is not None:
+            raise failure
+        return ended
+
+    def step(self, operation_id: str) -> bool:
+        """One transition of one part, or the end of the operation; False when there is nothing more to do for this process."""
+        operation, runnable = self.runnable(operation_id)
+        if operation.is_over or operation.session_id != self.lease.id:
+            return False
+        if operation.state == CANCELLING:
+            self.undo(operation, CANCELLED, _cancelled(operation))
+        elif runnable:
+            return self.advance(operation, self.scheduler.choose(runnable))
+        else:
+            self.finish(operation)
+        return False
+
+    def runnable(self, operation_id: str) -> tuple[Operation, list[Part]]:
+        """The operation, and those of its parts that can go on now: the unfinished ones of the first unfinished stage."""
+        with self.catalog.read() as conn:
+            operation = operations.get(conn, operation_id)
+            waiting = [p for p in operations.parts(conn, operation_id) if p.state != DONE]
+        stage = min((p.stage for p in waiting), default=0)
+        return operation, [p for p in waiting if p.stage == stage]
+
+    def advance(self, operation: Operation, part: Part) -> bool:
+        """Carry out the present phase of a part; False when the operation ended over it."""
+        handler = self.kinds[operation.kind].handler(part.kind)
+        run = self.run_of(operation)
+        try:
+            made = handler.work(run, part)
+            run = self.run_of(operation)  # the work may have taken long
+            with self.catalog.write() as conn:
+                run.operation = self._fence(conn, operation.id)
+                present = operations.part(conn, operation.id, part.id)
+                if (present.state, present.attempt) != (part.state, part.attempt):
+                    return True  # a late report: this phase was carried out, or given up, by another try
+                after = handler.advance(conn, run, part, made)
+                operations.save_part(conn, after)
+        except _Lost:
+            return False
+        except _Cancelling:
+            return True
+        except Exception as error:
+            return self.part_failed(operation, part, error)
+        run.flush()
+        self.metrics.part_transitions.labels(after.state).inc()
+        event("part", operation=operation.id, part=part.id, kind=part.kind, was=part.state, state=after.state)
+        return True
+
+    def part_failed(self, operation: Operation, part: Part, error: Exception) -> bool:
+        """Try the part again later if its handler thinks that this may help; otherwise fail the operation and undo it."""
+        pause = self.kinds[operation.kind].handler(part.kind).retry_after(error, part.attempt + 1)
+        if pause is None:
+            self.undo(operation, FAILED, _as_ours(error))
+            return False
+        with contextlib.suppress(_Lost, _Cancelling), self.catalog.write() as conn:
+            self._fence(conn, operation.id)
+            present = operations.part(conn, operation.id, part.id)
+            if (present.state, present.attempt) == (part.state, part.attempt):
+                operations.save_part(conn, replace(part, attempt=part.attempt + 1))
+        self.metrics.part_retries.labels(part.kind).inc()
+        event("part retried", operation=operation.id, part=part.id, kind=part.kind, attempt=part.attempt + 1, error=str(error))
+        self.catalog.clock.sleep(pause)
+        return True
+
+    def finish(self, operation: Operation) -> None:
+        """The one transaction that applies all claims and publishes all paths; an error in it fails the operation."""
+        run = self.run_of(operation)
+        try:
+            with self.catalog.write() as conn:
+                run.operation = self._fence(conn, operation.id)
+                last = max((p.changed for p in operations.parts(conn, operation.id)), default=run.now)
+                step = board.next_step(conn)
+                result = self.kinds[operation.kind].finish(conn, run, step)
+                published = operations.complete(conn, operation.id, self.registry, step, run.now)
+                operations.save(conn, operation.id, state=DONE, result=result, ended=run.now)
+        except _Lost:
+            return
+        except _Cancelling:
+            return self.undo(operation, CANCELLED, _cancelled(operation))
+        except Exception as error:
+            return self.undo(operation, FAILED, _as_ours(error))
+        run.flush()
+        self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
+        if published:
+            self.metrics.publications.inc()
+            self.metrics.published_paths.inc(len(published))
+            event("publication", operation=operation.id, step=step, paths={p.path: p.version for p in published})
+            self._on_publish()
+        self._ended(operation, DONE)
+
+    def undo(self, operation: Operation, state: str, error: StrandlineError) -> None:
+        """Roll back all that the operation did, in one transaction."""
+        run = self.run_of(operation)
+        try:
+            with self.catalog.write() as conn:
+                run.operation = self._fence(conn, operation.id, cancelling=True)
+                self.kinds[operation.kind].undo(conn, run)
+                operations.roll_back(conn, run.operation, self.registry)
+                told = {"code": error.code, "message": error.message, "hint": error.hint}
+                operations.save(conn, operation.id, state=state, error=told, ended=run.now)
+        except _Lost:
+            return
+        run.flush()
+        self._ended(operation, state, error)
+
+    def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
+        self.metrics.operations.labels(operation.kind, state).inc()
+        event("operation ended", operation=operation.id, kind=operation.kind, state=state, error=error and error.message)
+
+    def _fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
+        """The operation, if it still runs and is still ours."""
+        operation = operations.get(conn, operation_id)
+        if operation.is_over or operation.session_id != self.lease.id:
+            raise _Lost
+        if operation.state == CANCELLING and not cancelling:
+            raise _Cancelling
+        return operation
+
+    def run_of(self, operation: Operation) -> Run:
+        kind = self.kinds.get(operation.kind)
+        if kind is None:
+            raise InvalidArgument(f"this process does not know operations of kind {operation.kind!r}", "Use the version that started it.")
+        return Run(operation, self.registry, self.metrics, self.catalog.clock.now(), kind)
+
+    # -- taking over ------------------------------------------------------------------------------------------------------------
+
+    def orphans(self) -> list[Operation]:
+        """Unfinished operations that nobody carries out: their process died, or it is this one and no thread is at it."""
+        with self.catalog.read() as conn:
+            return self._orphans(conn)
+
+    def _orphans(self, conn: Connection) -> list[Operation]:
+        live = sessions.live_sessions(conn, self.catalog.clock.now())
+        with self._lock:
+            driven = set(self._driven)
+        mine = self.lease.id
+        return [
+            o
+            for o in operations.unfinished(conn)
+            if o.kind in self.kinds and (o.id not in driven if o.session_id == mine else o.session_id not in live)
+        ]
+
+    def take_over(self) -> list[str]:
+        """Make this session the owner of all orphans; answers their ids."""
+        if not self.orphans():
+            return []
+        session_id = self.lease.ensure()
+        with self.catalog.write() as conn:
+            found = self._orphans(conn)
+            for operation in found:
+                operations.save(conn, operation.id, session_id=session_id)
+        for operation in found:
+            self.metrics.resumed.labels(operation.kind).inc()
+            event("operation taken over", operation=operation.id, kind=operation.kind, from_session=operation.session_id)
+        return [o.id for o in found]
+
+    def resume(self) -> list[Operation]:
+        """Take over the orphans and carry them to their end in this thread; answers them as they ended."""
+        return [self.run(operation_id) for operation_id in self.take_over()]
+
+    @contextlib.contextmanager
+    def driving(self, operation_id: str) -> Iterator[None]:
+        """The time in which this thread, and no other of this process, carries out the operation."""
+        with self._lock:
+            if operation_id in self._driven:
+                raise PreconditionFailed(f"operation {operation_id} is being carried out by another thread", "Wait for it.")
+            self._driven.add(operation_id)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._driven.discard(operation_id)
+
+    # -- looking, waiting, ending -----------------------------------------------------------------------------------------------
+
+    def get(self, operation_id: str) -> Operation:
+        with self.catalog.read() as conn:
+            return operations.get(conn, operation_id)
+
+    def list(self) -> list[Operation]:
+        with self.catalog.read() as conn:
+            return operations.listed(conn)
+
+    def parts(self, operation_id: str) -> list[Part]:
+        with self.catalog.read() as conn:
+            operations.get(conn, operation_id)
+            return operations.parts(conn, operation_id)
+
+    def wait(
+        self, operation_id: str, timeout: float | None = None, on_progress: Callable[[Operation], None] | None = None
+    ) -> Operation:
+        """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT leaves it running."""
+        deadline = None if timeout is None else self.catalog.clock.now() + timeout
+        while True:
+            operation = self.get(operation_id)
+            if on_progress is not None:
+                on_progress(operation)
+            if operation.is_over:
+                return operation
+            if operation_id in self.take_over_one(operation_id):
+                self.run(operation_id)
+                continue
+            if deadline is not None and self.catalog.clock.now() >= deadline:
+                raise TimedOut(
+                    f"operation {operation_id} did not end within {timeout:g} seconds",
+                    "It goes on; wait for it again, or cancel it with db.cancel().",
+                )
+            self.catalog.clock.sleep(_POLL_SECONDS)
+
+    def cancel(self, operation_id: str) -> Operation:
+        """Ask for an operation to be undone. Whoever runs it does so before its next transition; if nobody does, this call does."""
+        with self.catalog.write() as conn:
+            operation = operations.get(conn, operation_id)
+            if operation.is_over:
+                raise PreconditionFailed(
+                    f"operation {operation_id} is {operation.state} already", "Only an operation that is still running can be cancelled."
+                )
+            operations.save(conn, operation_id, state=CANCELLING)
+        event("operation cancelling", operation=operation_id, kind=operation.kind)
+        if operation_id in self.take_over_one(operation_id):
+            self.run(operation_id)
+        return self.get(operation_id)
+
+    def forget(self, operation_id: str) -> None:
+        """Remove the record of an operation that has ended."""
+        with self.catalog.write() as conn:
+            operation = operations.get(conn, operation_id)
+            if not operation.is_over:
+                raise PreconditionFailed(f"operation {operation_id} is still {operation.state}", "Wait for it, or cancel it first.")
+            operations.forget(conn, operation_id)
+
+
+def _cancelled(operation: Operation) -> Cancelled:
+    return Cancelled(f"operation {operation.id} was cancelled")
+
+
+def _as_ours(error: Exception) -> StrandlineError:
+    return error if isinstance(error, StrandlineError) else Internal(f"{type(error).__name__}: {error}")

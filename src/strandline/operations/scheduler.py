@@ -1,0 +1,42 @@
+"""Which of the parts that could go on goes on next. The engine's answer to "in any order": the order is a parameter."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+from strandline.catalog.operations import Part
+
+
+class Scheduler(Protocol):
+    """Chooses the next part; called for every transition with the parts that are runnable at that moment, never with none."""
+
+    def choose(self, runnable: Sequence[Part]) -> Part: ...
+
+
+class InOrder:
+    """Each part to its end, in the order they were planned."""
+
+    def choose(self, runnable: Sequence[Part]) -> Part:
+        return runnable[0]
+
+
+class Shuffled:
+    """Any runnable part at every transition, as the random numbers fall: a seed tells the whole interleaving."""
+
+    def __init__(self, random_: random.Random) -> None:
+        self._random = random_
+
+    def choose(self, runnable: Sequence[Part]) -> Part:
+        return self._random.choice(runnable)
+
+
+class Explicit:
+    """Each part to its end, in the order of the given ids."""
+
+    def __init__(self, part_ids: Sequence[int]) -> None:
+        self._rank = {part_id: rank for rank, part_id in enumerate(part_ids)}
+
+    def choose(self, runnable: Sequence[Part]) -> Part:
+        return min(runnable, key=lambda part: self._rank[part.id])

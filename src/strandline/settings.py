@@ -1,0 +1,38 @@
+"""The few numbers that can be set, with what they mean. ``connect(..., settings=Settings(...))`` takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Defaults suit a laptop and a cluster alike; change one only for a reason you can measure."""
+
+    bulk_rows: int = 100_000
+    """A statement that changes more rows than this is carried out on Spark; up to it, in the process with Arrow."""
+    scan_rows: int = 200_000
+    """A statement that must look at more rows than this is evaluated on Spark."""
+    inline_rows: int = 2_000
+    """A commit of at most this many rows to a table is kept in the catalog until it is merged into a file."""
+    inline_bytes: int = 262_144
+    merge_segments: int = 128
+    """So many small log segments of a table are merged into one by the writer that adds the last of them."""
+    compact_log_rows: float = 0.10
+    """``maintain()`` compacts a table when its log holds more rows than this part of its base ..."""
+    compact_log_segments: int = 64
+    """... or more segments than this."""
+    target_file_bytes: int = 128 * 1024 * 1024
+    history_seconds: float = 24 * 3600.0
+    """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them."""
+    session_seconds: float = 60.0
+    """A process that has not renewed its session for this long counts as dead."""
+    read_seconds: float = 3600.0
+    """A read may use the files it was planned with for this long."""
+    commit_tries: int = 40
+    catalog_wait_seconds: float = 120.0
+    """How long to wait for the catalog while other writers hold it."""
+    schema_retries: int = 3
+    schema_retry_seconds: float = 0.1
+    spark: dict[str, str] = field(default_factory=dict)
+    """Extra Spark configuration for a session that Strandline starts."""

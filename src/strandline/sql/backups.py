@@ -1,0 +1,159 @@
+"""Statements on backup collections, backups and restores."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from strandline import names
+from strandline.errors import InvalidArgument
+from strandline.sql.cursor import Cursor
+from strandline.sql.references import read_moment
+from strandline.sql.settings import read_settings
+from strandline.sql.statements import (
+    AddTable,
+    AlterBackupCollection,
+    Backup,
+    CollectionAction,
+    CreateBackupCollection,
+    DropBackupCollection,
+    RemoveTable,
+    ResetSettings,
+    Restore,
+    RestoreTable,
+    SetSettings,
+    Setting,
+)
+
+__all__ = ["read_alter_collection", "read_backup", "read_create_collection", "read_drop_collection", "read_restore"]
+
+CREATE_FORM = (
+    "CREATE BACKUP COLLECTION name (TABLE table, ...) | DATABASE "
+    "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'false')"
+)
+ALTER_FORM = "ALTER BACKUP COLLECTION name ADD TABLE table | DROP TABLE table | SET (SETTING = value, ...) | RESET (SETTING, ...), ..."
+DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
+BACKUP_FORM = "BACKUP collection [INCREMENTAL] [NOWAIT]"
+RESTORE_FORM = "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] [INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
+_WHAT = "the name of a backup collection"
+
+
+def read_collection_name(cursor: Cursor) -> str:
+    token = cursor.peek()
+    name = cursor.name(_WHAT)
+    cursor.refuse_continuation(token)
+    try:
+        names.check_name(name)
+    except InvalidArgument as error:
+        raise cursor.invalid(error, token) from None
+    return name
+
+
+def read_create_collection(cursor: Cursor) -> CreateBackupCollection:
+    cursor.form = CREATE_FORM
+    cursor.expect("CREATE", "BACKUP", "COLLECTION")
+    name = read_collection_name(cursor)
+    tables: tuple[str, ...] | None = None
+    if not cursor.accept("DATABASE"):
+        if not cursor.accept("("):
+            raise cursor.fault("expected ( or DATABASE")
+        if not cursor.accept("DATABASE"):
+            tables = _read_table_list(cursor)
+        if not cursor.accept(")"):
+            raise cursor.fault("expected , or )")
+    cursor.expect("WITH")
+    settings = read_settings(cursor)
+    cursor.expect_end()
+    return CreateBackupCollection(name, tables, settings)
+
+
+def _read_table_list(cursor: Cursor) -> tuple[str, ...]:
+    cursor.expect("TABLE")
+    paths = [cursor.path()]
+    while cursor.accept(","):
+        cursor.expect("TABLE")
+        paths.append(cursor.path())
+    return tuple(paths)
+
+
+def read_alter_collection(cursor: Cursor) -> AlterBackupCollection:
+    cursor.form = ALTER_FORM
+    cursor.expect("ALTER", "BACKUP", "COLLECTION")
+    name = read_collection_name(cursor)
+    actions = [_read_action(cursor)]
+    while cursor.accept(","):
+        actions.append(_read_action(cursor))
+    cursor.expect_end()
+    return AlterBackupCollection(name, tuple(actions))
+
+
+def _read_action(cursor: Cursor) -> CollectionAction:
+    if cursor.accept("ADD"):
+        cursor.expect("TABLE")
+        return AddTable(cursor.path())
+    if cursor.accept("DROP"):
+        cursor.expect("TABLE")
+        return RemoveTable(cursor.path())
+    if cursor.accept("SET"):
+        return SetSettings(read_settings(cursor))
+    if cursor.accept("RESET"):
+        return ResetSettings(tuple(name.upper() for name in cursor.name_list("the name of a setting")))
+    raise cursor.fault("expected ADD, DROP, SET or RESET")
+
+
+def read_drop_collection(cursor: Cursor) -> DropBackupCollection:
+    cursor.form = DROP_FORM
+    cursor.expect("DROP", "BACKUP", "COLLECTION")
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = read_collection_name(cursor)
+    cursor.expect_end()
+    return DropBackupCollection(name, if_exists)
+
+
+def read_backup(cursor: Cursor) -> Backup:
+    cursor.form = BACKUP_FORM
+    cursor.expect("BACKUP")
+    name = read_collection_name(cursor)
+    incremental = cursor.accept("INCREMENTAL")
+    nowait = cursor.accept("NOWAIT")
+    if not cursor.done:
+        raise cursor.fault("expected the end of the statement" if nowait else "expected INCREMENTAL, NOWAIT or the end of the statement")
+    return Backup(name, incremental, nowait)
+
+
+def read_restore(cursor: Cursor) -> Restore:
+    cursor.form = RESTORE_FORM
+    cursor.expect("RESTORE")
+    name = read_collection_name(cursor)
+    at_backup: str | None = None
+    at_timestamp: datetime | None = None
+    tables: tuple[RestoreTable, ...] = ()
+    into: str | None = None
+    settings: tuple[Setting, ...] = ()
+    if cursor.accept("AT"):
+        if cursor.sees("TIMESTAMP"):
+            at_timestamp = read_moment(cursor)
+        else:
+            at_backup = cursor.string_or_name("the name of a backup in quotes, or TIMESTAMP 'time'")
+    if cursor.sees("TABLE") or cursor.sees("(", "TABLE"):
+        in_parentheses = cursor.accept("(")
+        tables = _read_restore_tables(cursor)
+        if in_parentheses and not cursor.accept(")"):
+            raise cursor.fault("expected , or )")
+    if cursor.accept("INTO"):
+        into = cursor.path("a directory")
+    if cursor.accept("WITH"):
+        settings = read_settings(cursor)
+    nowait = cursor.accept("NOWAIT")
+    if not cursor.done:
+        raise cursor.fault("expected AT, TABLE, INTO, WITH, NOWAIT (in this order) or the end of the statement")
+    return Restore(name, at_backup, at_timestamp, tables, into, settings, nowait)
+
+
+def _read_restore_tables(cursor: Cursor) -> tuple[RestoreTable, ...]:
+    tables: list[RestoreTable] = []
+    while True:
+        cursor.expect("TABLE")
+        path = cursor.path()
+        tables.append(RestoreTable(path, cursor.path() if cursor.accept("AS") else None))
+        if not cursor.accept(","):
+            return tuple(tables)

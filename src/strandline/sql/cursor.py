@@ -1,0 +1,165 @@
+"""Walking over the tokens of one statement, with errors that say where and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline import names
+from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
+from strandline.sql.syntax import Expression
+from strandline.sql.tokens import END, NAME, STRING, WORD, Token, fault, place, unquote, value
+
+__all__ = ["Cursor"]
+
+
+class Cursor:
+    """``form`` is the form of the statement, shown as the hint of every error."""
+
+    def __init__(self, source: str, tokens: Sequence[Token], form: str = "") -> None:
+        self.source = source
+        self.tokens = tokens
+        self.form = form
+        self.at = 0
+        self._end = Token(END, "", tokens[-1].end if tokens else len(source))
+
+    def peek(self, ahead: int = 0) -> Token:
+        place_ = self.at + ahead
+        return self.tokens[place_] if place_ < len(self.tokens) else self._end
+
+    def take(self) -> Token:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    @property
+    def done(self) -> bool:
+        return self.at >= len(self.tokens)
+
+    def rest(self) -> Sequence[Token]:
+        """The tokens from here to the end, which are consumed."""
+        taken = self.tokens[self.at :]
+        self.at = len(self.tokens)
+        return taken
+
+    def sees(self, *keys: str) -> bool:
+        return all(self.peek(ahead).key == key for ahead, key in enumerate(keys))
+
+    def accept(self, *keys: str) -> bool:
+        if not self.sees(*keys):
+            return False
+        self.at += len(keys)
+        return True
+
+    def expect(self, *keys: str) -> None:
+        for key in keys:
+            if not self.accept(key):
+                raise self.fault(f"expected {key}")
+
+    def expect_end(self) -> None:
+        if not self.done:
+            raise self.fault("expected the end of the statement")
+
+    # --- errors ------------------------------------------------------------------------------------------------------------------
+
+    def found(self) -> str:
+        token = self.peek()
+        if token.kind == END:
+            return "the end of the statement"
+        return token.text if len(token.text) <= 40 else f"{token.text[:40]}..."
+
+    def fault(self, message: str, hint: str | None = None, token: Token | None = None) -> SyntaxFault:
+        """An error at ``token``, or at the next one, which is then named as what was found instead."""
+        if token is None:
+            return fault(self.source, self.peek().start, f"{message}, found {self.found()}", hint or self.hint)
+        return fault(self.source, token.start, message, hint or self.hint)
+
+    def unsupported(self, what: str, hint: str | None = None) -> Unsupported:
+        where = place(self.source, self.peek().start)
+        return Unsupported(f"Line {where.line}, column {where.column}: {what} is not supported.", hint or self.hint)
+
+    def invalid(self, error: InvalidArgument, token: Token) -> InvalidArgument:
+        where = place(self.source, token.start)
+        return InvalidArgument(f"Line {where.line}, column {where.column}: {error.message}", error.hint)
+
+    @property
+    def hint(self) -> str | None:
+        return f"The form is: {self.form}" if self.form else None
+
+    # --- names -------------------------------------------------------------------------------------------------------------------
+
+    def sees_name(self, ahead: int = 0) -> bool:
+        return self.peek(ahead).kind in (WORD, NAME)
+
+    def name(self, what: str) -> str:
+        """A bare word or a name in backticks."""
+        token = self.peek()
+        if token.kind == STRING:
+            raise self.fault(f"expected {what}", "Quotes make a string; put a name in `backticks`.")
+        if not self.sees_name():
+            raise self.fault(f"expected {what}")
+        self.at += 1
+        found = unquote(token.text) if token.kind == NAME else token.text
+        if not found:
+            raise self.fault(f"{what} is empty", token=token)
+        return found
+
+    def name_and_path(self, what: str) -> tuple[str, str]:
+        """A path of at least one component, as written and in its absolute form."""
+        token = self.peek()
+        written = self.name(what)
+        self.refuse_continuation(token)
+        try:
+            path = names.normalize(written)
+            if path == "/":
+                raise InvalidArgument("the root is not the name of anything else", "Name something below it.")
+        except InvalidArgument as error:
+            raise self.invalid(error, token) from None
+        return written, path
+
+    def refuse_continuation(self, token: Token) -> None:
+        """``dir.t`` and ``dir/t`` are no names; said here, because what would be said further on is harder to understand."""
+        following = self.peek()
+        if following.key in (".", "/") and following.start == token.end:
+            sign = "dot" if following.key == "." else "slash"
+            raise self.fault(f"a name outside backticks has no {sign}", "Put a path in backticks, with slashes: `dir/table`.", following)
+
+    def path(self, what: str = "a table name") -> str:
+        return self.name_and_path(what)[1]
+
+    def name_list(self, what: str) -> tuple[str, ...]:
+        """``(a, b, ...)``, at least one."""
+        self.expect("(")
+        found = [self.name(what)]
+        while self.accept(","):
+            found.append(self.name(what))
+        if not self.accept(")"):
+            raise self.fault("expected , or )")
+        return tuple(found)
+
+    def string(self, what: str) -> str:
+        token = self.peek()
+        if token.kind != STRING:
+            raise self.fault(f"expected {what}")
+        self.at += 1
+        return str(value(token))
+
+    def string_or_name(self, what: str) -> str:
+        return self.string(what) if self.peek().kind == STRING else self.name(what)
+
+    # --- expressions -------------------------------------------------------------------------------------------------------------
+
+    def expression(self, *stops: str) -> Expression:
+        """Everything up to one of ``stops`` outside parentheses, or to the end or a parenthesis that closes."""
+        start, depth = self.at, 0
+        while not self.done:
+            key = self.peek().key
+            if depth == 0 and (key in stops or key in (")", "]")):
+                break
+            if key in ("(", "["):
+                depth += 1
+            elif key in (")", "]"):
+                depth -= 1
+            self.at += 1
+        if self.at == start:
+            raise self.fault("expected an expression")
+        return Expression(self.source, self.tokens[start : self.at])

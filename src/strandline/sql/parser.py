@@ -1,0 +1,196 @@
+"""Text -> statements.
+
+``parse`` raises SyntaxFault for what is no statement, Unsupported for what is one elsewhere, InvalidArgument for a path that cannot
+exist, and nothing else, whatever the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from strandline import names
+from strandline.errors import SyntaxFault, Unsupported
+from strandline.sql.backups import (
+    read_alter_collection,
+    read_backup,
+    read_collection_name,
+    read_create_collection,
+    read_drop_collection,
+    read_restore,
+)
+from strandline.sql.changes import read_delete, read_update, read_write
+from strandline.sql.cursor import Cursor
+from strandline.sql.query import query_of
+from strandline.sql.statements import (
+    Describe,
+    Explain,
+    ExplainRestore,
+    Select,
+    ShowBackupCollections,
+    ShowBackups,
+    ShowCreateTable,
+    ShowOperations,
+    ShowTables,
+    Statement,
+)
+from strandline.sql.tables import read_alter_table, read_check_table, read_create_table, read_drop_table
+from strandline.sql.tokens import Position, Token, tokenize
+
+__all__ = ["parse"]
+
+_SHOW_FORM = "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW BACKUPS IN collection | SHOW OPERATIONS"
+_DESCRIBE_FORM = "DESCRIBE [TABLE] table"
+_EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
+
+
+def parse(text: str) -> list[Statement]:
+    """The statements of a text, in order; empty ones are left out."""
+    statements: list[Statement] = []
+    line, line_start, counted = 1, 0, 0
+    for tokens in _split(tokenize(text)):
+        start = tokens[0].start
+        # Counted on from the last statement, so that a text of many statements is not read again and again.
+        breaks = text.count("\n", counted, start)
+        if breaks:
+            line, line_start = line + breaks, text.rfind("\n", counted, start) + 1
+        counted = start
+        position = Position(line, start - line_start + 1, start)
+        statements.append(replace(_read(text, tokens), text=text[start : tokens[-1].end], position=position))
+    return statements
+
+
+def _split(tokens: Sequence[Token]) -> list[Sequence[Token]]:
+    found: list[Sequence[Token]] = []
+    start = 0
+    for place, token in enumerate(tokens):
+        if token.key == ";":
+            found.append(tokens[start:place])
+            start = place + 1
+    return [part for part in (*found, tokens[start:]) if part]
+
+
+def _read(text: str, tokens: Sequence[Token]) -> Statement:
+    cursor = Cursor(text, tokens)
+    first, second = tokens[0].key, cursor.peek(1).key
+    read = _READERS.get(f"{first} {second}") or _READERS.get(first)
+    if read is None:
+        raise _refusal(cursor)
+    for place, token in enumerate(tokens):
+        if token.key == "$":
+            cursor.at = place
+            raise _refusal(cursor)
+    return read(cursor)
+
+
+def _read_select(cursor: Cursor) -> Select:
+    return Select(query_of(cursor.source, cursor.rest()))
+
+
+def _read_explain(cursor: Cursor) -> Explain | ExplainRestore:
+    cursor.form = _EXPLAIN_FORM
+    cursor.expect("EXPLAIN")
+    start = cursor.peek()
+    if start.key == "RESTORE":
+        restore = read_restore(Cursor(cursor.source, cursor.rest()))
+        return ExplainRestore(replace(restore, text=cursor.source[start.start : cursor.tokens[-1].end]))
+    mode = cursor.take().key if start.key in ("EXTENDED", "CODEGEN", "COST", "FORMATTED") else ""
+    if cursor.peek().key in _READERS and cursor.peek().key not in _QUERY_STARTS:
+        raise cursor.unsupported(f"EXPLAIN {cursor.peek().key}")
+    if cursor.peek().key not in _QUERY_STARTS:
+        raise cursor.fault("expected a query or RESTORE")
+    return Explain(query_of(cursor.source, cursor.rest()), mode)
+
+
+def _read_show(cursor: Cursor) -> Statement:
+    cursor.form = _SHOW_FORM
+    cursor.expect("SHOW")
+    statement: Statement
+    if cursor.accept("TABLES"):
+        inside = cursor.accept("IN") or cursor.accept("FROM")
+        statement = ShowTables(_read_directory(cursor)) if inside else ShowTables()
+    elif cursor.accept("CREATE", "TABLE"):
+        statement = ShowCreateTable(cursor.path())
+    elif cursor.accept("BACKUP", "COLLECTIONS"):
+        statement = ShowBackupCollections()
+    elif cursor.accept("BACKUPS"):
+        if not (cursor.accept("IN") or cursor.accept("FROM")) and cursor.done:
+            raise cursor.fault("expected IN collection")
+        statement = ShowBackups(read_collection_name(cursor))
+    elif cursor.accept("OPERATIONS"):
+        statement = ShowOperations()
+    else:
+        raise cursor.fault("expected TABLES, CREATE TABLE, BACKUP COLLECTIONS, BACKUPS or OPERATIONS")
+    cursor.expect_end()
+    return statement
+
+
+def _read_directory(cursor: Cursor) -> str:
+    if cursor.peek().text == "`/`":
+        cursor.take()
+        return "/"
+    return cursor.path("a directory")
+
+
+def _read_describe(cursor: Cursor) -> Describe:
+    cursor.form = _DESCRIBE_FORM
+    cursor.take()
+    if cursor.sees("TABLE") and cursor.sees_name(1):
+        cursor.take()
+    path = cursor.path()
+    cursor.expect_end()
+    return Describe(path)
+
+
+_QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "(")
+_READERS: dict[str, Callable[[Cursor], Statement]] = {
+    "CREATE TABLE": read_create_table,
+    "ALTER TABLE": read_alter_table,
+    "DROP TABLE": read_drop_table,
+    "CHECK": read_check_table,
+    "UPSERT": read_write,
+    "INSERT": read_write,
+    "REPLACE": read_write,
+    "UPDATE": read_update,
+    "DELETE": read_delete,
+    **dict.fromkeys(_QUERY_STARTS, _read_select),
+    "EXPLAIN": _read_explain,
+    "SHOW": _read_show,
+    "DESCRIBE": _read_describe,
+    "DESC": _read_describe,
+    "CREATE BACKUP": read_create_collection,
+    "ALTER BACKUP": read_alter_collection,
+    "DROP BACKUP": read_drop_collection,
+    "BACKUP": read_backup,
+    "RESTORE": read_restore,
+}
+
+_ONE_COMMIT = "Consecutive changes of one sql() call are one commit; over several calls use db.transaction()."
+_ELSEWHERE = {
+    **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK", "START", "ABORT"), _ONE_COMMIT),
+    **dict.fromkeys(("DECLARE", "PRAGMA", "DEFINE", "DO"), "Leave it out; write values and subqueries in their place."),
+    **dict.fromkeys(("SET", "RESET", "USE"), "Settings are given to connect(); paths are always complete."),
+    "MERGE": "Use UPSERT INTO table SELECT ...; it inserts or updates by key.",
+    "TRUNCATE": "Use DELETE FROM table, which can be backed up incrementally like any change.",
+    "TABLE": "Write SELECT * FROM table.",
+    **dict.fromkeys(
+        ("ANALYZE", "CACHE", "CALL", "CLEAR", "COMMENT", "COPY", "GRANT", "LOAD", "MSCK", "REFRESH", "REVOKE", "UNCACHE", "VACUUM"),
+        "See the SQL reference for the statements there are.",
+    ),
+    **dict.fromkeys(("CREATE", "ALTER", "DROP"), "Only TABLE and BACKUP COLLECTION can be created, altered and dropped."),
+}
+
+
+def _refusal(cursor: Cursor) -> SyntaxFault | Unsupported:
+    first, second = cursor.peek(), cursor.peek(1)
+    if first.key == "$":
+        return cursor.unsupported("A named expression or parameter ($name)", _ELSEWHERE["DECLARE"])
+    if first.key in ("CREATE", "ALTER", "DROP"):
+        if second.key and second.key.isalpha() and not names.did_you_mean(second.key, ("TABLE", "BACKUP")):
+            return cursor.unsupported(f"{first.key} {second.key}", _ELSEWHERE[first.key])
+        cursor.take()
+        return cursor.fault("expected TABLE or BACKUP COLLECTION", _ELSEWHERE[first.key])
+    if first.key in _ELSEWHERE:
+        return cursor.unsupported(first.key, _ELSEWHERE[first.key])
+    starts = sorted({key.split()[0] for key in _READERS} - {"("})
+    return cursor.fault("expected a statement", names.did_you_mean(first.key, starts) or f"Statements start with {', '.join(starts)}.")

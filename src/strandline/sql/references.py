@@ -1,0 +1,148 @@
+"""Table references in a query, with what YQL and Strandline may write behind the name of a table:
+
+t VIEW index | t VERSION AS OF step | t TIMESTAMP AS OF 'time' | t IN BACKUP collection [AT 'backup']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from strandline.errors import InvalidArgument
+from strandline.sql.cursor import Cursor
+from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, value
+from strandline.sql.words import CLAUSES
+from strandline.types import from_text, parse_type
+
+__all__ = ["TableRef", "has_extras", "read_moment", "read_reference"]
+
+_FORM = "FROM table [VIEW index] [VERSION AS OF step | TIMESTAMP AS OF 'time'] [IN BACKUP collection [AT 'backup']] [AS alias]"
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """One table in a query. ``name`` is the path as written, ``path`` its absolute form.
+
+    At most one of ``version`` (a step), ``timestamp`` (UTC) and ``backup`` is given; ``backup`` is a collection and the name of one of its
+    backups, None for the last. ``start`` and ``end`` are the offsets in the query's text of the name and what belongs to it, and
+    ``alias_at`` is where an alias goes if there is none."""
+
+    path: str
+    name: str
+    index: str | None = None
+    version: int | None = None
+    timestamp: datetime | None = None
+    backup: tuple[str, str | None] | None = None
+    alias: str | None = None
+    start: int = 0
+    end: int = 0
+    alias_at: int = 0
+
+    @property
+    def qualifier(self) -> str:
+        """What columns of this table may be qualified with in the query."""
+        return self.alias if self.alias is not None else self.name
+
+    @property
+    def is_plain(self) -> bool:
+        return self.index is None and self.version is None and self.timestamp is None and self.backup is None
+
+
+def read_reference(cursor: Cursor) -> TableRef:
+    """The reference at the cursor, which then stands behind it. The alias is not read."""
+    cursor.form = _FORM
+    first = cursor.peek()
+    written, path = cursor.name_and_path("a table name")
+    ref = TableRef(path, written)
+    while True:
+        token = cursor.peek()
+        if (index := _read_view(cursor)) is not None:
+            if ref.index is not None:
+                raise cursor.fault("VIEW is given twice", token=token)
+            ref = replace(ref, index=index or None)
+            continue
+        changed = _read_time(cursor, ref)
+        if changed is None:
+            break
+        if not (ref.version is None and ref.timestamp is None and ref.backup is None):
+            raise cursor.fault("a table is read at one point in time or from one backup", token=token)
+        ref = changed
+    end = cursor.tokens[cursor.at - 1].end
+    return replace(ref, start=first.start, end=end, alias_at=_behind_sample(cursor, end))
+
+
+def _read_view(cursor: Cursor) -> str | None:
+    """The index of a VIEW clause, empty for the primary key; None if there is no such clause here."""
+    following = cursor.peek(1)
+    if not cursor.sees("VIEW") or not (following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES)):
+        return None
+    cursor.take()
+    if cursor.accept("PRIMARY", "KEY"):
+        return ""
+    return cursor.name("the name of an index")
+
+
+def _read_time(cursor: Cursor, ref: TableRef) -> TableRef | None:
+    if cursor.accept("IN", "BACKUP"):
+        collection = cursor.name("the name of a backup collection")
+        backup: str | None = None
+        if cursor.accept("AT"):
+            backup = cursor.string_or_name("the name of a backup")
+        return replace(ref, backup=(collection, backup))
+    if not any(cursor.sees(*optional, word, "AS", "OF") for optional in ((), ("FOR",)) for word in ("VERSION", "TIMESTAMP")):
+        return None
+    cursor.accept("FOR")
+    word = cursor.take().key
+    cursor.expect("AS", "OF")
+    if word == "TIMESTAMP":
+        return replace(ref, timestamp=read_moment(cursor))
+    token = cursor.peek()
+    step = value(token) if token.kind in (NUMBER, STRING) else None
+    if isinstance(step, str) and step.isascii() and step.isdigit() and len(step) < 20:
+        step = int(step)
+    if not isinstance(step, int):
+        raise cursor.fault("expected a step number")
+    cursor.take()
+    return replace(ref, version=step)
+
+
+def read_moment(cursor: Cursor) -> datetime:
+    """A point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an offset."""
+    if cursor.peek(1).kind == STRING:
+        cursor.accept("TIMESTAMP")
+    token = cursor.peek()
+    text = cursor.string("a time in quotes, such as '2026-01-31T12:00:00Z'")
+    try:
+        moment = from_text(parse_type("Timestamp"), text, "TIMESTAMP")
+    except InvalidArgument:
+        raise cursor.fault(f"{text[:40]!r} is not a time", "Write it in ISO form: '2026-01-31T12:00:00Z'.", token) from None
+    assert isinstance(moment, datetime)
+    return moment
+
+
+def _behind_sample(cursor: Cursor, end: int) -> int:
+    """Where an alias may stand: behind a TABLESAMPLE clause, which Spark wants before it."""
+    at = cursor.at
+    while at < len(cursor.tokens) and cursor.tokens[at].key in ("TABLESAMPLE", "REPEATABLE"):
+        depth, at = 0, at + 1
+        while at < len(cursor.tokens):
+            depth += {"(": 1, ")": -1}.get(cursor.tokens[at].key, 0)
+            at += 1
+            if depth <= 0:
+                break
+        end = cursor.tokens[at - 1].end
+    return end
+
+
+def has_extras(tokens: Sequence[Token], place: int) -> bool:
+    """Whether the name at ``place`` has one of Strandline's clauses behind it, and not a LATERAL VIEW or an alias."""
+    if tokens[place].kind not in (WORD, NAME) or tokens[place].key in CLAUSES:
+        return False
+    keys = [token.key for token in tokens[place + 1 : place + 5]] + [""] * 4
+    if keys[0] == "FOR":
+        keys = [*keys[1:], ""]
+    if keys[0] == "VIEW":
+        following = tokens[place + 2] if place + 2 < len(tokens) else None
+        return following is not None and (following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES))
+    return keys[:2] == ["IN", "BACKUP"] or (keys[0] in ("VERSION", "TIMESTAMP") and keys[1:3] == ["AS", "OF"])

@@ -1,0 +1,83 @@
+"""What YQL writes differently inside an expression, in Spark's words, token by token.
+
+Everything else in a query or an expression is Spark SQL already and goes to Spark as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, spark_quote, unquote
+
+__all__ = ["in_spark", "rewrites", "splice"]
+
+_TYPES = {
+    "BOOL": "BOOLEAN",
+    "INT8": "TINYINT",
+    "INT16": "SMALLINT",
+    "INT32": "INT",
+    "INT64": "BIGINT",
+    "UINT8": "SMALLINT",
+    "UINT16": "INT",
+    "UINT32": "BIGINT",
+    "UINT64": "DECIMAL(20,0)",
+    "UTF8": "STRING",
+    "TEXT": "STRING",
+    "BYTES": "BINARY",
+    "JSON": "STRING",
+    "DATETIME": "TIMESTAMP",
+}
+"""The types that Spark does not know by this name. ``String`` is not here: inside an expression it is Spark's, that is text."""
+
+_SUFFIXES = {"UL": "", "US": "", "UT": "", "U": "", "T": "Y"}
+
+
+def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
+    """The tokens that need other words in Spark, by their place in ``tokens``."""
+    found: dict[int, str] = {}
+    casts: list[bool] = []  # for each open parenthesis, whether it is a cast's
+    before = ""
+    for place, token in enumerate(tokens):
+        if token.kind == NUMBER:
+            digits = token.text.rstrip("uUlLsStT")
+            suffix = token.text[len(digits) :].upper()
+            if suffix in _SUFFIXES:
+                found[place] = digits + _SUFFIXES[suffix]
+        elif token.kind == STRING:
+            if token.text[-1] in "uU":
+                found[place] = token.text[:-1]
+        elif token.kind == NAME:
+            if "\\" in token.text:
+                found[place] = spark_quote(unquote(token.text))
+        elif token.key == "(":
+            casts.append(before in ("CAST", "TRY_CAST"))
+        elif token.key == ")":
+            if casts:
+                casts.pop()
+        elif token.kind == WORD and token.key in _TYPES:
+            if before == "::" or (before == "AS" and casts and casts[-1]):
+                found[place] = _TYPES[token.key]
+            elif token.key == "DATETIME" and before != "." and _is_call_with_string(tokens, place):
+                found[place] = "TIMESTAMP"
+        before = token.key
+    return found
+
+
+def _is_call_with_string(tokens: Sequence[Token], place: int) -> bool:
+    after = tokens[place + 1 : place + 4]
+    return len(after) == 3 and after[0].key == "(" and after[1].kind == STRING and after[2].key == ")"
+
+
+def splice(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """``text`` with each (start, end) replaced; pieces do not overlap and come in order."""
+    parts: list[str] = []
+    at = 0
+    for start, end, piece in pieces:
+        parts += (text[at:start], piece)
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def in_spark(text: str, base: int, tokens: Sequence[Token], changed: Mapping[int, str]) -> str:
+    """``text``, whose first character stands at offset ``base`` of the source of ``tokens``, with the rewrites done."""
+    return splice(text, ((tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(changed.items())))

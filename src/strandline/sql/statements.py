@@ -1,0 +1,332 @@
+"""One frozen value per statement: what a text asks for, before anything is looked up.
+
+Paths are absolute and normalised (``/dir/t``), names of columns, indexes, streams and collections are as written. Settings are pairs
+in the order of the text, names in upper case; which of them exist, and how often each may be given, is for the executor to say.
+Two statements are equal when they ask for the same thing, wherever in a text they stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+from strandline.model import IndexDef
+from strandline.sql.query import Query
+from strandline.sql.syntax import Expression
+from strandline.sql.tokens import START, Position
+
+__all__ = [
+    "AddChangefeed",
+    "AddColumn",
+    "AddIndex",
+    "AddTable",
+    "AlterAction",
+    "AlterBackupCollection",
+    "AlterTable",
+    "Backup",
+    "Change",
+    "CheckTable",
+    "CollectionAction",
+    "ColumnDef",
+    "CreateBackupCollection",
+    "CreateTable",
+    "Delete",
+    "DeleteOn",
+    "Describe",
+    "DropBackupCollection",
+    "DropChangefeed",
+    "DropColumn",
+    "DropIndex",
+    "DropTable",
+    "Explain",
+    "ExplainRestore",
+    "RemoveTable",
+    "ResetSettings",
+    "Restore",
+    "RestoreTable",
+    "Select",
+    "SetSettings",
+    "Setting",
+    "SettingValue",
+    "ShowBackupCollections",
+    "ShowBackups",
+    "ShowCreateTable",
+    "ShowOperations",
+    "ShowTables",
+    "Statement",
+    "Update",
+    "Values",
+    "Write",
+]
+
+SettingValue: TypeAlias = str | int | Decimal | bool
+Setting: TypeAlias = tuple[str, SettingValue]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """``text`` is the statement as written, without its ``;``; ``position`` is where it starts in the whole text."""
+
+    text: str = field(default="", compare=False)
+    position: Position = field(default=START, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Values:
+    """``VALUES (..), (..)``: at least one row, all rows equally long."""
+
+    rows: tuple[tuple[Expression, ...], ...]
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnDef:
+    """``type`` is the text of the type, in its own case (``String`` and ``string`` differ)."""
+
+    name: str
+    type: str
+    not_null: bool = False
+
+
+@dataclass(frozen=True)
+class CreateTable(Statement):
+    """``partition_at_keys`` has one tuple per split point, a prefix of the key; its values are plain Python values as literals give
+    them. ``settings`` are the settings other than the two for partitions."""
+
+    path: str
+    columns: tuple[ColumnDef, ...]
+    key: tuple[str, ...]
+    indexes: tuple[IndexDef, ...] = ()
+    partition_at_keys: tuple[tuple[Any, ...], ...] | None = None
+    uniform_partitions: int | None = None
+    if_not_exists: bool = False
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    column: ColumnDef
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    name: str
+
+
+@dataclass(frozen=True)
+class AddIndex:
+    index: IndexDef
+
+
+@dataclass(frozen=True)
+class DropIndex:
+    name: str
+
+
+@dataclass(frozen=True)
+class AddChangefeed:
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class DropChangefeed:
+    name: str
+
+
+AlterAction: TypeAlias = AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | DropChangefeed
+
+
+@dataclass(frozen=True)
+class AlterTable(Statement):
+    path: str
+    actions: tuple[AlterAction, ...]
+
+
+@dataclass(frozen=True)
+class DropTable(Statement):
+    path: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class CheckTable(Statement):
+    path: str
+
+
+# --- changes of rows ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Change(Statement):
+    """A statement that changes rows. Consecutive ones of one text are one commit."""
+
+
+@dataclass(frozen=True)
+class Write(Change):
+    """``columns`` None: all columns of the table, in its order."""
+
+    mode: Literal["UPSERT", "INSERT", "REPLACE"]
+    path: str
+    columns: tuple[str, ...] | None
+    source: Values | Query
+
+
+@dataclass(frozen=True)
+class Update(Change):
+    """``alias`` is the table's name as written, which qualifies columns in the expressions."""
+
+    path: str
+    assignments: tuple[tuple[str, Expression], ...]
+    where: Expression | None = None
+    alias: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Delete(Change):
+    """``alias`` is the table's name as written, which qualifies columns in the condition."""
+
+    path: str
+    where: Expression | None = None
+    alias: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class DeleteOn(Change):
+    """``columns`` None: those that the source has, by name."""
+
+    path: str
+    columns: tuple[str, ...] | None
+    source: Values | Query
+
+
+# --- questions ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Select(Statement):
+    query: Query
+
+
+@dataclass(frozen=True)
+class Explain(Statement):
+    """``mode`` is Spark's word after EXPLAIN in upper case, or empty."""
+
+    query: Query
+    mode: str = ""
+
+
+@dataclass(frozen=True)
+class ShowTables(Statement):
+    """``path`` is the directory to list, ``/`` when none is named."""
+
+    path: str = "/"
+
+
+@dataclass(frozen=True)
+class ShowBackupCollections(Statement):
+    pass
+
+
+@dataclass(frozen=True)
+class ShowBackups(Statement):
+    collection: str
+
+
+@dataclass(frozen=True)
+class ShowOperations(Statement):
+    pass
+
+
+@dataclass(frozen=True)
+class ShowCreateTable(Statement):
+    path: str
+
+
+@dataclass(frozen=True)
+class Describe(Statement):
+    path: str
+
+
+# --- backups --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CreateBackupCollection(Statement):
+    """``tables`` None: every table of the database."""
+
+    name: str
+    tables: tuple[str, ...] | None
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class AddTable:
+    path: str
+
+
+@dataclass(frozen=True)
+class RemoveTable:
+    path: str
+
+
+@dataclass(frozen=True)
+class SetSettings:
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class ResetSettings:
+    names: tuple[str, ...]
+
+
+CollectionAction: TypeAlias = AddTable | RemoveTable | SetSettings | ResetSettings
+
+
+@dataclass(frozen=True)
+class AlterBackupCollection(Statement):
+    name: str
+    actions: tuple[CollectionAction, ...]
+
+
+@dataclass(frozen=True)
+class DropBackupCollection(Statement):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Backup(Statement):
+    collection: str
+    incremental: bool = False
+    nowait: bool = False
+
+
+@dataclass(frozen=True)
+class RestoreTable:
+    """One table to restore; ``as_path`` None: under its own path."""
+
+    path: str
+    as_path: str | None = None
+
+
+@dataclass(frozen=True)
+class Restore(Statement):
+    """At most one of ``at_backup`` and ``at_timestamp`` (UTC) is given. ``tables`` empty: all of them. ``into`` is a directory."""
+
+    collection: str
+    at_backup: str | None = None
+    at_timestamp: datetime | None = None
+    tables: tuple[RestoreTable, ...] = ()
+    into: str | None = None
+    settings: tuple[Setting, ...] = ()
+    nowait: bool = False
+
+
+@dataclass(frozen=True)
+class ExplainRestore(Statement):
+    restore: Restore

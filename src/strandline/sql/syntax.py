@@ -1,0 +1,212 @@
+"""Expressions and the bridge to sqlglot, whose Spark grammar reads what Strandline does not read itself.
+
+sqlglot is imported on first use: it takes a tenth of a second, which plain writes of literals never need. It is given the tokens of
+``tokens.py`` with every literal replaced by its number, so that no literal is too long for it and each keeps Spark's exact meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from strandline.errors import SyntaxFault
+from strandline.sql.spark import in_spark, rewrites
+from strandline.sql.tokens import HEX, NAME, NUMBER, PUNCT, STRING, WORD, Token, fault, spark_quote, tokenize, unquote
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+__all__ = ["Expression", "Parsed", "names_in", "parse_expression", "parse_spark", "token_of"]
+
+MAX_DEPTH = 150
+"""Parentheses deeper than this are refused before they exhaust the stack."""
+
+
+class Expression:
+    """An expression of Spark SQL. Equal when the text is. ``offset`` is where it stands in the whole text.
+
+    ``ast`` is sqlglot's tree of it. A single literal is not parsed before somebody asks for its tree; all else has been, so a value of
+    this class is always well formed."""
+
+    __slots__ = ("_ast", "offset", "source", "text", "tokens")
+
+    def __init__(self, source: str, tokens: Sequence[Token]) -> None:
+        self.source = source
+        self.tokens = tokens
+        self.offset = tokens[0].start
+        self.text = source[self.offset : tokens[-1].end]
+        self._ast: exp.Expr | None = None
+        if not _is_plain(tokens):
+            self._ast = _tree(source, tokens)
+
+    @property
+    def ast(self) -> exp.Expr:
+        if self._ast is None:
+            self._ast = _tree(self.source, self.tokens)
+        return self._ast
+
+    @property
+    def spark(self) -> str:
+        """The text for Spark, with YQL's literals and type names translated."""
+        return in_spark(self.text, self.offset, self.tokens, rewrites(self.tokens))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name in the text, of columns or not, in lower case."""
+        return names_in(self.tokens)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Expression({self.text[:80]!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return parse_expression, (self.text,)
+
+
+def parse_expression(text: str) -> Expression:
+    """The expression that a text is, or SyntaxFault."""
+    tokens = tokenize(text)
+    if not tokens:
+        raise fault(text, 0, "expected an expression", "Write a value, a column or a condition, for example n + 1.")
+    return Expression(text, tokens)
+
+
+def names_in(tokens: Sequence[Token]) -> frozenset[str]:
+    return frozenset((unquote(token.text) if token.kind == NAME else token.text).lower() for token in tokens if token.kind in (NAME, WORD))
+
+
+def _is_plain(tokens: Sequence[Token]) -> bool:
+    if len(tokens) == 1:
+        return tokens[0].kind in (NUMBER, STRING, HEX) or tokens[0].key in ("NULL", "TRUE", "FALSE")
+    return len(tokens) == 2 and tokens[0].key in ("-", "+") and tokens[1].kind == NUMBER
+
+
+def _tree(source: str, tokens: Sequence[Token]) -> exp.Expr:
+    from sqlglot import exp
+
+    hint = "Write one expression of Spark SQL."
+    if tokens[0].key in ("SELECT", "DISTINCT", "ALL", "FROM"):
+        raise fault(source, tokens[0].start, f"expected an expression, found {tokens[0].text}", hint)
+    parsed = parse_spark(source, tokens, prefix="SELECT ", hint=hint)
+    tree = parsed.tree
+    found = tree.args.get("expressions") or []
+    others = [name for name, arg in tree.args.items() if name != "expressions" and arg]
+    if not isinstance(tree, exp.Select) or len(found) != 1 or others or isinstance(found[0], (exp.Alias, exp.Aliases, exp.Star)):
+        raise fault(source, tokens[0].start, "expected a single expression here", hint)
+    root: exp.Expr = found[0].pop()
+    for node in root.find_all(exp.Literal):
+        number = re.fullmatch(r"s?([0-9]+)", str(node.this))
+        if number and int(number[1]) < len(tokens):
+            node.meta["token"] = tokens[int(number[1])]
+    return root
+
+
+def token_of(node: exp.Expr) -> Token | None:
+    """The source token of a literal of an expression's tree."""
+    token: Token | None = node.meta.get("token")
+    return token
+
+
+class Parsed:
+    """A sqlglot tree and the way back from its positions to the source tokens."""
+
+    def __init__(self, tree: exp.Expr, starts: list[int], places: list[int]) -> None:
+        self.tree = tree
+        self._starts = starts
+        self._places = places
+
+    def token_at(self, offset: int) -> int:
+        """The place in the given tokens of what sqlglot read at ``offset``."""
+        return self._places[max(bisect_right(self._starts, offset) - 1, 0)]
+
+
+def parse_spark(source: str, tokens: Sequence[Token], prefix: str = "", hint: str = "", skip: Collection[int] = ()) -> Parsed:
+    """The tree of ``tokens`` without those at the places in ``skip``. Any failure is a SyntaxFault."""
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    _check_depth(source, tokens)
+    text, starts, places = _masked(tokens, rewrites(tokens), prefix, skip)
+    try:
+        trees = sqlglot.parse(text, dialect="spark")
+        tree = trees[0] if len(trees) == 1 else None
+    except SqlglotError as error:
+        raise _translated(error, source, tokens, Parsed(sqlglot.exp.Null(), starts, places), text, hint) from None
+    except RecursionError:
+        raise fault(source, tokens[0].start, "the expression is nested too deeply", "Split it into smaller parts.") from None
+    except Exception as error:  # sqlglot is not proof against every text, and a text is never a reason for anything but SyntaxFault
+        raise fault(source, tokens[0].start, f"this is not Spark SQL ({type(error).__name__})", hint) from None
+    if tree is None:
+        raise fault(source, tokens[0].start, "this is not Spark SQL", hint)
+    return Parsed(tree, starts, places)
+
+
+def _check_depth(source: str, tokens: Sequence[Token]) -> None:
+    depth = 0
+    for token in tokens:
+        if token.kind == PUNCT:
+            if token.key in "([{":
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise fault(source, token.start, "parentheses are nested too deeply", f"Keep to {MAX_DEPTH} levels.")
+            elif token.key in ")]}":
+                depth -= 1
+
+
+def _masked(tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, skip: Collection[int]) -> tuple[str, list[int], list[int]]:
+    """The text for sqlglot, where each of its tokens starts, and which source token that is. A literal becomes its place: ``5`` for
+    a number, ``'s5'`` for a string."""
+    parts = [prefix]
+    starts: list[int] = []
+    places: list[int] = []
+    size = len(prefix)
+    before: Token | None = None
+    for place, token in enumerate(tokens):
+        if place in skip:
+            continue
+        if token.kind == NUMBER:
+            piece = str(place)
+        elif token.kind in (STRING, HEX):
+            piece = f"'s{place}'"
+        elif token.kind == NAME:
+            piece = spark_quote(unquote(token.text))
+        else:
+            piece = changed.get(place, token.text)
+        glued = before is not None and before.kind == token.kind == PUNCT and before.end == token.start
+        if not glued:
+            parts.append(" ")
+            size += 1
+        starts.append(size)
+        places.append(place)
+        parts.append(piece)
+        size += len(piece)
+        before = token
+    return "".join(parts), starts, places
+
+
+def _translated(error: Exception, source: str, tokens: Sequence[Token], way: Parsed, text: str, hint: str) -> SyntaxFault:
+    """sqlglot's complaint at the place in the source that it is about."""
+    details = (getattr(error, "errors", None) or [{}])[0]
+    before = details.get("start_context")
+    highlight = details.get("highlight") or ""
+    place = len(tokens) - 1
+    if before is not None and highlight:
+        column = details.get("col") or 0
+        lines = text.split("\n")
+        line = (details.get("line") or 1) - 1
+        place = way.token_at(sum(len(part) + 1 for part in lines[:line]) + max(column - len(highlight), 0))
+    description = str(details.get("description") or "this is not Spark SQL")
+    if "Required keyword" in description or "Invalid expression" in description:
+        description = f"unexpected {_shown(tokens[place])}"
+    return fault(source, tokens[place].start, re.sub(r"\s+", " ", description).strip().rstrip("."), hint)
+
+
+def _shown(token: Token) -> str:
+    return token.text if len(token.text) <= 40 else f"{token.text[:40]}..."

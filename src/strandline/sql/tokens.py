@@ -1,0 +1,252 @@
+"""Text -> tokens, by Spark SQL's lexical rules plus YQL's literal suffixes.
+
+Comments and blanks are dropped. A token keeps its exact source text, so that whatever a statement does not interpret can be passed on
+unchanged. Scanning is linear in the length of the text, whatever the text is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from decimal import Decimal
+from typing import NamedTuple
+
+from strandline.errors import SyntaxFault
+
+__all__ = [
+    "END",
+    "HEX",
+    "NAME",
+    "NUMBER",
+    "PUNCT",
+    "START",
+    "STRING",
+    "WORD",
+    "Position",
+    "Token",
+    "fault",
+    "place",
+    "quote",
+    "spark_quote",
+    "tokenize",
+    "unquote",
+    "value",
+]
+
+WORD, NAME, STRING, HEX, NUMBER, PUNCT, END = "word", "name", "string", "hex", "number", "punct", "end"
+
+MAX_DIGITS = 1000
+"""The longest number that is read. The widest type holds 38 digits; turning far longer ones into integers takes quadratic time."""
+
+
+class Position(NamedTuple):
+    """A place in a text: line and column count from 1, ``offset`` from 0."""
+
+    line: int
+    column: int
+    offset: int
+
+
+START = Position(1, 1, 0)
+
+
+class Token(NamedTuple):
+    """``key`` is what keywords and punctuation are compared by: the text in upper case; empty for names, strings and numbers."""
+
+    kind: str
+    text: str
+    start: int
+    key: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+def place(text: str, offset: int) -> Position:
+    return Position(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset), offset)
+
+
+def fault(text: str, offset: int, message: str, hint: str | None = None) -> SyntaxFault:
+    where = place(text, offset)
+    return SyntaxFault(f"Line {where.line}, column {where.column}: {message}.", hint)
+
+
+_LARGEST = {  # of an integer with this suffix, its sign apart: Spark's own first, then YQL's
+    "L": 2**63,
+    "S": 2**15,
+    "Y": 2**7,
+    "T": 2**7,
+    "U": 2**32 - 1,
+    "UL": 2**64 - 1,
+    "US": 2**16 - 1,
+    "UT": 2**8 - 1,
+}
+
+_TOKEN = re.compile(
+    r"""
+      (?P<blank>[\s\ufeff]+)
+    | (?P<line>--[^\r\n]*)
+    | (?P<block>/\*)
+    | (?P<quote>[rRxX]?['"])
+    | (?P<name>`)
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?:[bB][dD]|[uU]?[lLsStT]|[uUyYdDfF])?(?!\w))
+    | (?P<word>\w+)
+    | (?P<punct><=>|->>|\|\||\|>|->|=>|::|<>|!=|<=|>=|==|<<|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LINE = re.compile(r"[^\r\n]*")
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_EDGES = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]'), "`": re.compile(r"[`\\]")}
+
+
+def tokenize(text: str) -> list[Token]:
+    """All tokens of a text, or SyntaxFault for what is not closed."""
+    tokens: list[Token] = []
+    at, size = 0, len(text)
+    match_at = _TOKEN.match
+    while at < size:
+        match = match_at(text, at)
+        assert match is not None  # the last alternative takes any character
+        kind, end = match.lastgroup, match.end()
+        if kind == "word":
+            tokens.append(Token(WORD, match[0], at, match[0].upper()))
+        elif kind == "punct":
+            tokens.append(Token(PUNCT, match[0], at, match[0]))
+        elif kind == "number":
+            _check_number(text, at, match[0])
+            tokens.append(Token(NUMBER, match[0], at))
+        elif kind == "quote":
+            end = _closing(text, at, end, text[end - 1], raw=end - at > 1)
+            if text[at] in "xX":
+                tokens.append(Token(HEX, text[at:end], at))
+            else:
+                if text[end : end + 1] in ("u", "U") and not re.match(r"\w", text[end + 1 : end + 2]):
+                    end += 1
+                tokens.append(Token(STRING, text[at:end], at))
+        elif kind == "name":
+            end = _closing(text, at, end, "`", raw=False)
+            tokens.append(Token(NAME, text[at:end], at))
+        elif kind == "block":
+            end = _comment_end(text, at)
+        elif kind == "line":
+            while text[end - 1] == "\\" and text[end : end + 1] == "\n":  # as in Spark, a comment goes on behind a backslash
+                end = _LINE.match(text, end + 1).end()  # type: ignore[union-attr]
+        at = end
+    return tokens
+
+
+def _closing(text: str, start: int, at: int, quote_: str, raw: bool) -> int:
+    """The offset behind the closing quote of what opens at ``start``; ``at`` is behind the opening one."""
+    edge = _EDGES[quote_]
+    while True:
+        if raw:
+            found = text.find(quote_, at)
+        else:
+            match = edge.search(text, at)
+            found = match.start() if match else -1
+        if found < 0:
+            what = "name in backticks" if quote_ == "`" else "string"
+            raise fault(text, start, f"the {what} that starts here is not closed", f"Close it with {quote_}.")
+        if text[found] == "\\":
+            # In a name only a backslash or a backtick can be escaped, so that a lone backslash is itself, as in Spark.
+            at = found + 2 if quote_ != "`" or text[found + 1 : found + 2] in ("\\", "`") else found + 1
+        elif not raw and text[found + 1 : found + 2] == quote_:
+            at = found + 2
+        else:
+            return found + 1
+
+
+def _comment_end(text: str, start: int) -> int:
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    raise fault(text, start, "the comment that starts here is not closed", "Close it with */; comments nest.")
+
+
+def _check_number(text: str, at: int, number: str) -> None:
+    if len(number) > MAX_DIGITS:
+        raise fault(text, at, f"a number of {len(number)} characters is too long", "The widest type, Decimal(38,s), holds 38 digits.")
+    digits, suffix = _split_number(number)
+    largest = _LARGEST.get(suffix)
+    if largest is not None and not (digits.isdigit() and int(digits) <= largest):
+        raise fault(text, at, f"{number} is not a number that its suffix allows", f"It allows integers up to {largest}.")
+
+
+def _split_number(number: str) -> tuple[str, str]:
+    digits = number.rstrip("bBdDuUlLsStTyYfF")
+    return digits, number[len(digits) :].upper()
+
+
+# --- the values of tokens -------------------------------------------------------------------------------------------------------
+
+
+def value(token: Token) -> str | bytes | int | float | Decimal | None:
+    """The value of a STRING, HEX or NUMBER token; None for a number or bytes that Spark refuses."""
+    if token.kind == STRING:
+        return _string(token.text)
+    if token.kind == HEX:
+        digits = token.text[2:-1]
+        try:
+            return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}") if digits.isalnum() or not digits else None
+        except ValueError:
+            return None
+    digits, suffix = _split_number(token.text)
+    if suffix in _LARGEST or (not suffix and digits.isdigit()):
+        return int(digits)
+    if suffix in ("D", "F") or (not suffix and ("e" in digits or "E" in digits)):
+        try:
+            number: float = struct.unpack("<f", struct.pack("<f", float(digits)))[0] if suffix == "F" else float(digits)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return Decimal(digits)
+
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7][0-7])|(.))", re.DOTALL)
+_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code, wide, octal, other = match.groups()
+    if other is not None:
+        return _ESCAPED.get(other, other)
+    point = int(octal, 8) if octal else int(code or wide, 16)
+    return chr(point) if point <= 0x10FFFF else "\ufffd"
+
+
+def _string(text: str) -> str:
+    """The value of a string as Spark reads it by default: backslash escapes, and a doubled quote for a quote."""
+    if text[-1] in "uU":
+        text = text[:-1]
+    if text[0] in "rR":
+        return text[2:-1]
+    body, quote_ = text[1:-1], text[0]
+    if "\\" not in body:
+        return body.replace(quote_ * 2, quote_)
+    parts = re.split(r"(\\(?:u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7][0-7]|.))", body, flags=re.DOTALL)
+    # Escapes stand at odd places; a doubled quote can only be in between them.
+    parts[::2] = [part.replace(quote_ * 2, quote_) for part in parts[::2]]
+    parts[1::2] = [_ESCAPE.sub(_unescape, part) for part in parts[1::2]]
+    joined = "".join(parts)
+    # Two escapes may make one character, as \ud83d\ude00 does in Java.
+    return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if re.search("[\ud800-\udfff]", joined) else joined
+
+
+def unquote(name: str) -> str:
+    """The name that stands in backticks; a backtick or a backslash in it is doubled or behind a backslash."""
+    return re.sub(r"\\([\\`])|``", lambda match: match[1] or "`", name[1:-1])
+
+
+def quote(name: str) -> str:
+    """A name in backticks, such that ``unquote`` gives it back."""
+    return spark_quote(name.replace("\\", "\\\\"))
+
+
+def spark_quote(name: str) -> str:
+    """A name in backticks as Spark reads it, to whom a backslash is a character like any other."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,45 @@
+"""A small cache in memory for what immutable files hold."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+__all__ = ["Cache"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Cache(Generic[K, V]):
+    """Forgets what was used least recently once the sum of all costs exceeds ``limit``. May be used from any thread; two threads that
+    miss at the same time both make the value, which is harmless because it is the same."""
+
+    def __init__(self, limit: int, cost: Callable[[V], int]) -> None:
+        self._limit = limit
+        self._cost = cost
+        self._total = 0
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key][0]
+        value = make()
+        cost = self._cost(value)
+        with self._lock:
+            if key not in self._entries and cost <= self._limit:
+                self._entries[key] = (value, cost)
+                self._total += cost
+                while self._total > self._limit:
+                    self._total -= self._entries.popitem(last=False)[1][1]
+        return value
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._total = 0

@@ -1,0 +1,149 @@
+"""What a write does to each key it names, and what that does to an index. Pure: canonical values in, changes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, Key, TableSchema
+from strandline.storage.digest import digest_of, row_hashes, signed
+from strandline.types import python_to_array
+
+__all__ = ["Change", "Mode", "Op", "Row", "apply_write", "index_changes", "is_fresh", "log_table"]
+
+Op: TypeAlias = Literal["U", "R", "E"]
+Row: TypeAlias = tuple[Any, ...]
+"""The values of a row, in the order of the schema's columns."""
+
+Mode: TypeAlias = Literal["UPSERT", "REPLACE", "INSERT", "UPDATE", "DELETE", "DELETE ON"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit does to one key. ``old`` None: the key was not there; ``new`` None: it is not there afterwards."""
+
+    key: Key
+    op: Op
+    old: Row | None
+    new: Row | None
+
+
+def apply_write(
+    schema: TableSchema, mode: Mode, columns: Sequence[str], rows: Iterable[Sequence[Any]], old: Mapping[Key, Row]
+) -> list[Change]:
+    """The changes that a statement makes: one for each key, with the final image where the statement names the key more than once.
+
+    ``rows`` are canonical values of ``columns``, which name all key columns; ``old`` has the present rows of those keys.
+    UPSERT sets the named columns and keeps the others; UPDATE does so for keys that are there; REPLACE and INSERT make the others
+    NULL, and INSERT refuses a key that is there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
+    if lost := [name for name in schema.key if name not in columns]:
+        raise InvalidArgument(f"The key column {lost[0]} is missing.", "Name every column of the primary key.")
+    if unknown := [name for name in columns if name not in schema]:
+        raise InvalidArgument(f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}.")
+    at = {name: i for i, name in enumerate(columns)}
+    key_at = [at[name] for name in schema.key]
+    source = [at.get(name) for name in schema.names]
+    changes: dict[Key, Change] = {}
+    for row in rows:
+        key = tuple(row[i] for i in key_at)
+        before = old.get(key)
+        now = changes[key].new if key in changes else before
+        if mode in ("DELETE", "DELETE ON"):
+            if mode == "DELETE ON" or before is not None:
+                changes[key] = Change(key, "E", before, None)
+            continue
+        if mode == "UPDATE" and now is None:
+            continue
+        if mode == "INSERT" and now is not None:
+            raise PreconditionFailed(
+                f"The key {_show(schema, key)} {'occurs twice in the rows' if before is None else 'is already in the table'}.",
+                "Use UPSERT to change rows that exist, and name each key once.",
+            )
+        rest = now if mode in ("UPSERT", "UPDATE") and now is not None else (None,) * len(source)
+        new = tuple(rest[i] if j is None else row[j] for i, j in enumerate(source))
+        changes[key] = Change(key, "R" if mode == "REPLACE" else "U", before, new)
+    _check_not_null(schema, changes.values())
+    return list(changes.values())
+
+
+def index_changes(schema: TableSchema, index: IndexDef, impl: TableSchema, changes: Iterable[Change]) -> list[Change]:
+    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema ``impl``."""
+    place = {name: i for i, name in enumerate(schema.names)}
+    columns = [place[name] for name in impl.names]
+    keys = [place[name] for name in impl.key]
+    found: list[Change] = []
+    for change in changes:
+        old = None if change.old is None else tuple(change.old[i] for i in columns)
+        new = None if change.new is None else tuple(change.new[i] for i in columns)
+        old_key = None if change.old is None else tuple(change.old[i] for i in keys)
+        new_key = None if change.new is None else tuple(change.new[i] for i in keys)
+        if old_key is not None and old_key == new_key:
+            if not _same(old, new):
+                found.append(Change(old_key, "U", old, new))
+            continue
+        if old_key is not None:
+            found.append(Change(old_key, "E", old, None))
+        if new_key is not None:
+            found.append(Change(new_key, "U", None, new))
+    return found
+
+
+def is_fresh(changes: Iterable[Change]) -> bool:
+    """Whether they only add keys that were not there."""
+    return all(change.op != "E" and change.old is None for change in changes)
+
+
+def log_table(schema: TableSchema, changes: Sequence[Change]) -> tuple[pa.Table, Digest]:
+    """The changes as rows of a log segment, and what they add to the table's digest."""
+    table = _columns(schema, [_tombstone(schema, c.key) if c.new is None else c.new for c in changes])
+    replaced = np.array([c.old is not None for c in changes], np.bool_)
+    written = np.array([c.new is not None for c in changes], np.bool_)
+    was = row_hashes(schema, _columns(schema, [c.old for c in changes if c.old is not None]))
+    now = row_hashes(schema, table)
+    delta = digest_of(now[0][written], now[1][written]) - digest_of(*was)
+    table[OP] = pa.array([c.op for c in changes], pa.string())
+    for name, half in zip((WAS_HI, WAS_LO), was, strict=True):
+        values = np.zeros(len(changes), np.int64)
+        values[replaced] = signed(half)
+        table[name] = pa.array(values, mask=~replaced)
+    return pa.table(table), delta
+
+
+def _columns(schema: TableSchema, rows: Sequence[Row]) -> dict[str, pa.Array]:
+    return {c.name: python_to_array(c.type, [row[i] for row in rows]) for i, c in enumerate(schema.columns)}
+
+
+def _tombstone(schema: TableSchema, key: Key) -> Row:
+    parts = dict(zip(schema.key, key, strict=True))
+    return tuple(parts.get(name) for name in schema.names)
+
+
+def _same(old: Row | None, new: Row | None) -> bool:
+    """Equal as SQL and the row hash see it: NaN equals NaN, and the zeros are equal."""
+    return old == new or all(a == b or (a != a and b != b) for a, b in zip(old or (), new or (), strict=True))
+
+
+def _check_not_null(schema: TableSchema, changes: Iterable[Change]) -> None:
+    key = set(schema.key)
+    needed = [(i, c.name, c.name in key) for i, c in enumerate(schema.columns) if c.not_null]
+    for change in changes:
+        row = _tombstone(schema, change.key) if change.new is None else change.new
+        for i, name, in_key in needed:
+            if row[i] is None and (in_key or change.new is not None):
+                raise InvalidArgument(
+                    f"Column {name} is NOT NULL and has no value in the row with the key {_show(schema, change.key)}.",
+                    "Give the column a value in every row.",
+                )
+
+
+def _show(schema: TableSchema, key: Key) -> str:
+    def short(value: object) -> str:
+        text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
+        return text if len(text) <= 60 else f"{text[:60]}..."
+
+    return "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"

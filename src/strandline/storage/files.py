@@ -1,0 +1,270 @@
+"""Where files live. A file is written once under a fresh name, is durable when the writing call returns, and never changes again.
+
+``Files`` is what the rest of the code needs from a warehouse or a backup repository; ``LocalFiles`` is a folder. A name is relative,
+with ``/`` between its parts. All methods may be called from any thread. Every change of the disk goes through the primitives at the
+end of ``LocalFiles``, so that a test can stop a process before any one of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Protocol
+
+import xxhash
+
+from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
+
+__all__ = ["Files", "LocalFiles", "checksum_of", "fault"]
+
+CHUNK = 1 << 20
+PREFIX = "xxh3-128:"
+
+
+class Files(Protocol):
+    """A flat set of named, immutable files."""
+
+    def path(self, name: str) -> str:
+        """The absolute path, for readers that take one (Arrow, Spark)."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a new file. When this returns, the file survives a crash; when it raises, there is no such file."""
+        ...
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        """Copies a file from ``source`` and answers its size. Corrupted, and no file, if it does not have the ``checksum``."""
+        ...
+
+    def seal(self, names: Iterable[str]) -> None:
+        """Makes files durable that something else (Spark) wrote."""
+        ...
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        """The names of all files below ``folder``, sorted folder by folder."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Removes a file; does nothing if there is none."""
+        ...
+
+    def remove_tree(self, folder: str) -> None:
+        """Removes a folder with all that is in it; does nothing if there is none."""
+        ...
+
+    def exists(self, name: str) -> bool: ...
+
+    def size(self, name: str) -> int: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """The content in pieces."""
+        ...
+
+    def checksum(self, name: str) -> str:
+        """The checksum of the content, in the form that ``Segment.checksum`` has."""
+        ...
+
+
+def checksum_of(data: bytes) -> str:
+    return PREFIX + xxhash.xxh3_128_hexdigest(data)
+
+
+def fault(verb: str, name: str, error: OSError) -> StrandlineError:
+    """What an error of the operating system means to a caller: a file that should be there and is not is damage, anything else is a
+    warehouse that cannot be used now."""
+    if verb in ("read", "sync") and isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+        return Corrupted(f"The file {name} is missing.")
+    hint = None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        hint = "Free some space for the warehouse, then try again; nothing was left behind."
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        hint = "Give this process the right to read and write the warehouse, then try again."
+    return Unavailable(f"Cannot {verb} the file {name}: {error.strerror or error}.", hint)
+
+
+class LocalFiles:
+    """Files in a folder of this machine, or of a mounted file system that honours O_EXCL and fsync."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(os.fspath(root))
+
+    def path(self, name: str) -> str:
+        # Names also come from manifests that other people wrote: one must not lead out of the folder.
+        if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+            raise InvalidArgument(f"{name!r} is not a file name inside a warehouse.", "Use a relative name without '..' parts.")
+        return os.path.join(self.root, *name.split("/"))
+
+    def write(self, name: str, data: bytes) -> None:
+        self._store(name, (data,))
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        hasher = xxhash.xxh3_128()
+
+        def checked() -> Iterator[bytes]:
+            for chunk in source.chunks(source_name):
+                hasher.update(chunk)
+                yield chunk
+            if PREFIX + hasher.hexdigest() != checksum:
+                raise Corrupted(f"The file {source_name} does not have the checksum that was recorded for it.")
+
+        return self._store(name, checked())
+
+    def seal(self, names: Iterable[str]) -> None:
+        folders: set[str] = set()
+        for name in names:
+            path = self.path(name)
+            try:
+                self._sync(path)
+            except OSError as error:
+                raise fault("sync", name, error) from error
+            while path != self.root and (path := os.path.dirname(path)) not in folders:
+                folders.add(path)
+        for folder in sorted(folders, reverse=True):  # The inner ones first: an entry counts only when its parent is durable.
+            try:
+                self._sync(folder)
+            except OSError as error:
+                raise fault("sync", folder, error) from error
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        top = self.path(folder.rstrip("/")) if folder else self.root
+
+        def problem(error: OSError) -> None:
+            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):  # Those were removed while we looked.
+                raise fault("list", str(error.filename), error) from error
+
+        for at, folders, files in os.walk(top, onerror=problem):
+            folders.sort()
+            for file in sorted(files):
+                yield os.path.relpath(os.path.join(at, file), self.root).replace(os.sep, "/")
+
+    def remove(self, name: str) -> None:
+        try:
+            self._unlink(self.path(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise fault("remove", name, error) from error
+
+    def remove_tree(self, folder: str) -> None:
+        top = self.path(folder.rstrip("/"))
+        try:
+            for at, folders, files in os.walk(top, topdown=False):
+                links = [f for f in folders if os.path.islink(os.path.join(at, f))]
+                for file in (*files, *links):
+                    with suppress(FileNotFoundError):
+                        self._unlink(os.path.join(at, file))
+                with suppress(FileNotFoundError):
+                    self._rmdir(at)
+        except OSError as error:
+            raise fault("remove", folder, error) from error
+
+    def exists(self, name: str) -> bool:
+        return os.path.isfile(self.path(name))
+
+    def size(self, name: str) -> int:
+        try:
+            return os.stat(self.path(name)).st_size
+        except OSError as error:
+            raise fault("read", name, error) from error
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        path = self.path(name)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while chunk := file.read(CHUNK):
+                    yield chunk
+        except OSError as error:
+            raise fault("read", name, error) from error
+
+    def checksum(self, name: str) -> str:
+        hasher = xxhash.xxh3_128()
+        for chunk in self.chunks(name):
+            hasher.update(chunk)
+        return PREFIX + hasher.hexdigest()
+
+    # --- writing ---------------------------------------------------------------------------------------------------------------------
+
+    def _store(self, name: str, chunks: Iterable[bytes]) -> int:
+        path = self.path(name)
+        folder = os.path.dirname(path)
+        try:
+            fresh = self._make_folders(folder)
+            descriptor = self._create(path)
+        except FileExistsError as error:
+            raise Internal(f"The file {name} exists already, and files are never written twice.") from error
+        except OSError as error:
+            raise fault("create", name, error) from error
+        try:
+            size = self._fill(descriptor, chunks)
+            for changed in (folder, *fresh):
+                self._sync(changed)
+            return size
+        except BaseException as error:
+            # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the collector removes.
+            with suppress(OSError):
+                self._unlink(path)
+            if isinstance(error, OSError):
+                raise fault("write", name, error) from error
+            raise
+
+    def _make_folders(self, folder: str) -> list[str]:
+        """Creates ``folder`` and answers which folders got a new entry by that, innermost first."""
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for path in reversed(missing):
+            with suppress(FileExistsError):  # Another writer was faster, but may not have made it durable yet.
+                self._mkdir(path)
+        return [os.path.dirname(path) for path in missing]
+
+    def _fill(self, descriptor: int, chunks: Iterable[bytes]) -> int:
+        size = 0
+        try:
+            for chunk in chunks:
+                left = memoryview(chunk)
+                while left:
+                    done = self._append(descriptor, left)
+                    if done <= 0:
+                        raise OSError(errno.ENOSPC, "the disk took no more bytes")
+                    left = left[done:]
+                    size += done
+            self._flush(descriptor)  # On the descriptor that wrote: only it is sure to hear of a failed write-back.
+        finally:
+            os.close(descriptor)
+        return size
+
+    # --- the primitives: nothing else changes the disk -------------------------------------------------------------------------------
+
+    def _mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def _create(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def _append(self, descriptor: int, data: memoryview) -> int:
+        return os.write(descriptor, data)
+
+    def _flush(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def _sync(self, path: str) -> None:
+        """Makes a file's content or a folder's entries durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def _rmdir(self, path: str) -> None:
+        os.rmdir(path)

@@ -1,0 +1,127 @@
+"""Finding keys in one segment without reading all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.model import PENDING, STEP, Segment, TableSchema
+from strandline.storage.files import Files
+from strandline.storage.footer import Footer
+from strandline.storage.keys import Ints, Mask, Wanted, match
+from strandline.storage.segment import footer_of, is_small, read_segment, row_index
+
+__all__ = ["cover", "find", "in_window"]
+
+Cover: TypeAlias = Literal["none", "some", "all"]
+BATCH_ROWS = 1 << 19
+"""About how many rows are decoded at a time."""
+
+
+def cover(segment: Segment, after: int, upto: int) -> Cover:
+    """How many of the segment's rows have a step in ``(after, upto]``. Pending ones always count."""
+    if segment.upto >= PENDING or (after < segment.upto <= upto and (not segment.stepped or after <= segment.after)):
+        return "all"
+    if not segment.stepped or segment.upto <= after or segment.after >= upto:
+        return "none"
+    return "some"
+
+
+def in_window(table: pa.Table, after: int, upto: int) -> Mask:
+    steps = table.column(STEP).to_numpy()
+    return np.asarray((steps > after) & (steps <= upto), np.bool_)
+
+
+def find(
+    files: Files, schema: TableSchema, segment: Segment, wanted: Wanted, columns: Sequence[str], after: int, upto: int
+) -> tuple[Ints, pa.Table] | None:
+    """The last row in ``(after, upto]`` of each key still wanted that has one here: its position among the wanted keys, and ``columns``
+    of it. None if there is none."""
+    covered = cover(segment, after, upto)
+    if covered == "none" or not wanted.may_be_in(segment.min_key, segment.max_key):
+        return None
+    if covered == "all" and is_small(segment):
+        index = row_index(files, schema, segment)
+        common = list(index.keys() & wanted.left)
+        if not common:
+            return None
+        rows = read_segment(files, schema, segment, columns).take([index[key] for key in common])
+        return np.array([wanted.position[key] for key in common], np.int64), rows
+    if is_small(segment):
+        parts = [_pick(files, schema, segment, wanted, columns, (after, upto), None)]
+    else:
+        parts = list(_search(files, schema, segment, wanted, columns, None if covered == "all" else (after, upto)))
+    positions = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0, np.int64)
+    if not len(positions):
+        return None
+    rows = pa.concat_tables([part[1] for part in parts])
+    # Rows of one key lie in the order of their steps, perhaps in several row groups: the last one counts.
+    _, from_end = np.unique(positions[::-1], return_index=True)
+    last = len(positions) - 1 - from_end
+    return positions[last], rows if len(last) == len(positions) else rows.take(last)
+
+
+def _search(
+    files: Files,
+    schema: TableSchema,
+    segment: Segment,
+    wanted: Wanted,
+    columns: Sequence[str],
+    window: tuple[int, int] | None,
+) -> Iterator[tuple[Ints, pa.Table]]:
+    footer = footer_of(files, segment)
+    assert segment.min_key is not None
+    assert segment.max_key is not None
+    _, arrays = wanted.between(segment.min_key, segment.max_key)
+    for groups in _batches(footer, footer.groups_with(schema, arrays)):
+        yield _pick(files, schema, segment, wanted, columns, window, groups)
+
+
+def _pick(
+    files: Files,
+    schema: TableSchema,
+    segment: Segment,
+    wanted: Wanted,
+    columns: Sequence[str],
+    window: tuple[int, int] | None,
+    groups: list[int] | None,
+) -> tuple[Ints, pa.Table]:
+    """The rows of wanted keys in some row groups. First only what tells which rows these are is read, then the rest of the groups that
+    have one."""
+    first = [*schema.key, *((STEP,) if window else ())]
+    rest = [name for name in dict.fromkeys(columns) if name not in first]
+    positions, arrays = wanted.between(segment.min_key or (), segment.max_key or ())
+    table = read_segment(files, schema, segment, first, groups)
+    rows, hits = match([table.column(name) for name in schema.key], arrays)
+    if window and len(rows):
+        seen = in_window(table.select([STEP]).take(rows), *window)
+        rows, hits = rows[seen], hits[seen]
+    found = table.take(rows)
+    if rest:
+        if groups is not None:
+            starts = np.concatenate([[0], np.cumsum(footer_of(files, segment).rows[groups])])
+            where = np.searchsorted(starts, rows, "right") - 1
+            needed = np.unique(where)
+            lengths = (starts[1:] - starts[:-1])[needed]
+            rows = rows - starts[where] + (np.cumsum(lengths) - lengths)[np.searchsorted(needed, where)]
+            groups = [groups[i] for i in needed.tolist()]
+        others = read_segment(files, schema, segment, rest, groups).take(rows)
+        for name in rest:
+            found = found.append_column(name, others.column(name))
+    return positions[hits], found.select(list(columns))
+
+
+def _batches(footer: Footer, groups: list[int]) -> Iterator[list[int]]:
+    batch: list[int] = []
+    size = 0
+    for group in groups:
+        batch.append(group)
+        size += int(footer.rows[group])
+        if size >= BATCH_ROWS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,133 @@
+"""What the footer of a Parquet file tells about its row groups, so that most of them need not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.model import Column, Key, TableSchema, order
+from strandline.storage.keys import Ints, Mask
+from strandline.types import column_to_python
+
+__all__ = ["Footer"]
+
+PAIRS = 1 << 20
+"""How many pairs of a row group and a key are compared at a time."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """What is known of one column, one element per row group. ``low`` and ``high`` are bounds that need not occur (a writer may cut long
+    ones); both are NULL where the group has only NULLs, and where ``unknown`` says that anything may be in it."""
+
+    low: pa.Array
+    high: pa.Array
+    unknown: Mask
+    nulls: Mask
+    """Whether the column may be NULL somewhere in the group."""
+
+
+class Footer:
+    """The metadata of one file, read once. May be used from any thread."""
+
+    def __init__(self, metadata: Any) -> None:
+        self.metadata = metadata
+        self.groups: int = metadata.num_row_groups
+        self.rows: Ints = np.array([metadata.row_group(i).num_rows for i in range(self.groups)], np.int64)
+        schema = metadata.schema
+        self._leaf = {schema.column(i).path: i for i in range(len(schema))}
+        self._ranges: dict[tuple[str, str], Range] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._leaf)
+
+    @property
+    def cost(self) -> int:
+        """About how many bytes of memory this takes."""
+        return 8 * int(self.metadata.serialized_size)
+
+    def groups_with(self, schema: TableSchema, wanted: Sequence[pa.Array]) -> list[int]:
+        """The row groups that may hold one of the wanted keys, which are sorted."""
+        ranges = [self._range(c) for c in schema.key_columns]
+        ranked = [_ranks(known, values) for known, values in zip(ranges, wanted, strict=True)]
+        low, high, ranks = ranked[0]
+        some = np.searchsorted(ranks, low, "left") < np.searchsorted(ranks, high, "right")
+        if wanted[0].null_count:
+            some |= ranges[0].nulls
+        if len(ranges) == 1:
+            return [int(g) for g in np.flatnonzero(some)]
+        # Sorted by the whole key, a group spans little of the later columns as well, unless the first one changes in it.
+        found: list[int] = []
+        block = max(1, PAIRS // max(1, len(ranks)))
+        for groups in np.split(at := np.flatnonzero(some), range(block, len(at), block)):
+            fits = np.full((len(groups), len(ranks)), True)
+            for known, (low, high, ranks) in zip(ranges, ranked, strict=True):
+                inside = (ranks >= low[groups, None]) & (ranks <= high[groups, None])
+                fits &= inside | ((ranks < 0) & known.nulls[groups, None])
+            found += groups[fits.any(axis=1)].tolist()
+        return found
+
+    def groups_between(self, schema: TableSchema, lower: Key | None, upper: Key | None) -> list[int]:
+        """The row groups that may hold a key from the prefix ``lower`` to the prefix ``upper``, both included."""
+        depth = max(len(lower or ()), len(upper or ()))
+        least: list[tuple[Any, ...]] = [()] * self.groups
+        most: list[tuple[Any, ...]] = [()] * self.groups
+        for column in schema.key_columns[:depth]:
+            known = self._range(column)
+            lows, highs = column_to_python(column.type, known.low), column_to_python(column.type, known.high)
+            for g in range(self.groups):
+                free, empty = known.unknown[g], lows[g] is None
+                least[g] += ((0,) if known.nulls[g] or empty else (1, lows[g]),)
+                most[g] += ((2,) if free else (0,) if empty else (1, highs[g]),)
+        return [
+            g
+            for g in range(self.groups)
+            if (lower is None or most[g][: len(lower)] >= order(lower)) and (upper is None or least[g][: len(upper)] <= order(upper))
+        ]
+
+    def _range(self, column: Column) -> Range:
+        key = (column.physical, column.type.name)
+        if key not in self._ranges:
+            self._ranges[key] = self._read_range(column)
+        return self._ranges[key]
+
+    def _read_range(self, column: Column) -> Range:
+        leaf = self._leaf.get(column.physical)
+        low: list[Any] = [None] * self.groups
+        high: list[Any] = [None] * self.groups
+        unknown, nulls = np.full(self.groups, True), np.full(self.groups, True)
+        for g in range(self.groups if leaf is not None else 0):
+            statistics = self.metadata.row_group(g).column(leaf).statistics
+            if statistics is None:
+                continue
+            if statistics.has_null_count:
+                nulls[g] = statistics.null_count > 0
+                unknown[g] = statistics.null_count < self.rows[g]
+            if unknown[g] and statistics.has_min_max:
+                try:
+                    least, most = statistics.min, statistics.max
+                    pa.array([least, most], column.type.arrow)
+                except (pa.ArrowException, ValueError, TypeError, OverflowError):
+                    continue  # For example text that was cut inside a character.
+                low[g], high[g], unknown[g] = least, most, False
+        return Range(pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls)
+
+
+def _ranks(known: Range, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
+    """Bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no range."""
+    groups = len(known.low)
+    together = pa.concat_arrays([known.low, known.high, wanted])
+    rank = pc.rank(together, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    beyond = len(together) + 1
+    rank[np.asarray(together.is_null())] = -1
+    low, high, values = rank[:groups], rank[groups : 2 * groups], rank[2 * groups :]
+    nothing = (low < 0) & ~known.unknown
+    low[known.unknown], high[known.unknown] = 0, beyond
+    low[nothing], high[nothing] = beyond, 0
+    return low, high, values

@@ -1,0 +1,271 @@
+"""One segment: writing its rows, reading them back, and describing a file that Spark wrote.
+
+A file is Parquet with the columns under their physical names; a small log segment is an Arrow stream that the catalog keeps. What is
+read was verified: a small segment as a whole by its checksum, a large file by its size, its row count and the checksum of each page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.errors import Corrupted, Internal
+from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segment, TableSchema
+from strandline.storage.cache import Cache
+from strandline.storage.files import Files, checksum_of, fault
+from strandline.storage.footer import Footer
+from strandline.storage.keys import keys_of, sort_indices
+
+__all__ = ["ROW_GROUP_ROWS", "describe_file", "footer_of", "forget", "is_small", "read_segment", "row_index", "write_segment"]
+
+ROW_GROUP_ROWS = 8192
+"""Few enough that one row is found by decoding little, many enough that the footer stays small: 5 million rows have 600 groups."""
+ROW_GROUP_BYTES = 2 << 20
+"""Wide rows make smaller groups."""
+SMALL_BYTES = 4 << 20
+META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
+
+
+class _Small:
+    """A whole segment in memory, under physical names."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.indexes: dict[tuple[str, ...], dict[Key, int]] = {}
+
+    @property
+    def cost(self) -> int:
+        return int(self.table.nbytes) + 300 * int(self.table.num_rows) + 4096
+
+
+_footers: Cache[str, Footer] = Cache(256 << 20, lambda footer: footer.cost)
+_small: Cache[str, _Small] = Cache(256 << 20, lambda small: small.cost)
+
+
+def write_segment(
+    files: Files,
+    schema: TableSchema,
+    table: pa.Table,
+    *,
+    name: str,
+    role: Role,
+    fresh: bool,
+    stepped: bool,
+    upto: int = PENDING,
+    after: int = 0,
+    inline_rows: int = 2000,
+    inline_bytes: int = 262144,
+) -> Segment:
+    """A segment of the rows of ``table``, which has the columns of ``schema`` under their logical names and the meta columns that the
+    role needs. A small log segment stays inline; otherwise the rows are durable in the file ``name`` when this returns."""
+    meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
+    table = table.select([*schema.names, *meta])
+    if table.num_rows > 1:
+        by = [*schema.key, STEP] if stepped else schema.key
+        table = table.take(sort_indices([table.column(n) for n in by]))
+    lowest, highest = _ends(schema, table)
+    rows = table.num_rows
+    table = table.rename_columns([*(c.physical for c in schema.columns), *meta])
+    data = None
+    if role == "log" and rows <= inline_rows and table.nbytes <= inline_bytes:
+        data = _to_stream(table)
+    if data is not None and len(data) <= inline_bytes:
+        return Segment(0, role, fresh, stepped, after, upto, rows, len(data), None, checksum_of(data), lowest, highest, data)
+    data = _to_parquet(table, [c.physical for c in schema.value_columns])
+    files.write(name, data)
+    return Segment(0, role, fresh, stepped, after, upto, rows, len(data), name, checksum_of(data), lowest, highest)
+
+
+def describe_file(
+    files: Files,
+    schema: TableSchema,
+    name: str,
+    *,
+    role: Role,
+    fresh: bool,
+    stepped: bool,
+    upto: int = PENDING,
+    after: int = 0,
+) -> Segment:
+    """The segment that a sorted Parquet file with the right columns is."""
+    footer = _load_footer(files, name)
+    meta = {*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())}
+    if lost := sorted(({c.physical for c in schema.key_columns} | meta) - footer.names):
+        raise Corrupted(f"The file {name} has no column {lost[0]}.")
+    full = [g for g in range(footer.groups) if footer.rows[g]]
+    lowest = highest = None
+    if full:
+        # Not from the statistics: a writer may leave them out or cut them.
+        physical = [c.physical for c in schema.key_columns]
+        ends = [_logical(schema, _read_groups(files, name, footer, [g], physical), schema.key, name) for g in (full[0], full[-1])]
+        lowest, highest = _ends(schema, ends[0])[0], _ends(schema, ends[1])[1]
+    size, checksum = files.size(name), files.checksum(name)
+    return Segment(0, role, fresh, stepped, after, upto, int(footer.rows.sum()), size, name, checksum, lowest, highest)
+
+
+def read_segment(
+    files: Files,
+    schema: TableSchema,
+    segment: Segment,
+    columns: Sequence[str] | None = None,
+    row_groups: Sequence[int] | None = None,
+) -> pa.Table:
+    """The rows under logical names, in the physical types of the schema. A column that the segment does not have reads as NULL; meta
+    columns may be asked for by name as well: the STEP of a segment that is not stepped is its ``upto``, the OP of a base is ``U``.
+    ``columns`` None: the schema's columns and the meta columns of the role."""
+    if columns is None:
+        columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
+    if segment.file is None or (is_small(segment) and row_groups is None):
+        stored = _whole(files, segment).table
+    else:
+        footer = footer_of(files, segment)
+        groups = list(range(footer.groups) if row_groups is None else row_groups)
+        physical = [schema[n].physical if n in schema else n for n in columns]
+        stored = _read_groups(files, segment.file, footer, groups, [p for p in physical if p in footer.names])
+    filling = {STEP: segment.upto} | ({OP: "U"} if segment.role == "base" else {})
+    return _logical(schema, stored, columns, _label(segment), filling)
+
+
+def is_small(segment: Segment) -> bool:
+    """Whether the segment is read as a whole and kept in memory for a while."""
+    return segment.file is None or (segment.rows <= ROW_GROUP_ROWS and segment.bytes <= SMALL_BYTES)
+
+
+def row_index(files: Files, schema: TableSchema, segment: Segment) -> dict[Key, int]:
+    """For a small segment: the number of the last row of each key."""
+    small = _whole(files, segment)
+    which = tuple(c.physical for c in schema.key_columns)
+    if which not in small.indexes:
+        keys = keys_of(schema, read_segment(files, schema, segment, schema.key))
+        small.indexes[which] = dict(zip(keys, range(len(keys)), strict=True))
+    return small.indexes[which]
+
+
+def footer_of(files: Files, segment: Segment) -> Footer:
+    """The footer of a segment's file, checked against what was recorded when it was written."""
+    name = segment.file
+    if name is None:
+        raise Internal("An inline segment was taken for a file.")
+
+    def load() -> Footer:
+        if (size := files.size(name)) != segment.bytes:
+            raise Corrupted(f"The file {name} has {size} bytes instead of {segment.bytes}.")
+        footer = _load_footer(files, name)
+        if (rows := int(footer.rows.sum())) != segment.rows:
+            raise Corrupted(f"The file {name} has {rows} rows instead of {segment.rows}.")
+        return footer
+
+    return _footers.get(files.path(name), load)
+
+
+def forget() -> None:
+    """Empties the caches, as if the process had just started."""
+    _footers.clear()
+    _small.clear()
+
+
+# --- below: rows and bytes ---------------------------------------------------------------------------------------------------------------
+
+
+def _label(segment: Segment) -> str:
+    return f"file {segment.file}" if segment.file else "inline segment"
+
+
+def _whole(files: Files, segment: Segment) -> _Small:
+    def load() -> _Small:
+        data = segment.data if segment.file is None else files.read(segment.file)
+        if data is None or checksum_of(data) != segment.checksum:
+            raise Corrupted(f"The {_label(segment)} does not have the checksum that was recorded for it.")
+        with _reading(_label(segment)):
+            table = (pq.read_table if segment.file else _from_stream)(pa.BufferReader(data))
+        if table.num_rows != segment.rows:
+            raise Corrupted(f"The {_label(segment)} has {table.num_rows} rows instead of {segment.rows}.")
+        return _Small(table.combine_chunks())
+
+    return _small.get(files.path(segment.file) if segment.file else segment.checksum, load)
+
+
+@contextmanager
+def _reading(label: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        # Arrow raises OSError for damaged content as well, but only the operating system's own errors have a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise fault("read", label.removeprefix("file "), error) from error
+        raise Corrupted(f"The {label} cannot be read as it was written: {str(error).splitlines()[0]}.") from error
+
+
+def _open(files: Files, name: str, footer: Footer | None = None) -> Any:
+    metadata = footer.metadata if footer else None
+    return pq.ParquetFile(files.path(name), metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+
+
+def _load_footer(files: Files, name: str) -> Footer:
+    with _reading(f"file {name}"), _open(files, name) as file:
+        return Footer(file.metadata)
+
+
+def _read_groups(files: Files, name: str, footer: Footer, groups: list[int], physical: list[str]) -> pa.Table:
+    if not physical:
+        return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only its length counts.
+    with _reading(f"file {name}"), _open(files, name, footer) as file:
+        return file.read_row_groups(groups, physical)
+
+
+def _logical(
+    schema: TableSchema, stored: pa.Table, columns: Sequence[str], label: str, filling: Mapping[str, object] | None = None
+) -> pa.Table:
+    """``columns`` of a table that has physical names; ``filling`` says what a missing one holds, if not NULL."""
+    have = {name: i for i, name in enumerate(stored.column_names)}
+    found: dict[str, Any] = {}
+    for name in columns:
+        physical, type_ = (schema[name].physical, schema[name].type.arrow) if name in schema else (name, META[name])
+        if physical in have:
+            column = stored.column(have[physical])
+            if column.type != type_:
+                with _reading(label):
+                    column = column.cast(type_)
+        else:
+            value = filling.get(name) if filling else None
+            column = pa.chunked_array([pa.repeat(pa.scalar(value, type_), stored.num_rows)])
+        found[name] = column
+    return pa.table(found)
+
+
+def _ends(schema: TableSchema, table: pa.Table) -> tuple[Key | None, Key | None]:
+    """The keys of the first and the last row."""
+    if not table.num_rows:
+        return None, None
+    keys = keys_of(schema, table.select(list(schema.key)).take([0, table.num_rows - 1]))
+    return keys[0], keys[1]
+
+
+def _to_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _from_stream(source: Any) -> pa.Table:
+    return pa.ipc.open_stream(source).read_all()
+
+
+def _to_parquet(table: pa.Table, values: list[str]) -> bytes:
+    sink = pa.BufferOutputStream()
+    fitting = ROW_GROUP_BYTES * table.num_rows // max(table.nbytes, 1)
+    # No dictionaries for keys: they are distinct or sorted, and the dictionary would only be decoded in vain.
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=min(max(fitting, 256), ROW_GROUP_ROWS),
+        compression="zstd",
+        use_dictionary=values or False,
+        write_page_checksum=True,
+    )
+    return bytes(sink.getvalue())

@@ -1,0 +1,133 @@
+"""Small expressions over columns whose names may hold anything, and over keys, in which NULL equals NULL and sorts first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, TableSchema
+from strandline.types import Type, column_to_python
+
+__all__ = [
+    "META",
+    "before",
+    "col",
+    "key_text",
+    "keys_in",
+    "literal",
+    "mated",
+    "renamed",
+    "same_key",
+    "spark_type",
+    "struct",
+]
+
+META: Mapping[str, T.DataType] = {OP: T.StringType(), WAS_HI: T.LongType(), WAS_LO: T.LongType(), STEP: T.LongType()}
+
+_PLAIN: Mapping[str, T.DataType] = {
+    "boolean": T.BooleanType(),
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "binary": T.BinaryType(),
+    "string": T.StringType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
+    "decimal(20,0)": T.DecimalType(20, 0),
+}
+
+
+def col(name: str) -> Column:
+    quoted = name.replace("`", "``")
+    return F.col(f"`{quoted}`")
+
+
+def spark_type(type_: Type) -> T.DataType:
+    if type_.kind == "decimal":
+        return T.DecimalType(type_.precision, type_.scale)
+    return _PLAIN[type_.spark]
+
+
+def struct(schema: TableSchema, names: Iterable[str], *, physical: bool = False) -> T.StructType:
+    """The Spark schema of columns and meta columns, under their logical or their physical names."""
+    fields = []
+    for name in names:
+        if name in schema:
+            column = schema[name]
+            fields.append(T.StructField(column.physical if physical else name, spark_type(column.type)))
+        else:
+            fields.append(T.StructField(name, META[name]))
+    return T.StructType(fields)
+
+
+def literal(type_: Type, value: Any) -> Column:
+    """A canonical value as a constant in the physical type, whatever the session's time zone is."""
+    if value is None:
+        return F.lit(None).cast(spark_type(type_))
+    if isinstance(value, bytes):
+        return F.unhex(F.lit(value.hex()))
+    if isinstance(value, (bool, str)):
+        return F.lit(value)
+    text = value.isoformat() if isinstance(value, (date, datetime)) else str(value)
+    return F.lit(text).cast(spark_type(type_))
+
+
+def mated(name: str) -> str:
+    """The name of a column of the other side of a join."""
+    return f"__strandline_other_{name}"
+
+
+def renamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Only these columns, under the names that ``same_key`` looks for on the other side."""
+    return df.select(*(col(name).alias(mated(name)) for name in names))
+
+
+def same_key(schema: TableSchema) -> Column:
+    """The condition of a join with a side whose key columns are ``renamed``."""
+    parts = [
+        col(c.name) == col(mated(c.name)) if c.not_null else col(c.name).eqNullSafe(col(mated(c.name))) for c in schema.key_columns
+    ]
+    return reduce(Column.__and__, parts)
+
+
+def before(schema: TableSchema, bound: Key) -> Column:
+    """Whether the key of a row sorts before all keys with the prefix ``bound``."""
+    smaller: list[Column] = []
+    equal: list[Column] = []
+    for column, value in zip(schema.key_columns, bound, strict=False):
+        here, there = col(column.name), literal(column.type, value)
+        less = F.lit(False) if value is None else here.isNull() | (here < there)
+        smaller.append(reduce(Column.__and__, [*equal, less]))
+        equal.append(here.isNull() if value is None else here.isNotNull() & (here == there))
+    return F.coalesce(reduce(Column.__or__, smaller), F.lit(False))
+
+
+def key_text(schema: TableSchema) -> Column:
+    """A row's key for people: ``(a = 1, b = 'x')``."""
+    parts: list[Column] = []
+    for i, column in enumerate(schema.key_columns):
+        here = col(column.name)
+        if column.type.kind == "text":
+            shown = F.concat(F.lit("'"), here, F.lit("'"))
+        elif column.type.kind == "bytes":
+            shown = F.concat(F.lit("x'"), F.hex(here), F.lit("'"))
+        else:
+            shown = here.cast("string")
+        parts += [F.lit(f"{', ' if i else '('}{column.name} = "), F.substring(F.coalesce(shown, F.lit("NULL")), 1, 60)]
+    return F.concat(*parts, F.lit(")"))
+
+
+def keys_in(df: DataFrame, schema: TableSchema) -> list[Key]:
+    """The keys of a few rows as canonical values. Through Arrow, because ``collect`` would make local times of timestamps."""
+    table = df.select(*map(col, schema.key)).toArrow()
+    columns = [column_to_python(c.type, table.column(i).cast(c.type.arrow)) for i, c in enumerate(schema.key_columns)]
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,124 @@
+"""What an error of Spark means to a caller: one sentence and a hint, never a Java traceback."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from strandline import errors
+from strandline.errors import (
+    Corrupted,
+    Internal,
+    InvalidArgument,
+    PathNotFound,
+    PreconditionFailed,
+    StrandlineError,
+    SyntaxFault,
+    Unavailable,
+    Unsupported,
+)
+
+__all__ = ["refuse", "spark_errors", "translate"]
+
+_RAISED = re.compile(r"STRANDLINE ([A-Z_]+): (.*?)(?: \[hint\] (.*?))? \[end\]", re.DOTALL)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] (.*?)(?: SQLSTATE: (\w{5})|\n\tat |\Z)", re.DOTALL)
+_FILE = re.compile(r"(?:file |Path does not exist: )(\S+?)\.?(?:\s|$)")
+_SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+_BY_CODE: dict[str, type[StrandlineError]] = {
+    found.code: found
+    for found in (getattr(errors, name) for name in sorted(errors.__all__, reverse=True))
+    if found.code != PreconditionFailed.code
+} | {PreconditionFailed.code: PreconditionFailed}
+
+_UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+_MISSING_TABLE = ("TABLE_OR_VIEW_NOT_FOUND", "VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+_UNSUPPORTED = ("UNSUPPORTED_", "NOT_SUPPORTED_", "NOT_IMPLEMENTED")
+_OUTSIDE = (
+    ("java.lang.OutOfMemoryError", "Spark ran out of memory", "Give it more with the Spark setting spark.driver.memory."),
+    ("No space left on device", "Spark's disk is full", "Free some space for the warehouse and for temporary files."),
+    ("Disk quota exceeded", "Spark's disk quota is used up", "Free some space for the warehouse and for temporary files."),
+    ("Permission denied", "Spark may not read or write a file", "Give Spark's user the right to use the warehouse."),
+    ("stopped SparkContext", "The Spark session was stopped", "Connect again, with a session that lives as long."),
+    ("Connection refused", "Spark cannot be reached", "Check that the Spark session or server is still running."),
+    ("cancelled", "The Spark job was cancelled", "Start it again when you are ready."),
+)
+
+
+def refuse(kind: type[StrandlineError], hint: str, *message: Column | str) -> Column:
+    """A column that, where it is evaluated, makes the job fail with an error of this kind. ``message`` may have columns in it."""
+    parts = [F.lit(f"STRANDLINE {kind.code}: "), *(F.lit(m) if isinstance(m, str) else m for m in message)]
+    return F.raise_error(F.concat(*parts, F.lit(f" [hint] {hint} [end]")))
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Lets only errors of ours out. The original is still there as ``__context__`` for whoever debugs."""
+    try:
+        yield
+    except StrandlineError:
+        raise
+    except Exception as error:
+        if not _is_of_spark(error):
+            raise
+        raise translate(error) from None
+
+
+def _is_of_spark(error: Exception) -> bool:
+    # Py4J is not there with a pure Spark Connect client, so its classes are known by name.
+    return isinstance(error, PySparkException) or any(c.__module__.startswith("py4j.") for c in type(error).__mro__)
+
+
+def translate(error: BaseException) -> StrandlineError:
+    """The error to show for one that Spark raised."""
+    if isinstance(error, StrandlineError):
+        return error
+    text = str(error)
+    if raised := _RAISED.search(text):
+        return _BY_CODE.get(raised[1], Internal)(raised[2], raised[3])
+    for sign, what, hint in _OUTSIDE:
+        if sign in text:
+            return Unavailable(f"{what}.", hint)
+    found = _CONDITION.search(text)
+    if found is None:
+        return _without_condition(error, text)
+    condition, state = found[1], found[3] or ""
+    message, hint = _split(found[2])
+    if condition.startswith(_UNREADABLE):
+        file = _FILE.search(found[2])
+        return Corrupted(f"Spark cannot read the file {file[1]}." if file else message)
+    if condition.startswith(_MISSING_TABLE):
+        return PathNotFound(message)
+    if isinstance(error, ParseException) or condition.startswith("PARSE_") or state == "42601":
+        return SyntaxFault(message, hint)
+    if condition.startswith(_UNSUPPORTED):
+        return Unsupported(message, hint)
+    if isinstance(error, AnalysisException) or state[:2] in ("22", "42", "21", "P0"):
+        return InvalidArgument(message, hint)
+    return Unavailable(f"Spark failed: {message}", hint)
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    """Spark's text as a message of one sentence and the advice that follows it."""
+    first, *rest = _SENTENCE.split(" ".join(text.split()))
+    # Advice to switch a check off is not ours to give.
+    advice = " ".join(sentence for sentence in rest if "spark.sql." not in sentence)
+    return first if first.endswith((".", "?", "!")) else f"{first.rstrip(';')}.", advice or None
+
+
+def _without_condition(error: BaseException, text: str) -> StrandlineError:
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    if type(error).__name__ == "PythonException":
+        return InvalidArgument(f"A Python function in the query failed: {_last_of_python(lines)}.")
+    # Py4J puts the Java error on the second line, after "An error occurred while calling ...".
+    line = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
+    return Unavailable(f"Spark failed: {line.removeprefix(': ').rstrip('.')}.", "Try again; if it persists, see Spark's own log.")
+
+
+def _last_of_python(lines: list[str]) -> str:
+    python = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line)]
+    return (python[-1] if python else lines[0]).rstrip(".")

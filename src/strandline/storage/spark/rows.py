@@ -1,0 +1,188 @@
+"""The rows of segments as a DataFrame, under logical names: explicit files, explicit schemas, nothing listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from strandline.errors import Corrupted, Internal
+from strandline.model import OP, STEP, Segment, TableSchema
+from strandline.storage.files import Files
+from strandline.storage.find import cover, in_window
+from strandline.storage.segment import META, read_segment
+from strandline.storage.spark.columns import col, struct
+from strandline.storage.spark.failures import refuse
+
+__all__ = ["POSITION", "local", "one_commit", "rows_of", "spark_path", "union"]
+
+POSITION = "__strandline_position"
+"""Column that says where in the chain a row's segment is."""
+_FILE = "__strandline_file"
+
+READING = {
+    # What a user's session says about files in general must not hide that one of ours is damaged.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "recursiveFileLookup": "true",  # A folder of the warehouse may be called a=b and is no partition.
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "parquet.page.verify-checksum.enabled": "true",
+    "__globPaths__": "false",  # Nor is [x] in the warehouse's path a pattern.
+}
+
+
+def spark_path(path: str) -> str:
+    """A path of ``Files`` for Spark, whose default file system need not be this machine's."""
+    return f"file:{path}" if path.startswith("/") else path
+
+
+def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFrame:
+    """A table with logical and meta columns, brought along in the plan itself."""
+    return spark.createDataFrame(table, struct(schema, table.column_names))
+
+
+def one_commit(segments: Sequence[Segment]) -> bool:
+    """Whether no key can occur twice: one commit changes a key once."""
+    return len(segments) == 1 and segments[0].fresh or (
+        not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1
+    )
+
+
+def rows_of(
+    spark: SparkSession,
+    files: Files,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    columns: Sequence[str],
+    after: int,
+    upto: int,
+    *,
+    position: bool = False,
+) -> DataFrame:
+    """``columns`` of the rows in ``(after, upto]``, meta columns among them; with ``position`` also the place of the segment among
+    ``segments``. A column that a segment does not have is NULL, but the STEP of a segment that is not stepped is its ``upto``, and the
+    OP of a base is ``U``."""
+    numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
+    parts: list[DataFrame] = []
+    if inline := [(i, s) for i, s in numbered if s.file is None]:
+        parts.append(_inline(spark, files, schema, inline, columns, after, upto, position))
+    stored = [(i, s) for i, s in numbered if s.file is not None]
+    for whole in (True, False):
+        group = [(i, s) for i, s in stored if (cover(s, after, upto) == "all") == whole]
+        window = None if whole else col(STEP).between(after + 1, upto)
+        for batch in _distinct(group):
+            parts.append(_stored(spark, files, schema, batch, columns, window, position))
+    return union(parts) if parts else _nothing(spark, schema, columns, position)
+
+
+def union(parts: Sequence[DataFrame]) -> DataFrame:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.unionByName(part)
+    return whole
+
+
+def _nothing(spark: SparkSession, schema: TableSchema, columns: Sequence[str], position: bool) -> DataFrame:
+    # Made of an empty table, so that Spark knows it is empty when it plans.
+    table = pa.table({n: pa.array([], schema[n].type.arrow if n in schema else META[n]) for n in columns})
+    df = local(spark, schema, table)
+    return df.withColumn(POSITION, F.lit(0)) if position else df
+
+
+def _inline(
+    spark: SparkSession,
+    files: Files,
+    schema: TableSchema,
+    segments: Sequence[tuple[int, Segment]],
+    columns: Sequence[str],
+    after: int,
+    upto: int,
+    position: bool,
+) -> DataFrame:
+    tables = []
+    for i, segment in segments:
+        partly = cover(segment, after, upto) == "some"
+        table = read_segment(files, schema, segment, [*columns, *((STEP,) if partly and STEP not in columns else ())])
+        if partly:
+            table = table.filter(pa.array(in_window(table, after, upto)))
+        table = table.select(list(columns))
+        tables.append(table.append_column(_FILE, pa.repeat(pa.scalar(i, pa.int32()), table.num_rows)))
+    table = pa.concat_tables(tables)
+    wanted = struct(schema, columns).add(POSITION, "int")
+    df = spark.createDataFrame(table, wanted)
+    return df if position else df.drop(POSITION)
+
+
+def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[int, Segment]]]:
+    """Groups in which no two files have the same name in different folders; nearly always there is only one."""
+    left = list(segments)
+    while left:
+        names: set[str] = set()
+        batch, rest = [], []
+        for i, segment in left:
+            name = _base(segment)
+            (rest if name in names else batch).append((i, segment))
+            names.add(name)
+        yield batch
+        left = rest
+
+
+def _base(segment: Segment) -> str:
+    return (segment.file or "").rsplit("/", 1)[-1]
+
+
+def _stored(
+    spark: SparkSession,
+    files: Files,
+    schema: TableSchema,
+    segments: Sequence[tuple[int, Segment]],
+    columns: Sequence[str],
+    window: Column | None,
+    position: bool,
+) -> DataFrame:
+    names = list(dict.fromkeys([*columns, *((STEP,) if window is not None else ())]))
+    wanted = struct(schema, names, physical=True)
+    df = spark.read.options(**READING).schema(wanted).parquet(*(_checked(files, s) for _, s in segments))
+    found = {name: col(field.name) for name, field in zip(names, wanted.fields, strict=True)}
+    if OP in found:
+        found[OP] = F.coalesce(found[OP], F.lit("U"))
+    steps = {s.upto for _, s in segments if not s.stepped} if STEP in found else set()
+    if len(steps) > 1 or (position and len(segments) > 1):
+        place = spark.createDataFrame(
+            pa.table(
+                {
+                    _FILE: [_base(s) for _, s in segments],
+                    POSITION: pa.array([i for i, _ in segments], pa.int32()),
+                    _FILE + "_step": pa.array([s.upto for _, s in segments], pa.int64()),
+                }
+            )
+        )
+        here = df.metadataColumn("_metadata").getField("file_name")
+        df = df.withColumn(_FILE, here).join(F.broadcast(place), _FILE, "left")
+        lost = refuse(Internal, "Please report it.", "Spark read a file under another name.")
+        known = col(_FILE + "_step")
+        upto = F.when(known.isNull(), lost).otherwise(known)
+        where = col(POSITION)
+    else:
+        upto = F.lit(next(iter(steps), 0)).cast("bigint")
+        where = F.lit(segments[0][0]).cast("int")
+    if STEP in found:
+        found[STEP] = F.coalesce(found[STEP], upto) if steps else found[STEP]
+    if window is not None:
+        df = df.where(window)  # Only stepped segments are covered in part, so this is the column of the file.
+    chosen = [found[name].alias(name) for name in columns]
+    return df.select(*chosen, *([where.alias(POSITION)] if position else []))
+
+
+def _checked(files: Files, segment: Segment) -> str:
+    """The path of a segment's file. Spark would read a file that was cut or replaced as if nothing had happened."""
+    if segment.file is None:
+        raise Internal("An inline segment was taken for a file.")
+    if (size := files.size(segment.file)) != segment.bytes:
+        raise Corrupted(f"The file {segment.file} has {size} bytes instead of {segment.bytes}.")
+    return spark_path(files.path(segment.file))
+

@@ -1,0 +1,226 @@
+"""The Spark session: found, or started quietly on this machine, and brought into the one state our plans rely on while they run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from strandline.errors import StrandlineError, Unavailable
+from strandline.storage.spark.failures import spark_errors, translate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["NEEDED", "get_session", "session_of", "settings", "working"]
+
+NEEDED: Mapping[str, str] = {
+    # What values mean must not depend on whose session it is.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # What files hold neither.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.fieldId.write.enabled": "false",
+    # Sorted output is cut into many ranges first; adaptive execution then joins them to files of a good size.
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "16m",
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "256",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "192m",
+}
+"""What a plan of ours needs of a session, whoever made it."""
+
+_LOG4J = """\
+status = off
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%throwable{short.message}%n
+"""
+_RAISED_ANYWAY = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.sql.execution.datasources.v2",
+    "org.apache.spark.util.Utils",
+    "org.apache.spark.util.SparkErrorUtils",
+)
+"""Loggers that only repeat, with a Java traceback, what the caller gets as an exception."""
+
+_lock = threading.Lock()
+
+
+def get_session(existing: SparkSession | None = None, options: Mapping[str, str] | None = None) -> SparkSession:
+    """The session to work with: ``existing``, else the one that is active, else a new one: of the Spark Connect server that
+    ``SPARK_REMOTE`` names, of the master that ``options`` or ``SPARK_MASTER`` name, or on all cores of this machine. ``options`` are
+    Spark settings for a new session. May be called from any thread; a new session is shared by all of them."""
+    if existing is not None:
+        return existing
+    with _lock:
+        active = SparkSession.getActiveSession()
+        return active if active is not None else _start(dict(options or {}))
+
+
+def session_of(df: DataFrame) -> SparkSession:
+    return df.sparkSession
+
+
+def _start(options: dict[str, str]) -> SparkSession:
+    remote = options.get("spark.remote") or os.environ.get("SPARK_REMOTE")
+    _hush_pyspark()
+    builder = SparkSession.builder.appName(options.pop("spark.app.name", "strandline"))
+    if remote:
+        try:
+            return builder.config(map=options).getOrCreate()
+        except (PySparkException, ImportError) as error:
+            raise _no_session(f"of the Spark Connect server {remote}", translate(error).message) from None
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
+    if shutil.which(java) is None:
+        raise Unavailable(
+            "Spark needs Java 17 or later, and there is none on this machine.",
+            "Install it (apt install openjdk-17-jre-headless, brew install openjdk@17) and set JAVA_HOME to its folder, "
+            "or name a Spark Connect server in SPARK_REMOTE.",
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder, _jvm_stderr() as said:
+        log4j = Path(folder, "log4j2.properties")
+        log4j.write_text(_LOG4J + "".join(_logger(i, name) for i, name in enumerate(_RAISED_ANYWAY)), "utf-8")
+        java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {options.pop('spark.driver.extraJavaOptions', '')}"
+        try:
+            return builder.config(map=_defaults() | options | {"spark.driver.extraJavaOptions": java_options.strip()}).getOrCreate()
+        except Exception as error:
+            said.seek(0)
+            lines = [line.strip() for line in said.read().decode("utf-8", "replace").splitlines() if "WARN" not in line]
+            raise _no_session("on this machine", next(filter(None, lines), None) or translate(error).message) from None
+
+
+def _no_session(where: str, why: str) -> StrandlineError:
+    return Unavailable(
+        f"Cannot start a Spark session {where}: {why.rstrip('.')}.",
+        "Check JAVA_HOME (Java 17 or later), SPARK_REMOTE and the Spark settings, then try again.",
+    )
+
+
+def _defaults() -> dict[str, str]:
+    cores = os.cpu_count() or 2
+    return {
+        "spark.master": os.environ.get("SPARK_MASTER", "local[*]"),
+        "spark.driver.host": "127.0.0.1",  # The machine's own name may not resolve on a laptop or in a container.
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": f"{_driver_gigabytes()}g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": str(min(64, max(8, 4 * cores))),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "strandline-spark-warehouse"),
+    }
+
+
+def _driver_gigabytes() -> int:
+    """A quarter of the memory: the driver of a local session does all the work, but it is not alone on the machine."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        memory = 8 << 30
+    return int(min(8, max(1, memory / 4 / (1 << 30))))
+
+
+def _logger(number: int, name: str) -> str:
+    return f"logger.l{number}.name = {name}\nlogger.l{number}.level = off\n"
+
+
+def _hush_pyspark() -> None:
+    # PySpark logs, as JSON with a Java traceback, every error that it raises.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        with suppress(ImportError):
+            from pyspark.logger import PySparkLogger
+
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+@contextmanager
+def _jvm_stderr() -> Iterator[IO[bytes]]:
+    """A file that gets what a JVM started inside writes to stderr. The JVM greets with a warning about a module of its own, before any
+    setting can stop it; and when it cannot start, only stderr says why."""
+    with tempfile.TemporaryFile() as said:
+        try:
+            saved = os.dup(2)
+        except OSError:  # Closed, as in a daemon.
+            yield said
+            return
+        try:
+            os.dup2(said.fileno(), 2)
+            yield said
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+# --- settings while we work ----------------------------------------------------------------------------------------------------------
+
+
+class _Lent:
+    """Settings that are changed for as long as someone needs it, and what they were before."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.before: dict[str, str | None] = {}
+
+
+_lent: dict[tuple[int, str], _Lent] = {}
+
+
+@contextmanager
+def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Iterator[None]:
+    """Changes settings of a session, which may be the user's own, and puts them back. Threads may need the same settings at the same
+    time, with the same values: the last one to leave puts them back."""
+    with _lock:
+        taken = []
+        for key, value in needed.items():
+            lent = _lent.setdefault((id(session), key), _Lent())
+            if lent.users == 0:
+                lent.before[key] = session.conf.get(key, None)
+                if lent.before[key] != value:
+                    session.conf.set(key, value)
+            lent.users += 1
+            taken.append((key, value, lent))
+    try:
+        yield
+    finally:
+        with _lock:
+            for key, value, lent in taken:
+                lent.users -= 1
+                if lent.users == 0:
+                    before = _lent.pop((id(session), key)).before[key]
+                    if before is None:
+                        session.conf.unset(key)
+                    elif before != value:
+                        session.conf.set(key, before)
+
+
+@contextmanager
+def working(session: SparkSession) -> Iterator[None]:
+    """Everything that plans or runs something on Spark happens inside this: with the settings we need, and our own errors."""
+    with spark_errors(), settings(session):
+        yield

@@ -1,0 +1,137 @@
+"""Writing sorted segments on Spark: one job that sorts, writes and sums up the digest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame, Observation, Row
+from pyspark.sql import functions as F
+
+from strandline.errors import StrandlineError
+from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Digest, Role, Segment, TableSchema, order
+from strandline.storage.chain import BEGINNING
+from strandline.storage.files import Files
+from strandline.storage.segment import ROW_GROUP_ROWS, describe_file
+from strandline.storage.spark.columns import col
+from strandline.storage.spark.rows import rows_of, spark_path
+from strandline.storage.spark.session import working
+from strandline.storage.spark_digest import digest_from_sums, digest_sums, hash_columns
+
+__all__ = ["arranged", "digest_of", "write_sorted"]
+
+WRITING = {
+    "compression": "zstd",
+    # Small row groups, so that a reader in the process finds one row by decoding little: by rows, and by bytes for wide rows.
+    "parquet.block.row.count.limit": str(2 * ROW_GROUP_ROWS),
+    "parquet.block.size": str(4 << 20),
+    "parquet.page.write-checksum.enabled": "true",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+_HI, _LO = "__strandline_hash_hi", "__strandline_hash_lo"
+_NOW, _WAS, _ROWS, _ROUGH = "now", "was", "rows", "rough"
+
+
+def arranged(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
+    """The rows cut into ranges of keys and sorted by key, then by ``then``. Without a number of partitions they are joined to a good size
+    when their size is known."""
+    keys = [col(name) for name in schema.key]
+    ranges = df.repartitionByRange(*keys) if partitions is None else df.repartitionByRange(partitions, *keys)
+    return ranges.sortWithinPartitions(*keys, *then)
+
+
+def write_sorted(
+    df: DataFrame,
+    files: Files,
+    schema: TableSchema,
+    name_prefix: str,
+    *,
+    role: Role,
+    stepped: bool = False,
+    fresh: bool | None = None,
+    after: int = 0,
+    upto: int = PENDING,
+    partitions: int | None = None,
+    in_order: bool = False,
+) -> tuple[tuple[Segment, ...], Digest]:
+    """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table. ``df`` has the columns of the
+    schema under their logical names and the meta columns that the role needs; ``in_order`` says that it is ``arranged`` already. The files
+    go into the folder ``name_prefix``, which must be new, and are durable when this returns; when it raises, there is none.
+    ``fresh`` None, for a log: find out whether all keys are new."""
+    meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
+    names = [*schema.names, *meta]
+    by_step = [col(STEP)] if stepped and role == "log" else []
+    with working(df.sparkSession):
+        rows = df if in_order else arranged(df.select(*map(col, names)), schema, partitions, *by_step)
+        seen = Observation()
+        # Summed up after the last exchange, where a task counts once, however often the rows before it are computed.
+        observed = _hashed(rows, schema, names).observe(seen, *_sums(role, fresh))
+        chosen = [col(c.name).alias(c.physical) for c in schema.columns]
+        try:
+            observed.select(*chosen, *map(col, meta)).write.options(**WRITING).parquet(spark_path(files.path(name_prefix)))
+            sums = Row(**seen.get)
+            described = _described(files, schema, name_prefix, role, stepped, after, upto)
+            if sum(s.rows for s in described) != sums[_ROWS]:
+                # A task was lost and repeated, and counted twice after all. What is in the files is right.
+                again = rows_of(df.sparkSession, files, schema, described, names, BEGINNING, upto)
+                sums = _only_row(_hashed(again, schema, names).agg(*_sums(role, fresh)))
+        except BaseException:
+            with suppress(StrandlineError):
+                files.remove_tree(name_prefix)
+            raise
+    fresh = not sums[_ROUGH] if fresh is None else fresh
+    delta = digest_from_sums(sums, _NOW) - (digest_from_sums(sums, _WAS) if _watched(role, fresh) else Digest())
+    return tuple(replace(s, fresh=fresh) for s in described), delta
+
+
+def digest_of(df: DataFrame, schema: TableSchema) -> Digest:
+    """The digest of rows that have the columns of the schema under their logical names."""
+    with working(df.sparkSession):
+        return digest_from_sums(_only_row(_hashed(df, schema, []).agg(*digest_sums(col(_HI), col(_LO)))))
+
+
+def _only_row(df: DataFrame) -> Row:
+    return df.collect()[0]
+
+
+def _hashed(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> DataFrame:
+    """``names`` with the hash of each row beside them: computed once, though several sums need it."""
+    high, low = hash_columns(schema, col)
+    return df.select(*map(col, names), high.alias(_HI), low.alias(_LO))
+
+
+def _watched(role: Role, fresh: bool | None) -> bool:
+    """Whether rows may replace others or erase."""
+    return role == "log" and not fresh
+
+
+def _sums(role: Role, fresh: bool | None) -> list[Column]:
+    total = F.count(F.lit(1)).alias(_ROWS)
+    if not _watched(role, fresh):
+        return [total, *digest_sums(col(_HI), col(_LO), prefix=_NOW)]
+    erased = col(OP) == "E"
+    rough = F.count_if(erased | col(WAS_HI).isNotNull()).alias(_ROUGH)
+    now = digest_sums(col(_HI), col(_LO), ~erased, _NOW)
+    return [total, rough, *now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix=_WAS)]
+
+
+def _described(
+    files: Files, schema: TableSchema, folder: str, role: Role, stepped: bool, after: int, upto: int
+) -> list[Segment]:
+    """The segments in a folder that only we know of, without what else Spark leaves there."""
+    names = list(files.names(folder))
+    found = [name for name in names if name.endswith(".parquet")]
+
+    def describe(name: str) -> Segment:
+        return describe_file(files, schema, name, role=role, fresh=True, stepped=stepped, after=after, upto=upto)
+
+    files.seal(found)
+    with ThreadPoolExecutor(4) as pool:  # Checksums read the files, and the interpreter's lock is free meanwhile.
+        segments = list(pool.map(describe, found))
+    for name in [name for name in names if name not in found] + [s.file for s in segments if s.file and not s.rows]:
+        files.remove(name)
+    if not any(s.rows for s in segments):
+        files.remove_tree(folder)
+    return sorted((s for s in segments if s.rows), key=lambda s: order(s.min_key or ()))

@@ -1,0 +1,47 @@
+"""Row hashes and digests in Spark, by the same definition as ``digest``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, Row
+from pyspark.sql import functions as F
+
+from strandline.model import Digest, TableSchema
+from strandline.storage.digest import HIGH, LOW, tagged
+
+_SHIFTS = (42, 21, 0)
+"""A half is summed in parts of 22, 21 and 21 bits: a sum of bigint then overflows only beyond 2**41 rows, not at 2."""
+
+
+def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tuple[Column, Column]:
+    """The high and low halves of a row's hash as bigint. ``column_of`` gives the column of a name in its physical
+    type."""
+    links: list[Column] = []
+    for tag, column in tagged(schema):
+        value = column_of(column.name)
+        # xxhash64 passes over NULLs, so a column that is NULL adds neither its tag nor a value.
+        links += [F.when(value.isNotNull(), F.lit(tag).cast("int")), value]
+    high, low = (F.xxhash64(F.lit(start).cast("bigint"), *links) for start in (HIGH, LOW))
+    return high, low
+
+
+def digest_sums(high: Column, low: Column, present: Column | None = None, prefix: str = "digest") -> list[Column]:
+    """Aggregates that ``digest_from_sums`` makes a digest of, over the rows where ``present`` is true; by default
+    where ``high`` is not NULL, as in the WAS columns of new keys. ``prefix`` keeps several digests of one aggregation
+    apart."""
+    present = high.isNotNull() if present is None else present
+    mask = F.lit(2**21 - 1).cast("bigint")
+    sums = [F.count_if(present).alias(f"{prefix}_rows")]
+    for half, name in ((high, "high"), (low, "low")):
+        for shift in _SHIFTS:
+            part = F.shiftrightunsigned(half, shift)
+            part = part if shift == _SHIFTS[0] else part.bitwiseAND(mask)
+            sums.append(F.coalesce(F.sum(F.when(present, part)), F.lit(0)).alias(f"{prefix}_{name}_{shift}"))
+    return sums
+
+
+def digest_from_sums(row: Row, prefix: str = "digest") -> Digest:
+    """The digest of a row that holds the aggregates of ``digest_sums``."""
+    high, low = (sum(row[f"{prefix}_{name}_{shift}"] << shift for shift in _SHIFTS) for name in ("high", "low"))
+    return Digest(row[f"{prefix}_rows"], (high * 2**64 + low) % 2**128)

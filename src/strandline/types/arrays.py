@@ -1,0 +1,219 @@
+"""Whole columns: between canonical values, a user's Arrow data and the physical arrays that go into files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.errors import InvalidArgument
+from strandline.types.names import Kind, Type
+from strandline.types.values import UTC, coerce, find_json_fault
+
+DAY = 86_400_000
+"""A day in milliseconds."""
+MIN_DAYS, MAX_DAYS = -719162, 2932896
+"""Days since 1970 of 0001-01-01 and 9999-12-31."""
+MIN_SECONDS, MAX_SECONDS = MIN_DAYS * 86_400, (MAX_DAYS + 1) * 86_400 - 1
+
+
+def decimal_words(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The 128-bit two's complement integers of a decimal128 array as rows of (low, high) words; rows that are NULL
+    hold anything."""
+    words = np.frombuffer(array.buffers()[1] or b"", dtype="<u8").reshape(-1, 2)
+    return words[array.offset : array.offset + len(array)]
+
+
+def column_to_python(type_: Type, array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The canonical values of a physical column."""
+    if isinstance(array, pa.ChunkedArray):
+        return [value for chunk in array.chunks for value in column_to_python(type_, chunk)]
+    if type_.name == "Uint64":
+        values: list[Any] = decimal_words(array)[:, 0].tolist()
+        if array.null_count:
+            return [v if ok else None for v, ok in zip(values, array.is_valid().to_pylist(), strict=True)]
+        return values
+    if type_.kind == "time":
+        # numpy makes datetimes in C, whereas Arrow would build a zone for each value.
+        naive = array.view(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
+        return [None if v is None else v.replace(tzinfo=UTC) for v in naive]
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def python_to_array(type_: Type, values: Sequence[Any]) -> pa.Array:
+    """The physical array of canonical values."""
+    if type_.name != "Uint64":
+        return pa.array(values, type=type_.arrow)
+    words = np.zeros((len(values), 2), dtype="<u8")
+    words[:, 0] = np.fromiter((v or 0 for v in values), dtype="<u8", count=len(values))
+    return _uint64_array(words, np.fromiter((v is None for v in values), dtype=bool, count=len(values)))
+
+
+def _uint64_array(words: np.ndarray[Any, Any], null: np.ndarray[Any, Any]) -> pa.Array:
+    valid = pa.array(~null).buffers()[1] if null.any() else None
+    return pa.Array.from_buffers(pa.decimal128(20, 0), len(words), [valid, pa.py_buffer(words.tobytes())])
+
+
+def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
+    """The physical array of a user's Arrow column, under exactly the rules of ``coerce``.
+
+    A fast path answers only when it can vouch for every value; otherwise the values are looked at one by one, which
+    is slow, is right for any type, and finds the value to name in the error."""
+    plain = _plain(type_, array, column)
+    if pa.types.is_null(plain.type):
+        return pa.nulls(len(plain), type_.arrow)
+    fast = _FAST[type_.kind](type_, plain)
+    if fast is not None:
+        return fast
+    return python_to_array(type_, [coerce(type_, value, column) for value in _values(type_, plain, column)])
+
+
+def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
+    """One array without wrappers: chunks, extension types, dictionaries and runs are resolved."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if isinstance(array, pa.ChunkedArray) or array.nbytes >= 2**31:
+        raise InvalidArgument(f"Column {column} of type {type_.name} gets more than 2 GiB in one batch.", "Write it in smaller batches.")
+    if isinstance(array, pa.ExtensionArray):
+        return _plain(type_, array.storage, column)
+    if pa.types.is_dictionary(array.type):
+        return _plain(type_, array.dictionary_decode(), column)
+    if pa.types.is_run_end_encoded(array.type):
+        return _plain(type_, pc.run_end_decode(array), column)
+    return array
+
+
+def _values(type_: Type, array: pa.Array, column: str) -> list[Any]:
+    """The values as Python objects that ``coerce`` judges rightly, also those that have no exact Python form."""
+    if pa.types.is_timestamp(array.type):
+        return [None if v is None else np.datetime64(v, array.type.unit) for v in array.view(pa.int64()).to_pylist()]
+    if pa.types.is_date32(array.type):
+        return [None if v is None else np.datetime64(v, "D") for v in array.view(pa.int32()).to_pylist()]
+    if pa.types.is_date64(array.type):
+        numbers = array.view(pa.int64()).to_pylist()
+        return [None if v is None else np.datetime64(v, "ms") if v % DAY else np.datetime64(v // DAY, "D") for v in numbers]
+    if _is_text(array.type):
+        return [None if v is None else _decoded(v) for v in array.cast(pa.large_binary()).to_pylist()]
+    try:
+        return array.to_pylist()  # type: ignore[no-any-return]
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise InvalidArgument(
+            f"Column {column} of type {type_.name} cannot be made from the Arrow type {array.type}.",
+            f"Arrow says: {error}.",
+        ) from error
+
+
+def _decoded(value: bytes) -> object:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(test(type_) for test in tests)
+
+
+def _within(array: pa.Array, low: int, high: int) -> bool:
+    bounds = pc.min_max(array).as_py()
+    return bounds["min"] is None or bool(low <= bounds["min"] and bounds["max"] <= high)
+
+
+def _fast_bool(type_: Type, array: pa.Array) -> pa.Array | None:
+    return array if pa.types.is_boolean(array.type) else None
+
+
+def _fast_int(type_: Type, array: pa.Array) -> pa.Array | None:
+    if pa.types.is_integer(array.type):
+        return array.cast(type_.arrow) if _within(array, type_.min, type_.max) else None
+    if array.type == type_.arrow:  # Only Uint64 gets here, with decimals.
+        return array if not decimal_words(array.drop_null())[:, 1].any() else None
+    return None
+
+
+def _fast_float(type_: Type, array: pa.Array) -> pa.Array | None:
+    if pa.types.is_integer(array.type):
+        exact = 2**24 if type_.name == "Float" else 2**53
+        return array.cast(type_.arrow) if _within(array, -exact, exact) else None
+    if not pa.types.is_floating(array.type):
+        return None
+    cast = array.cast(type_.arrow, safe=False)
+    return cast if pc.sum(pc.is_inf(cast)) == pc.sum(pc.is_inf(array)) else None
+
+
+def _fast_decimal(type_: Type, array: pa.Array) -> pa.Array | None:
+    if pa.types.is_decimal(array.type):
+        # Beyond 38 digits Arrow's cast wraps around in silence, although it is a safe one.
+        if array.type.precision + max(0, type_.scale - array.type.scale) > 38:
+            return None
+    elif not pa.types.is_integer(array.type):
+        return None
+    try:
+        cast = array.cast(type_.arrow)
+        cast.validate(full=True)  # A cast to the same type lets too many digits pass.
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    return cast
+
+
+def _fast_bytes(type_: Type, array: pa.Array) -> pa.Array | None:
+    return array.cast(pa.binary()) if _is_bytes(array.type) or _is_text(array.type) else None
+
+
+def _fast_text(type_: Type, array: pa.Array) -> pa.Array | None:
+    if not _is_text(array.type):
+        return None
+    try:
+        cast = array.cast(pa.string())
+        cast.validate(full=True)
+    except pa.ArrowInvalid:
+        return None
+    if type_.kind == "json" and any(find_json_fault(text) for text in pc.unique(cast.drop_null()).to_pylist()):
+        return None
+    return cast
+
+
+def _fast_date(type_: Type, array: pa.Array) -> pa.Array | None:
+    if not pa.types.is_date(array.type):
+        return None
+    days = array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
+    if pa.types.is_date64(array.type):
+        if not _within(days, MIN_DAYS * DAY, MAX_DAYS * DAY) or np.any(days.drop_null().to_numpy() % DAY):
+            return None
+        return array.cast(pa.date32())
+    return array if _within(days, MIN_DAYS, MAX_DAYS) else None
+
+
+def _fast_time(type_: Type, array: pa.Array) -> pa.Array | None:
+    if not pa.types.is_timestamp(array.type):
+        return None
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[array.type.unit]
+    numbers = array.view(pa.int64())
+    if not _within(numbers, MIN_SECONDS * per_second, (MAX_SECONDS + 1) * per_second - 1):
+        return None
+    grain = per_second if type_.name == "Datetime" else max(1, per_second // 10**6)
+    if grain > 1 and np.any(numbers.drop_null().to_numpy() % grain):
+        return None
+    # Without a zone the time is taken as UTC, with one it is an instant: the number is the same.
+    return array.cast(pa.timestamp("us", tz=array.type.tz)).view(type_.arrow)
+
+
+_FAST: dict[Kind, Callable[[Type, pa.Array], pa.Array | None]] = {
+    "bool": _fast_bool,
+    "int": _fast_int,
+    "float": _fast_float,
+    "decimal": _fast_decimal,
+    "bytes": _fast_bytes,
+    "text": _fast_text,
+    "json": _fast_text,
+    "date": _fast_date,
+    "time": _fast_time,
+}

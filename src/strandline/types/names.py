@@ -1,0 +1,116 @@
+"""The names of types and what each of them is in files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument
+
+Kind: TypeAlias = Literal["bool", "int", "float", "decimal", "bytes", "text", "json", "date", "time"]
+
+
+@dataclass(frozen=True)
+class Type:
+    """A column type. Two types are equal when their names are; the rest follows from the name. ``arrow`` and
+    ``spark`` are the physical type in files, ``min`` and ``max`` the bounds of an integer type, ``precision`` and
+    ``scale`` those of a decimal."""
+
+    name: str
+    kind: Kind = field(compare=False)
+    arrow: pa.DataType = field(compare=False, repr=False)
+    spark: str = field(compare=False, repr=False)
+    orderable: bool = field(default=True, compare=False, repr=False)
+    """Whether the type may be part of a primary key or an index key."""
+    min: int = field(default=0, compare=False, repr=False)
+    max: int = field(default=0, compare=False, repr=False)
+    precision: int = field(default=0, compare=False, repr=False)
+    scale: int = field(default=0, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _integer(bits: int, signed: bool, arrow: pa.DataType, spark: str) -> Type:
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    return Type(f"{'Int' if signed else 'Uint'}{bits}", "int", arrow, spark, min=low, max=high)
+
+
+_MICROS = pa.timestamp("us", tz="UTC")
+_SIMPLE = (
+    Type("Bool", "bool", pa.bool_(), "boolean"),
+    _integer(8, True, pa.int8(), "tinyint"),
+    _integer(16, True, pa.int16(), "smallint"),
+    _integer(32, True, pa.int32(), "int"),
+    _integer(64, True, pa.int64(), "bigint"),
+    _integer(8, False, pa.int16(), "smallint"),
+    _integer(16, False, pa.int32(), "int"),
+    _integer(32, False, pa.int64(), "bigint"),
+    _integer(64, False, pa.decimal128(20, 0), "decimal(20,0)"),
+    Type("Float", "float", pa.float32(), "float", orderable=False),
+    Type("Double", "float", pa.float64(), "double", orderable=False),
+    Type("String", "bytes", pa.binary(), "binary"),
+    Type("Utf8", "text", pa.string(), "string"),
+    Type("Json", "json", pa.string(), "string", orderable=False),
+    Type("Date", "date", pa.date32(), "date"),
+    Type("Datetime", "time", _MICROS, "timestamp"),
+    Type("Timestamp", "time", _MICROS, "timestamp"),
+)
+_NAMED = {type_.name.lower(): type_ for type_ in _SIMPLE if type_.name != "String"}
+_SYNONYMS = {
+    "boolean": "bool",
+    "tinyint": "int8",
+    "byte": "int8",
+    "smallint": "int16",
+    "short": "int16",
+    "int": "int32",
+    "integer": "int32",
+    "bigint": "int64",
+    "long": "int64",
+    "real": "float",
+    "text": "utf8",
+    "string": "utf8",
+    "timestamp_ltz": "timestamp",
+}
+_STRING = next(type_ for type_ in _SIMPLE if type_.name == "String")
+_DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*([0-9]{1,9})\s*(?:,\s*([0-9]{1,9})\s*)?\)", re.IGNORECASE)
+_KNOWN = [type_.name for type_ in _SIMPLE] + ["Decimal(p,s)"]
+
+
+@lru_cache(maxsize=1024)
+def parse_type(text: str) -> Type:
+    """The type that a name stands for."""
+    name = text.strip()
+    if name == "String" or name.lower() in ("bytes", "binary"):
+        return _STRING
+    lower = name.lower()
+    if found := _NAMED.get(_SYNONYMS.get(lower, lower)):
+        return found
+    if match := _DECIMAL.fullmatch(name):
+        return _decimal(name, int(match[1]), int(match[2] or 0))
+    if lower in ("decimal", "numeric", "dec"):
+        raise InvalidArgument(f"Type {name} lacks its precision and scale.", "Write them out, for example Decimal(22,9).")
+    by_lower = {known.lower(): known for known in _KNOWN} | {"binary": "binary", "bytes": "bytes"} | {s: s for s in _SYNONYMS}
+    close = [by_lower[match] for match in get_close_matches(lower, by_lower, n=3, cutoff=0.6)]
+    if re.match(r"(var)?char", lower):
+        close = ["Utf8"]
+    did = f"Did you mean {' or '.join(close)}? " if close else ""
+    raise InvalidArgument(f"There is no type {name[:60]!r}.", f"{did}The types are {', '.join(_KNOWN)}.")
+
+
+def _decimal(text: str, precision: int, scale: int) -> Type:
+    if not (1 <= precision <= 38 and 0 <= scale <= precision):
+        raise InvalidArgument(f"Type {text} has a precision or scale out of range.", "Decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p.")
+    return Type(
+        f"Decimal({precision},{scale})",
+        "decimal",
+        pa.decimal128(precision, scale),
+        f"decimal({precision},{scale})",
+        precision=precision,
+        scale=scale,
+    )

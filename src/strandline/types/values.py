@@ -1,0 +1,315 @@
+"""One value at a time: into canonical form, to JSON and back, and out to rows."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import struct
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from strandline.errors import InvalidArgument
+from strandline.types.names import Type
+
+UTC = timezone.utc
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_BEYOND = "Dates and times lie in the years 1 to 9999 and have no part smaller than a microsecond."
+SHOWN = 60
+"""A value in a message is cut to about this many characters."""
+
+
+def show(value: object) -> str:
+    """``value`` for a message: never long, and never an error of its own."""
+    if isinstance(value, int) and abs(value) >= 10**SHOWN:
+        return f"of {value.bit_length()} bits"
+    if isinstance(value, (str, bytes, bytearray)) and len(value) > SHOWN:
+        return f"{value[:SHOWN]!r}... ({len(value)} long)"
+    try:
+        text = repr(value) if isinstance(value, (str, bytes, bytearray)) else str(value)
+    except Exception:  # A foreign object's own str() may raise anything.
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 2 * SHOWN else f"{text[:SHOWN]}..."
+
+
+def refuse(type_: Type, value: object, column: str, hint: str) -> NoReturn:
+    raise InvalidArgument(f"Column {column} of type {type_.name} cannot hold the {type(value).__name__} {show(value)}.", hint)
+
+
+def coerce(type_: Type, value: object, column: str) -> object:
+    """A Python value in canonical form, or InvalidArgument that names the column, the type and the value."""
+    if value is None:
+        return None
+    if isinstance(value, np.generic):
+        value = _of_numpy(value)
+    match type_.kind:
+        case "bool":
+            return value if isinstance(value, bool) else refuse(type_, value, column, "Use true or false.")
+        case "int":
+            return _to_int(type_, value, column)
+        case "float":
+            return _to_float(type_, value, column)
+        case "decimal":
+            return _to_decimal(type_, value, column)
+        case "bytes":
+            if isinstance(value, (bytes, bytearray, memoryview)):
+                return bytes(value)
+            if isinstance(value, str):
+                return _utf8(type_, value, column).encode()
+            refuse(type_, value, column, "String holds bytes: give bytes, or text that is stored as UTF-8.")
+        case "text" | "json":
+            if not isinstance(value, str):
+                hint = "Decode the bytes first." if isinstance(value, (bytes, bytearray)) else "Give text."
+                refuse(type_, value, column, hint)
+            text = _utf8(type_, value, column)
+            if type_.kind == "json" and (fault := find_json_fault(text)):
+                refuse(type_, value, column, f"It is not strict JSON: {fault}.")
+            return text
+        case "date":
+            if isinstance(value, date) and not isinstance(value, datetime):
+                return date(value.year, value.month, value.day)
+            hint = "Give a date without a time of day, for example date(2024, 1, 31) or DATE '2024-01-31'."
+            refuse(type_, value, column, _BEYOND if isinstance(value, np.datetime64) else hint)
+        case "time":
+            return _to_time(type_, value, column)
+
+
+def _of_numpy(value: np.generic) -> object:
+    """The Python value of a numpy scalar, or the scalar itself if there is none (which then is refused)."""
+    if isinstance(value, np.timedelta64):
+        return value
+    if not isinstance(value, np.datetime64):
+        return value.item()
+    unit, count = np.datetime_data(value.dtype)
+    number = int(value.astype(np.int64)) * count
+    try:
+        if unit == "D":
+            return EPOCH.date() + timedelta(days=number)
+        if unit in _NANOS and number * _NANOS[unit] % 1000 == 0:
+            return EPOCH + timedelta(microseconds=number * _NANOS[unit] // 1000)
+    except OverflowError:
+        pass
+    return value
+
+
+def _to_int(type_: Type, value: object, column: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = int(value)
+    elif isinstance(value, Decimal):
+        # The exponent is looked at first, because int(Decimal("1E+999999")) would take for ever.
+        if not value.is_finite() or (value and value.adjusted() > 20) or value != value.to_integral_value():
+            refuse(type_, value, column, f"Give a whole number from {type_.min} to {type_.max}.")
+        number = int(value)
+    else:
+        refuse(type_, value, column, "Give a whole number; floats, booleans and text are not cast to integers.")
+    if not type_.min <= number <= type_.max:
+        refuse(type_, value, column, f"{type_.name} goes from {type_.min} to {type_.max}.")
+    return number
+
+
+def _to_float(type_: Type, value: object, column: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        refuse(type_, value, column, "Give a number.")
+    if isinstance(value, Decimal) and not value.is_finite():
+        refuse(type_, value, column, "Give NaN and infinities as float.")
+    try:
+        number = float(value)
+        if type_.name == "Float":
+            if isinstance(value, Decimal):
+                number = _to_odd(value, number)
+            number = struct.unpack("<f", struct.pack("<f", number))[0]
+    except OverflowError:
+        refuse(type_, value, column, f"It is beyond the range of {type_.name}.")
+    if math.isinf(number) and not isinstance(value, float):
+        refuse(type_, value, column, f"It is beyond the range of {type_.name}.")
+    if isinstance(value, int) and number != value:
+        refuse(type_, value, column, f"{type_.name} cannot hold this integer exactly.")
+    return number
+
+
+def _to_odd(exact: Decimal, nearest: float) -> float:
+    """The double next to ``exact`` whose last bit is odd, unless ``exact`` is a double. Rounding that to single
+    precision gives the single nearest to ``exact``, as Spark does; rounding ``nearest`` would round twice."""
+    given = Decimal(nearest)
+    if given == exact or math.isinf(nearest) or struct.unpack("<q", struct.pack("<d", nearest))[0] & 1:
+        return nearest
+    return math.nextafter(nearest, math.inf if exact > given else -math.inf)
+
+
+@lru_cache(maxsize=1024)
+def _quantum(precision: int, scale: int) -> tuple[Decimal, Context]:
+    return Decimal(1).scaleb(-scale), Context(prec=precision, traps=[Inexact, InvalidOperation])
+
+
+def _to_decimal(type_: Type, value: object, column: str) -> Decimal:
+    if isinstance(value, float):
+        refuse(type_, value, column, "A float is not exact: give a Decimal, for example Decimal('0.1').")
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        refuse(type_, value, column, "Give a Decimal or an integer.")
+    whole = type_.precision - type_.scale
+    hint = f"{type_.name} holds {whole} digits before the point and {type_.scale} after it, exactly."
+    if isinstance(value, int) and value.bit_length() > 128:
+        refuse(type_, value, column, hint)
+    quantum, context = _quantum(type_.precision, type_.scale)
+    try:
+        exact = Decimal(value).quantize(quantum, context=context)
+    except (InvalidOperation, Inexact):
+        refuse(type_, value, column, hint)
+    if not exact.is_finite():
+        refuse(type_, value, column, hint)
+    return exact if exact else abs(exact)  # There is no negative zero in files.
+
+
+def _utf8(type_: Type, value: str, column: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        refuse(type_, value, column, "The text has a lone surrogate and cannot be written as UTF-8.")
+    return str.__str__(value)
+
+
+def json_fault_finder() -> Callable[[str], str | None]:
+    """Make ``find_json_fault``. It is a closure that needs nothing of this package, so that Spark can ship it to
+    workers where Strandline is not installed."""
+
+    def find(text: str) -> str | None:
+        import json
+        import re
+
+        def refuse_constant(name: str) -> Any:
+            raise ValueError(f"{name} is not JSON")
+
+        def keep(pairs: Any) -> Any:
+            return pairs
+
+        try:
+            # Numbers stay text and pairs stay lists: neither long integers nor repeated names may hide what they hold.
+            body = json.loads(text, parse_constant=refuse_constant, parse_int=keep, parse_float=keep, object_pairs_hook=keep)
+            if re.search(r"\\u[dD][89a-fA-F]", text):
+                json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return "it escapes a lone surrogate"
+        except ValueError as error:
+            return str(error)
+        except RecursionError:
+            return "it is nested too deeply"
+        return None
+
+    return find
+
+
+find_json_fault = json_fault_finder()
+"""What is wrong with a text as strict JSON (RFC 8259), or None. NaN, infinities and escapes of lone surrogates are
+wrong."""
+
+
+def _to_time(type_: Type, value: object, column: str) -> datetime:
+    if not isinstance(value, datetime):
+        hint = "Give a date with a time of day, for example datetime(2024, 1, 31, 12) or TIMESTAMP '2024-01-31 12:00:00'."
+        refuse(type_, value, column, _BEYOND if isinstance(value, np.datetime64) else hint)
+    if getattr(value, "nanosecond", 0):
+        refuse(type_, value, column, f"{type_.name} has no nanoseconds.")
+    if type_.name == "Datetime" and value.microsecond:
+        refuse(type_, value, column, "Datetime has whole seconds only; Timestamp has microseconds.")
+    try:
+        offset = value.utcoffset() or timedelta()
+        plain = datetime(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, UTC)
+        exact = plain - offset
+    except OverflowError:
+        refuse(type_, value, column, "In UTC it is outside the years 1 to 9999.")
+    if type_.name == "Datetime" and exact.microsecond:
+        refuse(type_, value, column, "Datetime has whole seconds only; Timestamp has microseconds.")
+    return exact
+
+
+_ISO = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+
+
+def from_text(type_: Type, text: str, column: str) -> object:
+    """The value of an SQL string literal for a column of ``type_``: ISO text for dates and times (in UTC unless it
+    names an offset; a date alone is its midnight), otherwise as ``coerce``."""
+    if type_.kind not in ("date", "time"):
+        return coerce(type_, text, column)
+    example = "'2024-01-31'" if type_.kind == "date" else "'2024-01-31T12:00:00Z'"
+    match = _ISO.fullmatch(text)
+    if match is None or (type_.kind == "date" and match[4]):
+        refuse(type_, text, column, f"Write it in ISO form, for example {example}.")
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    try:
+        if type_.kind == "date":
+            return date(year, month, day)
+        zone = UTC
+        if match[8] and match[8] != "Z":
+            hours, minutes = int(match[8][1:3]), int(match[8][4:6])
+            if minutes > 59:
+                raise ValueError("minutes of the offset out of range")
+            offset = timedelta(hours=hours, minutes=minutes)
+            zone = timezone(-offset if match[8][0] == "-" else offset)
+        value = datetime(year, month, day, hour, minute, second, int((match[7] or "").ljust(6, "0")), zone)
+    except ValueError:
+        refuse(type_, text, column, f"There is no such day or time; an example is {example}.")
+    return _to_time(type_, value, column)
+
+
+def to_json(type_: Type, value: object) -> Any:
+    """A canonical value as lossless JSON, for the catalog and for manifests."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
+
+
+def from_json(type_: Type, body: Any) -> Any:
+    """The canonical value that ``to_json`` wrote."""
+    if body is None:
+        return None
+    match type_.kind:
+        case "bytes":
+            return base64.b64decode(body, validate=True)
+        case "decimal":
+            return Decimal(body)
+        case "date":
+            return date.fromisoformat(body)
+        case "time":
+            return datetime.fromisoformat(body)
+        case "float":
+            return float(body)
+    return body
+
+
+def to_python(type_: Type, value: Any) -> Any:
+    """The canonical value of one element of a physical array's ``to_pylist()``."""
+    if value is None:
+        return None
+    if type_.name == "Uint64":
+        return int(value)
+    return value.replace(tzinfo=UTC) if type_.kind == "time" else value
+
+
+def row_value(type_: Type, value: Any) -> Any:
+    """What pyspark's ``collect()`` gives for a canonical value: a Decimal for Uint64, a naive local datetime for
+    times."""
+    if value is None:
+        return None
+    if type_.name == "Uint64":
+        return Decimal(value)
+    if type_.kind != "time":
+        return value
+    try:
+        return value.astimezone().replace(tzinfo=None)
+    except (OverflowError, ValueError) as error:
+        raise InvalidArgument(f"{value} has no form in the local time zone.", "Run with TZ=UTC to read it.") from error

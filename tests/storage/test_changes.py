@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, TableSchema
+from strandline.storage.changes import Change, Mode, apply_write, index_changes, is_fresh, log_table
+from strandline.storage.digest import digest_of, row_hashes, signed
+from strandline.types import python_to_array
+from tests.storage.examples import SCHEMAS, schema, values
+
+KVN = schema("k Int64 NOT NULL", "v Utf8", "n Int32", key="k")
+OLD = {(1,): (1, "a", 10)}
+
+
+def write(mode: Mode, columns: str, *rows: tuple[Any, ...], old: Any = OLD, table: TableSchema = KVN) -> list[Change]:
+    return apply_write(table, mode, columns.split(), rows, old)
+
+
+def test_upsert_sets_the_named_columns_and_keeps_the_others() -> None:
+    assert write("UPSERT", "k v", (1, "b"), (2, "c")) == [
+        Change((1,), "U", (1, "a", 10), (1, "b", 10)),
+        Change((2,), "U", None, (2, "c", None)),
+    ]
+
+
+def test_an_explicit_null_is_not_a_column_left_out() -> None:
+    assert write("UPSERT", "k v", (1, None)) == [Change((1,), "U", (1, "a", 10), (1, None, 10))]
+
+
+def test_replace_makes_the_other_columns_null() -> None:
+    assert write("REPLACE", "k v", (1, "b")) == [Change((1,), "R", (1, "a", 10), (1, "b", None))]
+
+
+def test_several_partial_upserts_of_one_key_all_survive() -> None:
+    assert write("UPSERT", "n k", (5, 1), (6, 1), old={}) == [Change((1,), "U", None, (1, None, 6))]
+    first = write("UPSERT", "k v", (2, "x"))[0]
+    assert first.new is not None
+    assert write("UPSERT", "k n", (2, 7), (2, 8), old={(2,): first.new}) == [Change((2,), "U", first.new, (2, "x", 8))]
+
+
+def test_columns_may_come_in_any_order() -> None:
+    assert write("UPSERT", "n v k", (7, "z", 3)) == [Change((3,), "U", None, (3, "z", 7))]
+
+
+def test_insert_refuses_a_key_that_is_there_or_comes_twice() -> None:
+    assert write("INSERT", "k v", (2, "c")) == [Change((2,), "U", None, (2, "c", None))]
+    with pytest.raises(PreconditionFailed, match=r"\(k = 1\) is already in the table"):
+        write("INSERT", "k v", (2, "c"), (1, "c"))
+    with pytest.raises(PreconditionFailed, match=r"\(k = 2\) occurs twice"):
+        write("INSERT", "k v", (2, "c"), (2, "c"))
+
+
+def test_update_changes_only_rows_that_are_there() -> None:
+    assert write("UPDATE", "k n", (1, 11), (2, 22)) == [Change((1,), "U", (1, "a", 10), (1, "a", 11))]
+
+
+def test_delete_records_rows_that_were_there_and_delete_on_every_key() -> None:
+    there = Change((1,), "E", (1, "a", 10), None)
+    assert write("DELETE", "k", (1,), (2,), (1,)) == [there]
+    assert write("DELETE ON", "k", (1,), (2,), (1,)) == [there, Change((2,), "E", None, None)]
+
+
+def test_a_row_without_value_columns_is_a_real_upsert() -> None:
+    table = schema("a Int64", "b Utf8", key="b a")
+    assert write("UPSERT", "a b", (1, "x"), old={}, table=table) == [Change(("x", 1), "U", None, (1, "x"))]
+
+
+def test_a_not_null_column_is_named_when_it_lacks_a_value() -> None:
+    table = schema("k Int64 NOT NULL", "v Utf8 NOT NULL", "n Int32", key="k")
+    with pytest.raises(InvalidArgument, match="Column v is NOT NULL"):
+        write("UPSERT", "k n", (1, 5), old={}, table=table)
+    with pytest.raises(InvalidArgument, match="Column v is NOT NULL"):
+        write("UPSERT", "k v", (1, None), old=OLD, table=table)
+    with pytest.raises(InvalidArgument, match="Column v is NOT NULL"):
+        write("REPLACE", "k n", (1, 5), old=OLD, table=table)
+    with pytest.raises(InvalidArgument, match="Column k is NOT NULL"):
+        write("DELETE ON", "k", (None,), table=table)
+    assert write("UPSERT", "k n", (1, 5), old=OLD, table=table)[0].new == (1, "a", 5)
+    assert write("DELETE ON", "k", (1,), table=table)[0].op == "E"
+
+
+def test_the_key_must_be_named_and_the_columns_must_exist() -> None:
+    with pytest.raises(InvalidArgument, match="key column k is missing"):
+        write("UPSERT", "v n", ("a", 1))
+    with pytest.raises(InvalidArgument, match="no column w"):
+        write("UPSERT", "k w", (1, 1))
+
+
+def test_null_is_the_same_key_as_null() -> None:
+    table = schema("a Utf8", "b Int32", key="a")
+    assert write("UPSERT", "a b", (None, 1), (None, 2), old={(None,): (None, 0)}, table=table) == [
+        Change((None,), "U", (None, 0), (None, 2))
+    ]
+
+
+def test_fresh_means_only_new_keys() -> None:
+    assert is_fresh(write("REPLACE", "k", (2,), (3,)))
+    assert not is_fresh(write("UPSERT", "k", (1,), (3,)))
+    assert not is_fresh(write("DELETE ON", "k", (5,)))
+    assert is_fresh([])
+
+
+# --- indexes -----------------------------------------------------------------------------------------------------------------------------
+
+BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))
+PLAIN = IndexDef("plain", "GLOBAL SYNC", ("v",))
+
+
+def entries(index: IndexDef, old: tuple[Any, ...] | None, new: tuple[Any, ...] | None) -> list[Change]:
+    return index_changes(KVN, index, index.impl_schema(KVN), [Change((1,), "E" if new is None else "R", old, new)])
+
+
+def test_a_new_row_is_a_new_entry_and_a_gone_row_an_erased_one() -> None:
+    assert entries(BY_V, None, (1, "a", 5)) == [Change(("a", 1), "U", None, ("a", 1, 5))]
+    assert entries(BY_V, (1, "a", 5), None) == [Change(("a", 1), "E", ("a", 1, 5), None)]
+    assert entries(BY_V, None, None) == []
+
+
+def test_a_changed_index_key_erases_the_old_entry_and_makes_a_new_one() -> None:
+    assert entries(BY_V, (1, "a", 5), (1, None, 6)) == [
+        Change(("a", 1), "E", ("a", 1, 5), None),
+        Change((None, 1), "U", None, (None, 1, 6)),
+    ]
+
+
+def test_a_changed_covered_column_is_an_upsert_and_another_column_nothing() -> None:
+    assert entries(BY_V, (1, "a", 5), (1, "a", 6)) == [Change(("a", 1), "U", ("a", 1, 5), ("a", 1, 6))]
+    assert entries(PLAIN, (1, "a", 5), (1, "a", 6)) == []
+    assert entries(PLAIN, None, (1, None, 6)) == [Change((None, 1), "U", None, (None, 1))]
+    assert entries(BY_V, (1, "a", None), (1, "a", None)) == []
+
+
+def test_nan_does_not_differ_from_nan() -> None:
+    table = schema("k Int64", "v Utf8", "d Double", key="k")
+    index = IndexDef("i", "GLOBAL SYNC", ("v",), ("d",))
+    same = Change((1,), "U", (1, "a", math.nan), (1, "a", float("nan")))
+    other = Change((1,), "U", (1, "a", math.nan), (1, "a", None))
+    assert index_changes(table, index, index.impl_schema(table), [same]) == []
+    assert len(index_changes(table, index, index.impl_schema(table), [other])) == 1
+
+
+def test_an_index_may_share_columns_with_the_key() -> None:
+    table = schema("a Int64", "b Int64", "v Utf8", key="a b")
+    index = IndexDef("i", "GLOBAL SYNC", ("v", "b"))
+    assert index_changes(table, index, index.impl_schema(table), [Change((1, 2), "U", None, (1, 2, "x"))]) == [
+        Change(("x", 2, 1), "U", None, ("x", 2, 1))
+    ]
+
+
+@given(st.data())
+def test_an_index_that_follows_all_changes_equals_the_projection(data: st.DataObject) -> None:
+    table = schema("k Int64", "v Utf8", "w Int8", "n Int32", "o Utf8", key="k")
+    index = IndexDef("i", "GLOBAL SYNC", ("w", "v"), ("n",))
+    impl = index.impl_schema(table)
+    state: dict[Any, Any] = {}
+    index_state: dict[Any, Any] = {}
+    for _ in range(data.draw(st.integers(1, 5))):
+        mode: Mode = data.draw(st.sampled_from(["UPSERT", "REPLACE", "UPDATE", "DELETE ON"]))
+        named = [] if mode == "DELETE ON" else data.draw(st.lists(st.sampled_from(["v", "w", "n", "o"]), unique=True))
+        small = {"v": st.sampled_from(["a", "b"]), "w": st.integers(0, 1), "n": st.integers(0, 1), "o": st.just("x")}
+        row = st.tuples(st.integers(0, 4), *(st.none() | small[name] for name in named))
+        changes = apply_write(table, mode, ["k", *named], data.draw(st.lists(row, max_size=5)), state)
+        for target, made in ((state, changes), (index_state, index_changes(table, index, impl, changes))):
+            assert len({change.key for change in made}) == len(made)
+            for change in made:
+                assert change.old == target.get(change.key)
+                target.pop(change.key, None)
+                if change.new is not None:
+                    target[change.key] = change.new
+    assert index_state == {(w, v, k): (w, v, k, n) for k, v, w, n, _ in state.values()}
+
+
+# --- the log -----------------------------------------------------------------------------------------------------------------------------
+
+
+def digest(table: TableSchema, rows: list[tuple[Any, ...]]) -> Digest:
+    arrays = {c.name: python_to_array(c.type, [row[i] for row in rows]) for i, c in enumerate(table.columns)}
+    return digest_of(*row_hashes(table, arrays))
+
+
+def test_a_log_holds_images_operations_and_the_hashes_of_what_was() -> None:
+    changes = [
+        Change((1,), "U", (1, "a", 10), (1, "b", 10)),
+        Change((2,), "E", None, None),
+        Change((3,), "E", (3, "c", None), None),
+        Change((4,), "R", None, (4, None, None)),
+    ]
+    table, delta = log_table(KVN, changes)
+    assert table.select(["k", "v", "n", OP]).to_pylist() == [
+        {"k": 1, "v": "b", "n": 10, OP: "U"},
+        {"k": 2, "v": None, "n": None, OP: "E"},
+        {"k": 3, "v": None, "n": None, OP: "E"},
+        {"k": 4, "v": None, "n": None, OP: "R"},
+    ]
+    arrays = {c.name: python_to_array(c.type, [r[i] for r in [(1, "a", 10), (3, "c", None)]]) for i, c in enumerate(KVN.columns)}
+    high, low = row_hashes(KVN, arrays)
+    assert table.column(WAS_HI).to_pylist() == [signed(high)[0], None, signed(high)[1], None]
+    assert table.column(WAS_LO).to_pylist() == [signed(low)[0], None, signed(low)[1], None]
+    assert delta == digest(KVN, [(1, "b", 10), (4, None, None)]) - digest(KVN, [(1, "a", 10), (3, "c", None)])
+    assert delta.rows == 0
+
+
+def test_an_empty_log_changes_nothing() -> None:
+    table, delta = log_table(KVN, [])
+    assert (table.num_rows, delta) == (0, Digest())
+
+
+@given(st.data())
+def test_the_digest_delta_leads_from_the_old_state_to_the_new(data: st.DataObject) -> None:
+    table = data.draw(st.sampled_from(SCHEMAS))
+    keys = st.tuples(*(values(c.type) for c in table.key_columns))
+    changes = []
+    for key in data.draw(st.lists(keys, unique=True, max_size=8)):
+        parts = dict(zip(table.key, key, strict=True))
+        row = st.tuples(*(st.just(parts[c.name]) if c.name in parts else st.none() | values(c.type) for c in table.columns))
+        old, new = data.draw(st.none() | row), data.draw(st.none() | row)
+        changes.append(Change(key, "E" if new is None else "U", old, new))
+    _, delta = log_table(table, changes)
+    before = [change.old for change in changes if change.old is not None]
+    after = [change.new for change in changes if change.new is not None]
+    assert digest(table, before) + delta == digest(table, after)

@@ -1,0 +1,199 @@
+"""An import only points downwards, and Spark stays where it belongs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "strandline"
+
+ROOT = "strandline"
+"""The package itself, whose ``__init__`` re-exports the public API.
+
+It may import anything, and only what is above it may import it."""
+
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"types"}),
+    frozenset({"model", "settings", "clock"}),
+    frozenset({"names"}),
+    frozenset({"catalog", "storage", "backup", "sql"}),
+    frozenset({"operations"}),
+    frozenset({"database"}),
+    frozenset({ROOT}),
+    frozenset({"demo"}),
+    frozenset({"cli", "server"}),
+)
+"""From bottom to top. A unit is a module or a folder of ``strandline``. It imports itself and the layers below its own,
+not its neighbours."""
+
+NEIGHBOURS_ALLOWED = {("cli", "server")}
+"""The command line has a command that starts the web console."""
+
+LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
+
+ENGINE_INTERNALS = {"_jvm", "sparkContext", "rdd"}
+"""Not there with a Spark Connect server, so nothing may depend on them."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """``target`` is the full dotted name, ``eager`` is true if it runs when the module is loaded."""
+
+    target: str
+    line: int
+    eager: bool
+
+    def is_of(self, package: str) -> bool:
+        return self.target == package or self.target.startswith(package + ".")
+
+
+def unit_of(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return ROOT if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imports_of(tree: ast.Module, path: Path) -> Iterator[Import]:
+    package = (ROOT, *path.relative_to(PACKAGE).parent.parts)
+
+    def visit(node: ast.AST, eager: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, eager)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *([node.module] if node.module else [])))
+            for alias in node.names:
+                yield Import(f"{module}.{alias.name}", node.lineno, eager)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                yield from visit(child, False)
+            for child in node.orelse:
+                yield from visit(child, eager)
+        else:
+            inside = eager and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, inside)
+
+    return visit(tree, True)
+
+
+def unit_imported(target: str) -> str | None:
+    """The unit that an import of ``target`` loads, None if it is not ours. A name that the package itself defines
+    counts as the package."""
+    first, _, rest = target.partition(".")
+    if first != ROOT:
+        return None
+    unit = rest.partition(".")[0]
+    exists = (PACKAGE / unit).is_dir() or (PACKAGE / f"{unit}.py").is_file()
+    return unit if unit and (exists or unit in LEVEL) else ROOT
+
+
+def may_import(unit: str, other: str) -> bool:
+    return unit in (ROOT, other) or LEVEL[other] < LEVEL[unit] or (unit, other) in NEIGHBOURS_ALLOWED
+
+
+MODULES = {path: ast.parse(path.read_text("utf-8"), str(path)) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def where(path: Path, line: int) -> str:
+    return f"{path.relative_to(PACKAGE.parent.parent)}:{line}"
+
+
+def test_every_unit_has_a_layer() -> None:
+    unknown = sorted({unit_of(path) for path in MODULES} - set(LEVEL))
+    assert not unknown, f"add {unknown} to the table LAYERS in {Path(__file__).name}, at the place where it belongs"
+
+
+def test_imports_only_point_downwards() -> None:
+    wrong = []
+    for path, tree in MODULES.items():
+        unit = unit_of(path)
+        for found in imports_of(tree, path):
+            other = unit_imported(found.target)
+            if other is None or unit not in LEVEL or other not in LEVEL:
+                continue  # the test above names units without a layer
+            if not may_import(unit, other):
+                wrong.append(f"{where(path, found.line)}: {unit} must not import {other} ({found.target})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_catalog_and_sql_do_not_know_spark() -> None:
+    wrong = [
+        f"{where(path, found.line)}: {found.target}"
+        for path, tree in MODULES.items()
+        if unit_of(path) in ("catalog", "sql")
+        for found in imports_of(tree, path)
+        if found.is_of("pyspark")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_spark_is_loaded_only_when_it_is_needed() -> None:
+    wrong = [
+        f"{where(path, found.line)}: import {found.target} inside the function that needs it, or under TYPE_CHECKING"
+        for path, tree in MODULES.items()
+        if not path.relative_to(PACKAGE).as_posix().startswith("storage/spark")
+        for found in imports_of(tree, path)
+        if found.eager and found.is_of("pyspark")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_spark_is_used_through_the_dataframe_api_only() -> None:
+    wrong = []
+    for path, tree in MODULES.items():
+        for node in ast.walk(tree):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) > 1:
+                name = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+            if name in ENGINE_INTERNALS:
+                wrong.append(f"{where(path, node.lineno)}: {name} is not there with Spark Connect")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("unit", "other", "allowed"),
+    [
+        ("model", "types", True),
+        ("types", "model", False),
+        ("catalog", "catalog", True),
+        ("catalog", "storage", False),
+        ("backup", "catalog", False),
+        ("operations", "backup", True),
+        ("storage", ROOT, False),
+        ("demo", ROOT, True),
+        ("cli", "server", True),
+        ("server", "cli", False),
+        (ROOT, "cli", True),
+    ],
+)
+def test_the_rule_itself(unit: str, other: str, allowed: bool) -> None:
+    assert may_import(unit, other) is allowed
+
+
+def test_imports_are_found_wherever_they_are_written() -> None:
+    text = """
+from typing import TYPE_CHECKING
+from . import tables
+from ..storage.chain import fold
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+def later():
+    import strandline.database
+class Now:
+    import pyspark
+"""
+    found = {(i.target, i.eager) for i in imports_of(ast.parse(text), PACKAGE / "catalog" / "example.py")}
+    assert found == {
+        ("typing.TYPE_CHECKING", True),
+        ("strandline.catalog.tables", True),
+        ("strandline.storage.chain.fold", True),
+        ("pyspark.sql.DataFrame", False),
+        ("strandline.database", False),
+        ("pyspark", True),
+    }
