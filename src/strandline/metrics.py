@@ -36,9 +36,7 @@ class Metrics:
         self.publication_delay = self._histogram(
             "publication_delay_seconds", "Time from the last part of an operation to the publication of its paths."
         )
-        self.delivery_delay = self._histogram(
-            "delivery_delay_seconds", "Time from a publication to its arrival in this process's cache."
-        )
+        self.delivery_delay = self._histogram("delivery_delay_seconds", "Time from a publication to its arrival in this process's cache.")
         for result in ("seen", "cured", "failed"):
             self.mismatches.labels(result)  # a counter that is there with 0 can be watched before the first event
 

@@ -29,6 +29,10 @@ class Settings:
     """A process that has not renewed its session for this long counts as dead."""
     read_seconds: float = 3600.0
     """A read may use the files it was planned with for this long."""
+    shard_seconds: float = 3600.0
+    """A shard of a restore that has not answered after this long is tried again."""
+    workers: int = 4
+    """How many parts of an operation run at the same time."""
     commit_tries: int = 40
     catalog_wait_seconds: float = 120.0
     """How long to wait for the catalog while other writers hold it."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import Corrupted
@@ -54,6 +54,7 @@ def was_of(table: TableSchema, row: tuple[Any, ...] | None) -> tuple[int | None,
 # --- the law: whatever was written in whatever way, reading agrees with plain dictionaries -----------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_every_way_of_reading_agrees_with_the_history(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -72,6 +73,7 @@ def test_every_way_of_reading_agrees_with_the_history(tmp_path_factory: pytest.T
             assert chains.lookup(files, table, chain, some) == {k: state[k] for k in some if k in state}
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_range_is_what_lies_between_two_prefixes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -95,6 +97,7 @@ def test_a_range_is_what_lies_between_two_prefixes(tmp_path_factory: pytest.Temp
         assert found == expected
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -229,6 +232,15 @@ def test_null_is_a_key_like_any_other(files: QuickFiles) -> None:
     assert by_key(table, chains.fold(files, table, history.chain())) == history.states[-1]
     found = chains.lookup(files, table, history.chain(), [(None, None), (None, 1), ("", None), ("", 2)])
     assert found == {(None, None): (None, None, "1"), (None, 1): (None, 1, "new")}
+
+
+def test_a_range_finds_null_in_a_row_group_that_also_has_values(files: QuickFiles) -> None:
+    table = schema("a Int64", "v Int64", key="a")
+    history = History(files, table)
+    history.write("UPSERT", ["a", "v"], [(None, 0), *((i, i) for i in range(100, 9_000))], inline=False)
+    assert chains.scan(files, table, history.chain(), upper=(50,)).to_pydict() == {"a": [None], "v": [0]}
+    assert chains.scan(files, table, history.chain(), lower=(None,), upper=(None,)).num_rows == 1
+    assert chains.scan(files, table, history.chain(), lower=(8_999,)).num_rows == 1
 
 
 def test_only_row_groups_that_may_hold_the_key_are_read(history: History, monkeypatch: pytest.MonkeyPatch) -> None:

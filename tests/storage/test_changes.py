@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, PreconditionFailed
@@ -153,6 +153,7 @@ def test_an_index_may_share_columns_with_the_key() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_an_index_that_follows_all_changes_equals_the_projection(data: st.DataObject) -> None:
     table = schema("k Int64", "v Utf8", "w Int8", "n Int32", "o Utf8", key="k")
@@ -211,6 +212,7 @@ def test_an_empty_log_changes_nothing() -> None:
     assert (table.num_rows, delta) == (0, Digest())
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_the_digest_delta_leads_from_the_old_state_to_the_new(data: st.DataObject) -> None:
     table = data.draw(st.sampled_from(SCHEMAS))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import Internal
@@ -22,6 +22,7 @@ def history(tmp_path: Path) -> History:
     return History(QuickFiles(tmp_path), KV)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_merge_keeps_every_change(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     history = data.draw(histories(tmp_path_factory.mktemp("m")))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import Corrupted, Unavailable
@@ -155,6 +155,7 @@ def test_null_sorts_before_every_value(files: LocalFiles) -> None:
     assert (segment.min_key, segment.max_key) == ((None, None), ("x", -1))
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_every_value_comes_back_in_the_order_of_keys(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     table = data.draw(st.sampled_from(SCHEMAS))
@@ -190,8 +191,20 @@ def test_describe_does_not_trust_statistics(files: LocalFiles) -> None:
     assert (segment.min_key, segment.max_key, segment.rows) == ((low,), (high,), 2)
 
 
-@pytest.mark.parametrize("count", [5, 20_000], ids=["small", "large"])
-def test_a_missing_short_or_changed_file_is_named(files: LocalFiles, count: int) -> None:
+def test_a_damaged_footer_is_noticed(files: LocalFiles) -> None:
+    segment = base(files)
+    content = files.read("t/base.parquet")
+    for back in range(9, 2_000, 97):
+        at = len(content) - back
+        damage(files, "t/base.parquet", content[:at] + bytes([content[at] ^ 8]) + content[at + 1 :])
+        segments.forget()
+        with pytest.raises(Corrupted, match=r"t/base\.parquet"):
+            footer_of(files, segment)
+
+
+@pytest.mark.parametrize(("count", "checked"), [(5, 1 << 20), (20_000, 1 << 20), (20_000, 0)], ids=["small", "medium", "large"])
+def test_a_missing_short_or_changed_file_is_named(files: LocalFiles, count: int, checked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "CHECKED_BYTES", checked)
     segment = base(files, count)
     content = files.read("t/base.parquet")
     middle = len(content) // 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert, select, text, update
 
@@ -15,6 +16,18 @@ from strandline.catalog import schema
 from strandline.catalog.paths import Path
 
 CHANNEL = "strandline_board"
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One announced description: the path has this version from the generation on, or is gone."""
+
+    generation: int
+    path_id: int
+    path: str
+    version: int
+    dropped: bool
+    time: float
 
 
 def next_step(conn: Connection) -> int:
@@ -61,3 +74,11 @@ def publish(conn: Connection, step: int, now: float, changed: Sequence[Path], dr
     if conn.dialect.name == "postgresql":
         conn.execute(text(f"NOTIFY {CHANNEL}, '{number}'"))
     return number
+
+
+def since(conn: Connection, after: int) -> list[Publication]:
+    """The publications of all generations after ``after``, in order."""
+    rows = conn.execute(
+        select(schema.board).where(schema.board.c.generation > after).order_by(schema.board.c.generation, schema.board.c.path_id)
+    )
+    return [Publication(r.generation, r.path_id, r.path, r.version, r.dropped, r.time) for r in rows]

@@ -44,6 +44,8 @@ def sweep(conn: Connection, now: float, history_seconds: float) -> None:
         for chunk in _chunks(ids):
             conn.execute(delete(schema.chains).where(schema.chains.c.table_id == table_id, schema.chains.c.segment_id.in_(chunk)))
         _forget_history(conn, table_id, states[table_id])
+    # What a dropped table had in its chain is of no use without its description, so neither are its digests.
+    conn.execute(delete(schema.commits).where(~exists().where(schema.paths.c.id == schema.commits.c.table_id)))
     _drop_unreferenced(conn, now)
 
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from strandline.catalog import schema
 from strandline.clock import Clock, SystemClock
@@ -31,10 +32,10 @@ class Catalog:
 
     ``after_commit`` is called after each durable write transaction: the place where a test lets the process die."""
 
-    def __init__(self, url: str, clock: Clock | None = None, wait_seconds: float = 120.0) -> None:
+    def __init__(self, url: str | URL, clock: Clock | None = None, wait_seconds: float = 120.0) -> None:
         self.clock: Clock = clock or SystemClock()
         self.wait_seconds = wait_seconds
-        self.engine = _engine(url)
+        self.engine = _engine(url, wait_seconds)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.after_commit: Callable[[], None] = lambda: None
 
@@ -47,17 +48,18 @@ class Catalog:
             self._migrate(revision)
         with self.read() as conn:
             warehouse_id = conn.execute(select(schema.warehouse.c.id)).scalar_one_or_none()
-        return str(warehouse_id) if warehouse_id else self._first_rows()
+        return str(warehouse_id) if warehouse_id else str(self._patiently(self._first_rows))
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
         """A snapshot of the catalog. Nothing written inside it is kept."""
-        with _plain_errors(), self.engine.connect() as conn:
-            if not self.is_sqlite:
-                conn = conn.execution_options(isolation_level="REPEATABLE READ")
-            with conn.begin() as transaction:
+        with _plain_errors():
+            conn = self._patiently(self._open_read)
+            try:
                 yield conn
-                transaction.rollback()
+            finally:
+                conn.rollback()
+                conn.close()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
@@ -78,6 +80,20 @@ class Catalog:
             raise
         finally:
             conn.close()
+
+    def _open_read(self) -> Connection:
+        conn = self.engine.connect()
+        try:
+            if not self.is_sqlite:
+                conn = conn.execution_options(isolation_level="REPEATABLE READ")
+            conn.begin()
+            if self.is_sqlite:
+                # SQLite takes its snapshot with the first statement, and only that one may have to wait.
+                conn.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
+        except BaseException:
+            conn.close()
+            raise
+        return conn
 
     def _open_write(self) -> Connection:
         conn = self.engine.connect().execution_options(strandline_write=True)
@@ -144,11 +160,12 @@ class Catalog:
         self.engine.dispose()
 
 
-def sqlite_url(file: Path) -> str:
-    return f"sqlite:///{file}"
+def sqlite_url(file: Path) -> URL:
+    # Not as text: a folder's name may have any character in it that means something in a URL.
+    return URL.create("sqlite", database=str(file))
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str | URL, wait_seconds: float) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.drivername in ("postgresql", "postgres"):
@@ -159,17 +176,17 @@ def _engine(url: str) -> Engine:
                 "Use SQLite (the default) or a URL like postgresql+psycopg://user@host/database.",
             )
         if parsed.get_backend_name() == "sqlite":
-            return _sqlite_engine(str(parsed.database or ""))
-        return create_engine(parsed, pool_pre_ping=True)
+            return _sqlite_engine(str(parsed.database or ""), wait_seconds)
+        return create_engine(parsed, pool_pre_ping=True, pool_timeout=wait_seconds)
     except (ArgumentError, NoSuchModuleError) as error:
-        raise InvalidArgument(f"{url!r} is not a catalog URL", "Use a URL like postgresql+psycopg://user@host/database.") from error
+        raise InvalidArgument(f"{str(url)!r} is not a catalog URL", "Use a URL like postgresql+psycopg://user@host/database.") from error
     except ModuleNotFoundError as error:
         raise Unavailable("the PostgreSQL driver is not installed", "Install it with: pip install 'strandline[postgres]'.") from error
 
 
-def _sqlite_engine(file: str) -> Engine:
+def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
     # The URL object keeps names with spaces, quotes and percent signs intact.
-    engine = create_engine(make_url("sqlite://").set(database=file), connect_args={"timeout": 5.0})
+    engine = create_engine(make_url("sqlite://").set(database=file), connect_args={"timeout": 5.0}, pool_timeout=wait_seconds)
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
@@ -206,6 +223,8 @@ def _plain_errors() -> Iterator[None]:
         raise Unavailable(
             f"the catalog cannot be used: {_first_line(error)}", "Check the catalog's address, rights and free space."
         ) from error
+    except PoolTimeout as error:
+        raise Unavailable("all connections to the catalog are in use", "Use fewer threads at once, then try again.") from error
     except DBAPIError as error:
         if isinstance(error, DatabaseError) and "not a database" in str(error.orig):
             raise Corrupted("the catalog file is not a SQLite database", "Restore the file from a copy of the warehouse.") from error

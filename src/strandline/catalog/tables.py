@@ -22,12 +22,13 @@ from strandline.names import did_you_mean
 
 @dataclass(frozen=True)
 class IndexRef:
-    """An index as its table's description lists it."""
+    """An index as its table's description lists it. ``omitted``: it is only defined here; its implementation table holds no data."""
 
     definition: IndexDef
     index_id: int
     impl_id: int
     version: int
+    omitted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,11 +36,14 @@ class IndexRef:
             "index_id": self.index_id,
             "impl_id": self.impl_id,
             "version": self.version,
+            "omitted": self.omitted,
         }
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> IndexRef:
-        return IndexRef(IndexDef.from_json(body), body["index_id"], body["impl_id"], body["version"])
+        return IndexRef(
+            IndexDef.from_json(body), body["index_id"], body["impl_id"], body["version"], body.get("omitted", False)
+        )
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,16 @@ def add_index_paths(
     index_row = paths.add(conn, table_row, index.name, "index", index.to_json(), step)
     impl = index.impl_schema(table)
     impl_row = paths.add(conn, index_row, IMPL_TABLE, "table", {"schema": impl.to_json(), "indexes": []}, step)
-    followed = None if index.is_sync else step
-    add_state(conn, impl_row.id, step, now, digest, followed_step=followed)
-    if followed is not None:
-        # An asynchronous index needs the table as it was when it was last brought up to date.
-        conn.execute(insert(schema.holds).values(owner_id=impl_row.id, table_id=table_row.id, step=followed, keeps_state=True))
+    add_state(conn, impl_row.id, step, now, digest)
+    if not index.is_sync:
+        begin_following(conn, impl_row.id, table_row.id, step)
     return IndexRef(index, index_row.id, impl_row.id, impl_row.version)
+
+
+def begin_following(conn: Connection, impl_id: int, table_id: int, step: int) -> None:
+    """An asynchronous index is as its table was at ``step``; to go on from there it needs the table as it was then."""
+    conn.execute(update(schema.tables).where(schema.tables.c.path_id == impl_id).values(followed_step=step))
+    conn.execute(insert(schema.holds).values(owner_id=impl_id, table_id=table_id, step=step, keeps_state=True))
 
 
 def add_state(conn: Connection, table_id: int, step: int, now: float, digest: Digest, *, followed_step: int | None = None) -> None:

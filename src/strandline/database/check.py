@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from strandline.catalog import chains
-from strandline.database.context import Context
-from strandline.database.indexes import state_digest
 from strandline.database.snapshot import Reader, TableView
 from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Chain, Digest, IndexDef, TableSchema
+from strandline.operations.context import Context
+from strandline.operations.entries import state_digest
 from strandline.storage import chain as fold
 from strandline.storage.files import checksum_of
 from strandline.types import column_to_python
@@ -71,7 +71,7 @@ def _recorded(context: Context, view: TableView, step: int) -> Digest:
 
 def _check_state(context: Context, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:
     """Whether the table's rows can be read at all; what is wrong with them is added to ``problems``."""
-    damaged = list(_damaged_files(context, view))
+    damaged = list(damaged_files(context, view.info.path, view.chain))
     problems += damaged
     if any(p.kind == "missing_file" for p in damaged):
         return False
@@ -88,22 +88,23 @@ def _check_state(context: Context, view: TableView, recorded: Digest, problems: 
     return True
 
 
-def _damaged_files(context: Context, view: TableView) -> Iterator[Problem]:
-    for segment in view.chain.segments:
+def damaged_files(context: Context, path: str, chain: Chain) -> Iterator[Problem]:
+    """Segments that are missing or do not match their checksums."""
+    for segment in chain.segments:
         if segment.file is None:
             if segment.data is None or checksum_of(segment.data) != segment.checksum:
-                yield Problem("corrupt_file", view.info.path, f"the inline segment {segment.id} does not match its checksum")
+                yield Problem("corrupt_file", path, f"the inline segment {segment.id} does not match its checksum")
             continue
         if not context.files.exists(segment.file):
-            yield Problem("missing_file", view.info.path, f"the file {segment.file} is missing")
+            yield Problem("missing_file", path, f"the file {segment.file} is missing")
             continue
         try:
             actual = context.files.checksum(segment.file)
         except Corrupted as error:
-            yield Problem("corrupt_file", view.info.path, error.message)
+            yield Problem("corrupt_file", path, error.message)
             continue
         if actual != segment.checksum:
-            yield Problem("corrupt_file", view.info.path, f"the file {segment.file} does not match its checksum")
+            yield Problem("corrupt_file", path, f"the file {segment.file} does not match its checksum")
 
 
 def _compare(context: Context, view: TableView, index: IndexDef, impl: TableView) -> list[Problem]:

@@ -18,15 +18,17 @@ from strandline.catalog import board, chains, paths, schema, sessions
 from strandline.catalog.engine import Catalog, sqlite_url
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock, SystemClock
-from strandline.database import describing, maintain
-from strandline.database.check import CheckReport, check
-from strandline.database.context import Context
+from strandline.database import backups, describing, maintain
+from strandline.database.check import CheckReport, Problem, check
 from strandline.database.executor import execute
 from strandline.database.maintain import Report
 from strandline.database.result import Result
+from strandline.database.running import OperationInfo, Operations
+from strandline.database.streams import Stream
 from strandline.database.table import Table
 from strandline.database.transaction import Transaction
 from strandline.errors import Conflict, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.operations.context import Context
 from strandline.settings import Settings
 from strandline.sql.parser import parse
 from strandline.storage.files import Files, LocalFiles
@@ -85,6 +87,8 @@ class Database:
     def __init__(self, context: Context) -> None:
         self.context = context
         self._local = threading.local()
+        self._lock = threading.Lock()
+        self._operations: Operations | None = None
 
     # --- statements ---------------------------------------------------------------------------------------------------------------
 
@@ -147,6 +151,57 @@ class Database:
         with self.guard(), self.context.catalog.read() as conn:
             return board.current_step(conn)
 
+    # --- streams, backups and operations ------------------------------------------------------------------------------------------
+
+    def stream(self, path: str) -> Stream:
+        """A change stream by its path, such as ``/t/my_feed``."""
+        return Stream(self, names.normalize(path))
+
+    def operations(self) -> list[OperationInfo]:
+        """All operations that are not forgotten, oldest first."""
+        with self.guard():
+            return self._running.list()
+
+    def operation(self, operation_id: str) -> OperationInfo:
+        with self.guard():
+            return self._running.get(operation_id)
+
+    def wait(
+        self,
+        operation_id: str,
+        timeout: float | None = None,
+        on_progress: Callable[[OperationInfo], None] | None = None,
+    ) -> OperationInfo:
+        """Wait until an operation has ended, whoever runs it, and raise its error if it failed. One whose process died is carried on
+        here."""
+        with self.guard():
+            return self._running.wait(operation_id, timeout, on_progress)
+
+    def cancel(self, operation_id: str) -> OperationInfo:
+        """Undo an operation that is still running."""
+        with self.guard():
+            return self._running.cancel(operation_id)
+
+    def forget(self, operation_id: str) -> None:
+        """Remove the record of an operation that has ended."""
+        with self.guard():
+            self._running.forget(operation_id)
+
+    def resume(self) -> list[str]:
+        """Carry on the operations of processes that died; answers their ids."""
+        with self.guard():
+            return self._running.resume()
+
+    def verify(self, collection: str) -> list[Problem]:
+        """Check a collection's backups without restoring them: chains, digests, files. An empty list means that all is well."""
+        with self.guard():
+            return backups.verify(self, collection)
+
+    def metrics(self) -> str:
+        """Counters and histograms of this process, in Prometheus' text format."""
+        with self.guard():
+            return self.context.metrics.render()
+
     # --- care ---------------------------------------------------------------------------------------------------------------------
 
     def check(self, path: str) -> CheckReport:
@@ -155,8 +210,9 @@ class Database:
             return check(self.context, names.normalize(path))
 
     def maintain(self, path: str | None = None) -> Report:
-        """One round of housekeeping: follow asynchronous indexes, merge, compact, collect."""
+        """One round of housekeeping: carry on operations of dead processes, follow asynchronous indexes, merge, compact, collect."""
         with self.guard():
+            self._running.resume()
             return maintain.maintain(self.context, path)
 
     def compact(self, path: str) -> bool:
@@ -202,6 +258,8 @@ class Database:
     def close(self) -> None:
         """Give back what this connection holds. Data frames that it made may stop working."""
         with self.guard():
+            if self._operations is not None:
+                self._operations.close()
             self.context.session.close()
             self.context.catalog.close()
 
@@ -212,6 +270,19 @@ class Database:
         self.close()
 
     # --- for the modules of this package ------------------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> Operations:
+        with self._lock:
+            if self._operations is None:
+                self._operations = Operations(self.context)
+            return self._operations
+
+    def start(self, kind: str, request: dict[str, Any]) -> str:
+        return self._running.start(kind, request)
+
+    def run_operation(self, kind: str, request: dict[str, Any]) -> OperationInfo:
+        return self._running.execute(kind, request)
 
     def current_transaction(self) -> Transaction | None:
         return getattr(self._local, "transaction", None)

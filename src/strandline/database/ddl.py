@@ -12,11 +12,12 @@ from sqlalchemy import Connection, update
 from strandline import names
 from strandline.catalog import board, chains, paths, schema, tables
 from strandline.catalog.tables import TableInfo
-from strandline.database.context import Context
-from strandline.database.indexes import build_index, state_digest
+from strandline.database.indexes import build_index
 from strandline.database.snapshot import Snapshot
 from strandline.errors import AlreadyExists, Conflict, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
 from strandline.model import IndexDef, Key, TableSchema, order
+from strandline.operations.context import Context
+from strandline.operations.entries import state_digest
 from strandline.sql import statements as st
 from strandline.types import Type, coerce, parse_type
 
@@ -72,7 +73,7 @@ def alter_table(context: Context, statement: st.AlterTable) -> int:
         return _add_index(context, statement.path, action.index)
     if isinstance(action, st.DropIndex):
         return _drop_index(context, statement.path, action.name)
-    raise Unsupported("changefeeds are not available here")
+    raise Unsupported(f"{type(action).__name__} is not a change of a table's description")
 
 
 def check_writable_path(path: str) -> None:

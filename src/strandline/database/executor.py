@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from strandline.catalog import paths
-from strandline.database import ddl, describing, dml, reads
+from strandline.database import backups, ddl, describing, dml, reads, streams
 from strandline.database.check import check
 from strandline.database.result import Result
 from strandline.database.snapshot import Reader, Snapshot
@@ -17,6 +17,18 @@ from strandline.sql import statements as st
 
 if TYPE_CHECKING:
     from strandline.database.database import Database
+
+
+_LOOKS = (
+    st.ShowTables,
+    st.Describe,
+    st.ShowCreateTable,
+    st.CheckTable,
+    st.ShowBackupCollections,
+    st.ShowBackups,
+    st.ShowOperations,
+    st.ExplainRestore,
+)
 
 
 def execute(db: Database, statements: Sequence[st.Statement]) -> Result:
@@ -46,7 +58,9 @@ def _single(db: Database, statement: st.Statement) -> Result:
     if isinstance(statement, st.Explain):
         frame = reads.query_frame(_reader(db), statement.query, f"EXPLAIN {statement.mode} ")
         return Result(frame=lambda: frame)
-    if isinstance(statement, st.ShowTables | st.Describe | st.ShowCreateTable | st.CheckTable):
+    if isinstance(statement, _LOOKS):
+        if (shown := backups.execute(db, statement)) is not None:
+            return shown
         return _look(db, statement)
     if db.current_transaction() is not None:
         raise PreconditionFailed(
@@ -55,11 +69,22 @@ def _single(db: Database, statement: st.Statement) -> Result:
     match statement:
         case st.CreateTable():
             return Result(step=ddl.create_table(db.context, statement))
+        case st.AlterTable(path=path, actions=(st.AddChangefeed() as action,)):
+            ddl.check_writable_path(path)
+            streams.add_changefeed(db, path, action)
+            return Result()
+        case st.AlterTable(path=path, actions=(st.DropChangefeed() as action,)):
+            ddl.check_writable_path(path)
+            streams.drop_changefeed(db, path, action.name)
+            return Result()
         case st.AlterTable():
             return Result(step=ddl.alter_table(db.context, statement))
         case st.DropTable():
             return Result(step=ddl.drop_table(db.context, statement))
-    raise Unsupported(f"{type(statement).__name__} is not available here")
+    result = backups.execute(db, statement)
+    if result is None:
+        raise Unsupported(f"{type(statement).__name__} is not something that can be run")
+    return result
 
 
 def _reader(db: Database) -> Reader:

@@ -8,29 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from sqlalchemy import Connection, update
 
 from strandline.catalog import board, chains, paths, schema, tables
 from strandline.catalog.chains import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.database.context import Context
 from strandline.database.snapshot import Snapshot, TableView
-from strandline.model import STEP, Chain, Digest, IndexDef, Segment, TableSchema
+from strandline.model import Chain, Digest, IndexDef, Segment, TableSchema
+from strandline.operations.context import Context
+from strandline.operations.entries import index_entries
 from strandline.storage import chain as fold
 from strandline.storage.changes import Change, index_changes, log_table
-from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.segment import write_segment
-
-
-def state_digest(context: Context, table: TableSchema, chain: Chain) -> Digest:
-    """Row count and digest of a state, computed from its rows."""
-    if chain.rows_at_most <= context.settings.bulk_rows:
-        rows = fold.scan(context.files, table, chain)
-        return digest_of(*row_hashes(table, {name: rows[name] for name in table.names}))
-    from strandline.storage.spark import verify
-
-    return verify.state_digest(context.spark, context.files, table, chain)
 
 
 @dataclass(frozen=True)
@@ -47,7 +36,8 @@ def build_index(context: Context, path: str, index: IndexDef) -> int:
     snapshot = Snapshot(context)
     table = snapshot.table(path)
     impl = index.impl_schema(table.info.schema)
-    built = _entries(context, table, index, impl, snapshot.step)
+    name = context.session.file_name(table.info.id)
+    built = _Built(*index_entries(context, table.info.schema, table.chain, index, impl, name), snapshot.step)
     while True:
         now = Snapshot(context)
         built = _caught_up(context, table, index, impl, built, now)
@@ -60,22 +50,6 @@ def build_index(context: Context, path: str, index: IndexDef) -> int:
             if chains.state(conn, row.id).step > built.step:
                 continue  # rows were committed meanwhile: follow them, it is less every time
             return _attach(context, conn, row, index, built)
-
-
-def _entries(context: Context, table: TableView, index: IndexDef, impl: TableSchema, step: int) -> _Built:
-    name = context.session.file_name(table.info.id)
-    if table.chain.rows_at_most > context.settings.bulk_rows:
-        from strandline.storage.spark import bulk
-
-        segments, digest = bulk.build_index(context.spark, context.files, table.info.schema, table.chain, index, impl, name)
-        return _Built(tuple(replace(s, upto=step) for s in segments), digest, step)
-    rows = fold.scan(context.files, table.info.schema, table.chain, columns=impl.names).select(list(impl.names))
-    if rows.num_rows == 0:
-        return _Built((), Digest(), step)
-    digest = digest_of(*row_hashes(impl, {n: rows[n] for n in impl.names}))
-    stepped = rows.append_column(STEP, pa.array([step] * rows.num_rows, pa.int64()))
-    segment = write_segment(context.files, impl, stepped, name=f"{name}.parquet", role="base", fresh=True, stepped=True, after=0, upto=step)
-    return _Built((segment,), digest, step)
 
 
 def _caught_up(context: Context, table: TableView, index: IndexDef, impl: TableSchema, built: _Built, now: Snapshot) -> _Built:
@@ -172,15 +146,10 @@ def follow(context: Context, path: str, ref: IndexRef) -> bool:
 
 def _rebuild(context: Context, table: TableView, ref: IndexRef, impl: TableView, followed: int, step: int) -> None:
     """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of every changed key."""
-    from strandline.storage.spark import bulk
-
     name = context.session.file_name(ref.impl_id)
-    segments, digest = bulk.build_index(
-        context.spark, context.files, table.info.schema, table.chain, ref.definition, impl.info.schema, name
-    )
+    new, digest = index_entries(context, table.info.schema, table.chain, ref.definition, impl.info.schema, name)
     with context.catalog.write() as conn:
         _move_followed(conn, ref, followed, step)
-        new = [replace(s, upto=step) for s in segments]
         chains.replace_segments(conn, context.clock.now(), ref.impl_id, impl.chain.segments, new, "rebuild", digest)
 
 

@@ -17,10 +17,10 @@ from strandline.catalog import chains, collect, maintenance, paths, sessions
 from strandline.catalog.chains import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.database import indexes
-from strandline.database.context import Context
 from strandline.database.snapshot import Snapshot, TableView
 from strandline.errors import Corrupted, StrandlineError, UnderOperation
 from strandline.model import STEP, Digest, Segment
+from strandline.operations.context import Context
 from strandline.storage import chain as fold
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.merge import merge_logs

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.catalog import chains
-from strandline.database.context import Context
+from strandline.database.backup_reader import BackupReader
 from strandline.database.result import Result
 from strandline.database.snapshot import Reader, Snapshot, TableView
-from strandline.errors import InvalidArgument, Unsupported
+from strandline.errors import InvalidArgument
 from strandline.model import DELETED, OP, Key
+from strandline.operations.context import Context
 from strandline.sql.predicates import predicate
 from strandline.sql.query import Query
 from strandline.sql.ranges import Constraints, Range, key_ranges
@@ -252,7 +253,8 @@ def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
 def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
     """The table that a reference means, and where to read it from."""
     if ref.backup is not None:
-        raise Unsupported("IN BACKUP is not available here")
+        stored = BackupReader(reader.context, *ref.backup)
+        return stored, stored.view(ref.path)
     if ref.version is None and ref.timestamp is None:
         view = reader.view(ref.path)
         return reader, view

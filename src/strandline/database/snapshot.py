@@ -12,9 +12,9 @@ from strandline.catalog import board, chains, paths, tables
 from strandline.catalog.paths import CLOSED_STATES, Path
 from strandline.catalog.sessions import SHORT_READ
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.database.context import Context
 from strandline.errors import InvalidArgument, UnderOperation
 from strandline.model import Chain, Key, Segment
+from strandline.operations.context import Context
 
 T = TypeVar("T")
 

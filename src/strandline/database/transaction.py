@@ -13,10 +13,10 @@ from strandline.catalog import chains
 from strandline.catalog.chains import Stale, TablePart
 from strandline.catalog.tables import TableInfo
 from strandline.database import maintain
-from strandline.database.context import Context
 from strandline.database.snapshot import Reader, TableView
 from strandline.errors import InvalidArgument, StrandlineError
 from strandline.model import PENDING, Digest, Key, Segment
+from strandline.operations.context import Context
 from strandline.storage import chain as fold
 from strandline.storage.changes import Change, index_changes, is_fresh, log_table
 from strandline.storage.collapse import collapse

@@ -19,9 +19,10 @@ from strandline.catalog import board, operations, sessions
 from strandline.catalog.engine import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, Part
 from strandline.catalog.registry import VersionRegistry
-from strandline.errors import Cancelled, Internal, InvalidArgument, PreconditionFailed, StrandlineError, TimedOut
+from strandline.errors import Cancelled, Internal, InvalidArgument, PreconditionFailed, StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import Kind, Run
+from strandline.operations.pool import run_parallel
 from strandline.operations.scheduler import InOrder, Scheduler
 
 _POLL_SECONDS = 0.05
@@ -90,17 +91,20 @@ class Engine:
         event("operation started", operation=operation.id, kind=kind, parts=len(plan.parts))
         return operation.id
 
-    def run(self, operation_id: str) -> Operation:
-        """Carry an operation to its end in this thread; answers it as it ended. One that this process closes in the middle of stays
-        unfinished, for another process to resume."""
-        with self.driving(operation_id):
-            while not self.stopping.is_set() and self.step(operation_id):
-                pass
-        return self.get(operation_id)
+    def run(self, operation_id: str, workers: int = 1) -> Operation:
+        """Carry an operation to its end and answer it as it ended: in this thread, or with its parts on ``workers`` threads. If another
+        thread is at it, wait for that one. After ``stopping`` it is left unfinished, for another process to resume."""
+        with self._driving(operation_id) as is_ours:
+            if is_ours and workers > 1:
+                run_parallel(self, operation_id, workers)
+            elif is_ours:
+                while not self.stopping.is_set() and self.step(operation_id):
+                    pass
+        return self.get(operation_id) if is_ours else self.wait(operation_id)
 
-    def execute(self, kind: str, request: dict[str, Any]) -> Operation:
+    def execute(self, kind: str, request: dict[str, Any], workers: int = 1) -> Operation:
         """Start an operation, run it to its end and raise its error if it failed."""
-        ended = self.run(self.start(kind, request))
+        ended = self.run(self.start(kind, request), workers)
         failure = ended.failure()
         if failure is not None:
             raise failure
@@ -246,16 +250,16 @@ class Engine:
             if o.kind in self.kinds and (o.id not in driven if o.session_id == mine else o.session_id not in live)
         ]
 
-    def take_over(self) -> list[str]:
-        """Make this session the owner of all orphans; answers their ids."""
+    def take_over(self, only: str | None = None) -> list[str]:
+        """Make this session the owner of all orphans (or of one, if it is an orphan); answers their ids."""
         if not self.orphans():
             return []
         session_id = self.lease.ensure()
         with self.catalog.write() as conn:
-            found = self._orphans(conn)
+            found = [o for o in self._orphans(conn) if only in (None, o.id)]
             for operation in found:
                 operations.save(conn, operation.id, session_id=session_id)
-        for operation in found:
+        for operation in (o for o in found if o.session_id != session_id):
             self.metrics.resumed.labels(operation.kind).inc()
             event("operation taken over", operation=operation.id, kind=operation.kind, from_session=operation.session_id)
         return [o.id for o in found]
@@ -265,17 +269,17 @@ class Engine:
         return [self.run(operation_id) for operation_id in self.take_over()]
 
     @contextlib.contextmanager
-    def driving(self, operation_id: str) -> Iterator[None]:
-        """The time in which this thread, and no other of this process, carries out the operation."""
+    def _driving(self, operation_id: str) -> Iterator[bool]:
+        """The time in which this thread carries out the operation; False if another one of this process does."""
         with self._lock:
-            if operation_id in self._driven:
-                raise PreconditionFailed(f"operation {operation_id} is being carried out by another thread", "Wait for it.")
+            is_ours = operation_id not in self._driven
             self._driven.add(operation_id)
         try:
-            yield
+            yield is_ours
         finally:
-            with self._lock:
-                self._driven.discard(operation_id)
+            if is_ours:
+                with self._lock:
+                    self._driven.discard(operation_id)
 
     # -- looking, waiting, ending -----------------------------------------------------------------------------------------------
 
@@ -283,7 +287,7 @@ class Engine:
         with self.catalog.read() as conn:
             return operations.get(conn, operation_id)
 
-    def list(self) -> list[Operation]:
+    def listed(self) -> list[Operation]:
         with self.catalog.read() as conn:
             return operations.listed(conn)
 
@@ -292,9 +296,7 @@ class Engine:
             operations.get(conn, operation_id)
             return operations.parts(conn, operation_id)
 
-    def wait(
-        self, operation_id: str, timeout: float | None = None, on_progress: Callable[[Operation], None] | None = None
-    ) -> Operation:
+    def wait(self, operation_id: str, timeout: float | None = None, on_progress: Callable[[Operation], None] | None = None) -> Operation:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT leaves it running."""
         deadline = None if timeout is None else self.catalog.clock.now() + timeout
         while True:
@@ -303,7 +305,9 @@ class Engine:
                 on_progress(operation)
             if operation.is_over:
                 return operation
-            if operation_id in self.take_over_one(operation_id):
+            if self.stopping.is_set():
+                raise Unavailable(f"the database was closed before operation {operation_id} ended", "Connect again and wait for it.")
+            if self.take_over(operation_id):
                 self.run(operation_id)
                 continue
             if deadline is not None and self.catalog.clock.now() >= deadline:
@@ -323,7 +327,7 @@ class Engine:
                 )
             operations.save(conn, operation_id, state=CANCELLING)
         event("operation cancelling", operation=operation_id, kind=operation.kind)
-        if operation_id in self.take_over_one(operation_id):
+        if self.take_over(operation_id):
             self.run(operation_id)
         return self.get(operation_id)
 

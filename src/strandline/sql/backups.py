@@ -33,7 +33,10 @@ CREATE_FORM = (
 ALTER_FORM = "ALTER BACKUP COLLECTION name ADD TABLE table | DROP TABLE table | SET (SETTING = value, ...) | RESET (SETTING, ...), ..."
 DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
 BACKUP_FORM = "BACKUP collection [INCREMENTAL] [NOWAIT]"
-RESTORE_FORM = "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] [INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
+RESTORE_FORM = (
+    "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
+    "[INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
+)
 _WHAT = "the name of a backup collection"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from strandline import names
 from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
-from strandline.sql.syntax import Expression
-from strandline.sql.tokens import END, NAME, STRING, WORD, Token, fault, place, unquote, value
+from strandline.sql.syntax import Expression, shown
+from strandline.sql.tokens import END, NAME, NUMBER, STRING, WORD, Token, fault, place, unquote, value
 
 __all__ = ["Cursor"]
 
@@ -42,6 +42,8 @@ class Cursor:
         return taken
 
     def sees(self, *keys: str) -> bool:
+        if len(keys) == 1:
+            return self.peek().key == keys[0]
         return all(self.peek(ahead).key == key for ahead, key in enumerate(keys))
 
     def accept(self, *keys: str) -> bool:
@@ -65,7 +67,7 @@ class Cursor:
         token = self.peek()
         if token.kind == END:
             return "the end of the statement"
-        return token.text if len(token.text) <= 40 else f"{token.text[:40]}..."
+        return shown(token)
 
     def fault(self, message: str, hint: str | None = None, token: Token | None = None) -> SyntaxFault:
         """An error at ``token``, or at the next one, which is then named as what was found instead."""
@@ -151,6 +153,10 @@ class Cursor:
     def expression(self, *stops: str) -> Expression:
         """Everything up to one of ``stops`` outside parentheses, or to the end or a parenthesis that closes."""
         start, depth = self.at, 0
+        if self.peek().kind in (NUMBER, STRING) and self.peek(1).key in (*stops, ")"):
+            # By far the most frequent case in long lists of values.
+            self.at += 1
+            return Expression(self.source, (self.tokens[start],))
         while not self.done:
             key = self.peek().key
             if depth == 0 and (key in stops or key in (")", "]")):

@@ -36,6 +36,7 @@ from strandline.sql.statements import (
 )
 from strandline.sql.tables import read_alter_table, read_check_table, read_create_table, read_drop_table
 from strandline.sql.tokens import Position, Token, tokenize
+from strandline.sql.words import OTHER_OBJECTS
 
 __all__ = ["parse"]
 
@@ -186,7 +187,7 @@ def _refusal(cursor: Cursor) -> SyntaxFault | Unsupported:
     if first.key == "$":
         return cursor.unsupported("A named expression or parameter ($name)", _ELSEWHERE["DECLARE"])
     if first.key in ("CREATE", "ALTER", "DROP"):
-        if second.key and second.key.isalpha() and not names.did_you_mean(second.key, ("TABLE", "BACKUP")):
+        if second.key in OTHER_OBJECTS:
             return cursor.unsupported(f"{first.key} {second.key}", _ELSEWHERE[first.key])
         cursor.take()
         return cursor.fault("expected TABLE or BACKUP COLLECTION", _ELSEWHERE[first.key])

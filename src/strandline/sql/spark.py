@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, spark_quote, unquote
 
-__all__ = ["in_spark", "rewrites", "splice"]
+__all__ = ["UINT64", "in_spark", "rewrites", "splice"]
 
+UINT64 = "DECIMAL(20,0)"
 _TYPES = {
     "BOOL": "BOOLEAN",
     "INT8": "TINYINT",
@@ -20,7 +21,7 @@ _TYPES = {
     "UINT8": "SMALLINT",
     "UINT16": "INT",
     "UINT32": "BIGINT",
-    "UINT64": "DECIMAL(20,0)",
+    "UINT64": UINT64,
     "UTF8": "STRING",
     "TEXT": "STRING",
     "BYTES": "BINARY",

@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import SyntaxFault
-from strandline.sql.spark import in_spark, rewrites
+from strandline.sql.spark import UINT64, in_spark, rewrites
 from strandline.sql.tokens import HEX, NAME, NUMBER, PUNCT, STRING, WORD, Token, fault, spark_quote, tokenize, unquote
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Expression", "Parsed", "names_in", "parse_expression", "parse_spark", "token_of"]
+__all__ = ["Expression", "Parsed", "names_in", "parse_expression", "parse_spark", "shown", "token_of"]
 
 MAX_DEPTH = 150
 """Parentheses deeper than this are refused before they exhaust the stack."""
@@ -142,9 +142,9 @@ def parse_spark(source: str, tokens: Sequence[Token], prefix: str = "", hint: st
     except RecursionError:
         raise fault(source, tokens[0].start, "the expression is nested too deeply", "Split it into smaller parts.") from None
     except Exception as error:  # sqlglot is not proof against every text, and a text is never a reason for anything but SyntaxFault
-        raise fault(source, tokens[0].start, f"this is not Spark SQL ({type(error).__name__})", hint) from None
+        raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint) from error
     if tree is None:
-        raise fault(source, tokens[0].start, "this is not Spark SQL", hint)
+        raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint)
     return Parsed(tree, starts, places)
 
 
@@ -179,6 +179,8 @@ def _masked(tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, sk
             piece = spark_quote(unquote(token.text))
         else:
             piece = changed.get(place, token.text)
+            if piece == UINT64:
+                piece = "DECIMAL"  # digits that are not a token's would be taken for the place of one
         glued = before is not None and before.kind == token.kind == PUNCT and before.end == token.start
         if not glued:
             parts.append(" ")
@@ -202,11 +204,13 @@ def _translated(error: Exception, source: str, tokens: Sequence[Token], way: Par
         lines = text.split("\n")
         line = (details.get("line") or 1) - 1
         place = way.token_at(sum(len(part) + 1 for part in lines[:line]) + max(column - len(highlight), 0))
-    description = str(details.get("description") or "this is not Spark SQL")
+    description = str(details.get("description") or "this cannot be read as Spark SQL")
     if "Required keyword" in description or "Invalid expression" in description:
-        description = f"unexpected {_shown(tokens[place])}"
+        description = f"unexpected {shown(tokens[place])}"
     return fault(source, tokens[place].start, re.sub(r"\s+", " ", description).strip().rstrip("."), hint)
 
 
-def _shown(token: Token) -> str:
-    return token.text if len(token.text) <= 40 else f"{token.text[:40]}..."
+def shown(token: Token) -> str:
+    """A token for a message: on one line and not long."""
+    text = " ".join(token.text[:80].split())
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -97,6 +97,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_PUNCTUATION = frozenset("!#$%&()*+,-./:;<=>?@[\\]^{|}~") | {"<=>", "->>", "||", "|>", "->", "=>", "::", "<>", "!=", "<=", ">=", "==", "<<"}
 _LINE = re.compile(r"[^\r\n]*")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _EDGES = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]'), "`": re.compile(r"[`\\]")}
@@ -114,6 +115,8 @@ def tokenize(text: str) -> list[Token]:
         if kind == "word":
             tokens.append(Token(WORD, match[0], at, match[0].upper()))
         elif kind == "punct":
+            if match[0] not in _PUNCTUATION:
+                raise fault(text, at, f"unexpected character {match[0]!r}", "Quotes are ' \" and `; put other characters inside them.")
             tokens.append(Token(PUNCT, match[0], at, match[0]))
         elif kind == "number":
             _check_number(text, at, match[0])
@@ -171,6 +174,8 @@ def _comment_end(text: str, start: int) -> int:
 def _check_number(text: str, at: int, number: str) -> None:
     if len(number) > MAX_DIGITS:
         raise fault(text, at, f"a number of {len(number)} characters is too long", "The widest type, Decimal(38,s), holds 38 digits.")
+    if number[-1].isdigit():
+        return
     digits, suffix = _split_number(number)
     largest = _LARGEST.get(suffix)
     if largest is not None and not (digits.isdigit() and int(digits) <= largest):

@@ -1,7 +1,7 @@
 """One segment: writing its rows, reading them back, and describing a file that Spark wrote.
 
 A file is Parquet with the columns under their physical names; a small log segment is an Arrow stream that the catalog keeps. What is
-read was verified: a small segment as a whole by its checksum, a large file by its size, its row count and the checksum of each page.
+read was verified: up to some size as a whole by its checksum, a large file by its size, its row count and the checksum of each page.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ ROW_GROUP_ROWS = 8192
 ROW_GROUP_BYTES = 2 << 20
 """Wide rows make smaller groups."""
 SMALL_BYTES = 4 << 20
+CHECKED_BYTES = 16 << 20
+"""Up to this size a file is checked as a whole when a process first reads it, which takes a few milliseconds."""
 META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
 
 
@@ -154,6 +156,9 @@ def footer_of(files: Files, segment: Segment) -> Footer:
     def load() -> Footer:
         if (size := files.size(name)) != segment.bytes:
             raise Corrupted(f"The file {name} has {size} bytes instead of {segment.bytes}.")
+        # Pages carry checksums, the footer has none, and a damaged one can even end the process.
+        if size <= CHECKED_BYTES and files.checksum(name) != segment.checksum:
+            raise Corrupted(f"The file {name} does not have the checksum that was recorded for it.")
         footer = _load_footer(files, name)
         if (rows := int(footer.rows.sum())) != segment.rows:
             raise Corrupted(f"The file {name} has {rows} rows instead of {segment.rows}.")

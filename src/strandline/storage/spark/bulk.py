@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
+from strandline.errors import StrandlineError
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Digest, IndexDef, Segment, TableSchema
+from strandline.model import Column as TableColumn
 from strandline.storage.chain import BEGINNING, visible
 from strandline.storage.changes import Mode
 from strandline.storage.files import Files
-from strandline.storage.spark.columns import col, keys_in, mated, renamed, same_key
-from strandline.storage.spark.incoming import check_not_null, once_per_key, refuse_present, typed
+from strandline.storage.spark.columns import col, keys_in, mated, renamed, same_key, spark_type
+from strandline.storage.spark.incoming import not_null, once_per_key, refuse_present, typed
 from strandline.storage.spark.rows import rows_of, union
 from strandline.storage.spark.scan import fold_window, narrowed, scan
 from strandline.storage.spark.session import working
@@ -58,7 +59,8 @@ def bulk_write(
     *,
     ordinal: str | None = None,
 ) -> BulkResult:
-    """Does to the table what ``mode`` says with the rows of ``incoming``, as ``changes.apply_write`` would, and to its indexes what follows.
+    """Does to the table what ``mode`` says with the rows of ``incoming``, as ``changes.apply_write`` would, and to its
+    indexes what follows.
 
     ``incoming`` has ``columns``, by name; where a key occurs more than once the last row counts, in the order of the column ``ordinal`` or
     else of the DataFrame. Each index comes with the schema of its implementation table. Files are written below ``name_prefix`` and
@@ -91,3 +93,182 @@ class _Work:
 
     def nothing(self) -> BulkResult:
         return BulkResult(indexes={index.name: ((), Digest()) for index, _ in self.indexes})
+
+    def image(self, name: str, *, of_old: bool) -> Column:
+        """The value of a column after the write, in a row that has the given columns and, with ``of_old``, under ``mated`` names those of
+        the old row that are kept."""
+        column = self.schema[name]
+        if name in self.schema.key:
+            return col(name)
+        if self.op == "E":
+            return _null(column)
+        if name in self.columns:
+            value = col(name)
+        elif self.keeps and of_old:
+            value = col(mated(name))
+        else:
+            value = _null(column)
+        return not_null(self.schema, column, value)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether columns that are not given keep their value."""
+        return self.mode in ("UPSERT", "UPDATE")
+
+    @property
+    def only_existing(self) -> bool:
+        return self.mode in ("UPDATE", "DELETE")
+
+    def watched(self) -> list[str]:
+        """Columns whose old value matters to an index."""
+        found = dict.fromkeys(name for _, impl in self.indexes for name in impl.names if name not in self.schema.key)
+        return list(found)
+
+
+def _into_nothing(work: _Work, rows: DataFrame) -> BulkResult:
+    """A write to an empty table: there is nothing to look up, so the rows are sorted once and written in the same pass."""
+    if work.only_existing:
+        return work.nothing()
+    schema, fresh = work.schema, work.op != "E"
+    keys = [col(name) for name in schema.key]
+    once = once_per_key(rows.repartitionByRange(*keys), schema, work.mode).sortWithinPartitions(*keys)
+    no_hash = F.lit(None).cast("bigint")
+    log = once.select(
+        *(work.image(name, of_old=False).alias(name) for name in schema.names),
+        F.lit(work.op).alias(OP),
+        no_hash.alias(WAS_HI),
+        no_hash.alias(WAS_LO),
+    )
+    segments, delta = write_sorted(log, work.files, schema, work.name_prefix, role="log", fresh=fresh, in_order=True)
+    indexes: dict[str, Written] = {}
+    for i, (index, impl) in enumerate(work.indexes):
+        indexes[index.name] = (), Digest()
+        if segments and fresh:
+            # From the files just written: they are there, they are in columns, and each key is in them once.
+            entries = rows_of(work.spark, work.files, schema, segments, [*impl.names, OP, WAS_HI, WAS_LO], BEGINNING, PENDING)
+            entries = entries.withColumn(OP, F.lit("U"))
+            indexes[index.name] = write_sorted(entries, work.files, impl, work.index_prefix(i), role="log", fresh=True)
+    return BulkResult(segments, delta, indexes)
+
+
+def _into_rows(work: _Work, rows: DataFrame) -> BulkResult:
+    """A write to a table with rows: each new row beside the old one of its key, from which follows what happens to the indexes."""
+    schema = work.schema
+    # Kept, because it is needed more than once, and what a caller's query gives might differ the second time.
+    with _kept(once_per_key(rows, schema, work.mode)) as now:
+        struct = F.struct(*map(col, schema.key))
+        ends = now.agg(F.count(F.lit(1)).alias("n"), F.min(struct).alias("low"), F.max(struct).alias("high"))
+        count = ends.collect()[0]["n"]
+        if not count:
+            return work.nothing()
+        lower, upper = (keys_in(ends.select(f"{end}.*"), schema)[0] for end in ("low", "high"))
+        old = scan(work.spark, work.files, schema, narrowed(work.chain, lower, upper))
+        if count <= BROADCAST_ROWS:
+            old = old.join(F.broadcast(renamed(now, schema.key)), same_key(schema), "left_semi")
+        pairs = now.join(_old_side(work, old), same_key(schema), "inner" if work.only_existing else "left")
+        log = pairs.select(
+            *(_checked(work, name).alias(name) for name in schema.names),
+            F.lit(work.op).alias(OP),
+            col(WAS_HI),
+            col(WAS_LO),
+            *(col(mated(name)) for name in work.watched()),
+        )
+        if not work.indexes:
+            segments, delta = write_sorted(log, work.files, schema, work.name_prefix, role="log")
+            return BulkResult(segments, delta)
+        with _kept(log) as kept:
+            segments, delta = write_sorted(kept, work.files, schema, work.name_prefix, role="log")
+            indexes = {
+                index.name: write_sorted(index_log(kept, schema, impl), work.files, impl, work.index_prefix(i), role="log")
+                for i, (index, impl) in enumerate(work.indexes)
+            }
+            return BulkResult(segments, delta, indexes)
+
+
+def _checked(work: _Work, name: str) -> Column:
+    value = work.image(name, of_old=True)
+    return refuse_present(work.schema, col(WAS_HI).isNotNull(), value) if work.mode == "INSERT" and name == work.schema.key[0] else value
+
+
+def _old_side(work: _Work, old: DataFrame) -> DataFrame:
+    """Of the old rows what is still needed: the key, the hash, and values that are kept or that an index has."""
+    kept = [n for n in work.schema.names if n not in work.columns and n not in work.schema.key] if work.keeps else []
+    names = list(dict.fromkeys([*work.schema.key, *kept, *work.watched()]))
+    high, low = hash_columns(work.schema, col)
+    return old.select(*(col(n).alias(mated(n)) for n in names), high.alias(WAS_HI), low.alias(WAS_LO))
+
+
+def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFrame:
+    """What the changes in a table's log do to an index. The log also has the old values of the index's columns, as ``mated``."""
+
+    def was(name: str) -> Column:
+        return col(name) if name in schema.key else col(mated(name))
+
+    def same(names: Sequence[str]) -> Column:
+        whole = F.lit(True)
+        for name in names:
+            whole = whole & col(name).eqNullSafe(was(name))
+        return whole
+
+    high, low = hash_columns(impl, was)
+    had, has = col(WAS_HI).isNotNull(), col(OP) != "E"
+    stays = had & has & same([n for n in impl.key if n not in schema.key])
+    values = [c.name for c in impl.value_columns]
+    gone = log.where(had & ~stays).select(
+        *(was(name).alias(name) for name in impl.key),
+        *(_null(impl[name]).alias(name) for name in values),
+        F.lit("E").alias(OP),
+        high.alias(WAS_HI),
+        low.alias(WAS_LO),
+    )
+    come = log.where(has & ~(stays & same(values))).select(
+        *map(col, impl.names),
+        F.lit("U").alias(OP),
+        F.when(stays, high).alias(WAS_HI),
+        F.when(stays, low).alias(WAS_LO),
+    )
+    return union([gone, come])
+
+
+def build_index(
+    spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, index: IndexDef, impl: TableSchema, name_prefix: str
+) -> Written:
+    """Base segments with all entries of an index for the table's state at ``chain.step``, which is also the step of each entry, and
+    their digest."""
+    with working(spark):
+        entries = scan(spark, files, schema, chain, impl.names).withColumn(STEP, F.lit(chain.step).cast("bigint"))
+        return write_sorted(entries, files, impl, name_prefix, role="base", fresh=True, stepped=True, upto=chain.step)
+
+
+def collapse(spark: SparkSession, files: Files, schema: TableSchema, segments: Sequence[Segment], name_prefix: str) -> tuple[Segment, ...]:
+    """Pending segments of several statements of one transaction as those of one: the last image of each key, and the hash of the row that
+    was there before the first."""
+    ordered = sorted(segments, key=lambda s: s.upto)
+    with working(spark):
+        folded = fold_window(spark, files, schema, ordered, BEGINNING, PENDING)
+        return write_sorted(folded, files, schema, name_prefix, role="log")[0]
+
+
+def _null(column: TableColumn) -> Column:
+    return F.lit(None).cast(spark_type(column.type))
+
+
+@contextmanager
+def _kept(df: DataFrame) -> Iterator[DataFrame]:
+    df = df.persist()
+    try:
+        yield df
+    finally:
+        df.unpersist()
+
+
+@contextmanager
+def _undone(files: Files, folders: Sequence[str]) -> Iterator[None]:
+    """Removes the folders if something goes wrong: what one part has written is of no use without the others."""
+    try:
+        yield
+    except BaseException:
+        for folder in folders:
+            with suppress(StrandlineError):
+                files.remove_tree(folder)
+        raise

@@ -93,9 +93,7 @@ def renamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
 
 def same_key(schema: TableSchema) -> Column:
     """The condition of a join with a side whose key columns are ``renamed``."""
-    parts = [
-        col(c.name) == col(mated(c.name)) if c.not_null else col(c.name).eqNullSafe(col(mated(c.name))) for c in schema.key_columns
-    ]
+    parts = [col(c.name) == col(mated(c.name)) if c.not_null else col(c.name).eqNullSafe(col(mated(c.name))) for c in schema.key_columns]
     return reduce(Column.__and__, parts)
 
 

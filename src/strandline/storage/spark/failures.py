@@ -87,19 +87,19 @@ def translate(error: BaseException) -> StrandlineError:
     if found is None:
         return _without_condition(error, text)
     condition, state = found[1], found[3] or ""
-    message, hint = _split(found[2])
+    message, advice = _split(found[2])
     if condition.startswith(_UNREADABLE):
         file = _FILE.search(found[2])
         return Corrupted(f"Spark cannot read the file {file[1]}." if file else message)
     if condition.startswith(_MISSING_TABLE):
         return PathNotFound(message)
     if isinstance(error, ParseException) or condition.startswith("PARSE_") or state == "42601":
-        return SyntaxFault(message, hint)
+        return SyntaxFault(message, advice)
     if condition.startswith(_UNSUPPORTED):
-        return Unsupported(message, hint)
+        return Unsupported(message, advice)
     if isinstance(error, AnalysisException) or state[:2] in ("22", "42", "21", "P0"):
-        return InvalidArgument(message, hint)
-    return Unavailable(f"Spark failed: {message}", hint)
+        return InvalidArgument(message, advice)
+    return Unavailable(f"Spark failed: {message}", advice)
 
 
 def _split(text: str) -> tuple[str, str | None]:

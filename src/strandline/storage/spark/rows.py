@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from strandline.errors import Corrupted, Internal
 from strandline.model import OP, STEP, Segment, TableSchema
@@ -47,9 +48,7 @@ def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFram
 
 def one_commit(segments: Sequence[Segment]) -> bool:
     """Whether no key can occur twice: one commit changes a key once."""
-    return len(segments) == 1 and segments[0].fresh or (
-        not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1
-    )
+    return (len(segments) == 1 and segments[0].fresh) or (not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1)
 
 
 def rows_of(
@@ -110,9 +109,9 @@ def _inline(
         if partly:
             table = table.filter(pa.array(in_window(table, after, upto)))
         table = table.select(list(columns))
-        tables.append(table.append_column(_FILE, pa.repeat(pa.scalar(i, pa.int32()), table.num_rows)))
+        tables.append(table.append_column(POSITION, pa.repeat(pa.scalar(i, pa.int32()), table.num_rows)))
     table = pa.concat_tables(tables)
-    wanted = struct(schema, columns).add(POSITION, "int")
+    wanted = struct(schema, columns).add(POSITION, T.IntegerType())
     df = spark.createDataFrame(table, wanted)
     return df if position else df.drop(POSITION)
 
@@ -122,7 +121,8 @@ def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[in
     left = list(segments)
     while left:
         names: set[str] = set()
-        batch, rest = [], []
+        batch: list[tuple[int, Segment]] = []
+        rest: list[tuple[int, Segment]] = []
         for i, segment in left:
             name = _base(segment)
             (rest if name in names else batch).append((i, segment))
@@ -185,4 +185,3 @@ def _checked(files: Files, segment: Segment) -> str:
     if (size := files.size(segment.file)) != segment.bytes:
         raise Corrupted(f"The file {segment.file} has {size} bytes instead of {segment.bytes}.")
     return spark_path(files.path(segment.file))
-

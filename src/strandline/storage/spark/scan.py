@@ -16,7 +16,7 @@ from strandline.storage.spark.columns import col, renamed, same_key
 from strandline.storage.spark.rows import POSITION, local, one_commit, rows_of, union
 from strandline.storage.spark.session import working
 
-__all__ = ["apart_from", "changes", "fold_window", "narrowed", "scan"]
+__all__ = ["apart_from", "changes", "fold_window", "is_small", "narrowed", "scan"]
 
 IN_PROCESS_ROWS = 300_000
 IN_PROCESS_BYTES = 32 << 20
@@ -25,9 +25,7 @@ IN_PROCESS_BYTES = 32 << 20
 _NUMBER = "__strandline_number"
 
 
-def scan(
-    spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, columns: Sequence[str] | None = None
-) -> DataFrame:
+def scan(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, columns: Sequence[str] | None = None) -> DataFrame:
     """The state at ``chain.step``: ``columns`` (None: all of the schema; STEP may be among them) under their logical names, in the
     physical types. Nothing runs yet, except that a small log is read and folded here. Filters on the DataFrame reach the Parquet files.
     The DataFrame is good as long as the chain's files are there."""
@@ -37,7 +35,7 @@ def scan(
         if not middle:
             return rows_of(spark, files, schema, [*old, *new], names, BEGINNING, chain.step)
         needed = list(dict.fromkeys([*schema.key, *names]))
-        if _is_small(middle):
+        if is_small(middle):
             keys, changed = _folded_here(spark, files, schema, middle, needed, chain.step)
         else:
             keys, changed = _folded_there(spark, files, schema, middle, needed, chain.step)
@@ -47,25 +45,21 @@ def scan(
             rows = rows_of(spark, files, schema, near, needed, BEGINNING, chain.step)
             # A hint, because the size of what files hold is only guessed, and what is folded here is small for sure.
             others = renamed(keys, schema.key)
-            kept = rows.join(F.broadcast(others) if _is_small(middle) else others, same_key(schema), "left_anti")
+            kept = rows.join(F.broadcast(others) if is_small(middle) else others, same_key(schema), "left_anti")
             parts.append(kept.select(*map(col, names)))
         if far or new:
             parts.append(rows_of(spark, files, schema, [*far, *new], names, BEGINNING, chain.step))
         return union(parts)
 
 
-def changes(
-    spark: SparkSession, files: Files, schema: TableSchema, segments: Iterable[Segment], after: int, upto: int
-) -> DataFrame:
+def changes(spark: SparkSession, files: Files, schema: TableSchema, segments: Iterable[Segment], after: int, upto: int) -> DataFrame:
     """Every change in ``(after, upto]``: the columns of the schema, OP, WAS_HI, WAS_LO and STEP, in no particular order."""
     logs = [s for s in segments if s.role == "log"]
     with working(spark):
         return rows_of(spark, files, schema, logs, [*schema.names, OP, WAS_HI, WAS_LO, STEP], after, upto)
 
 
-def fold_window(
-    spark: SparkSession, files: Files, schema: TableSchema, segments: Iterable[Segment], after: int, upto: int
-) -> DataFrame:
+def fold_window(spark: SparkSession, files: Files, schema: TableSchema, segments: Iterable[Segment], after: int, upto: int) -> DataFrame:
     """The last change in ``(after, upto]`` of each key, with its STEP, and with the hash of the row that was there before the first of
     them. The same columns as those of ``changes``."""
     logs = [s for s in segments if s.role == "log"]
@@ -106,7 +100,7 @@ def apart_from(segments: Iterable[Segment], others: Sequence[Segment]) -> tuple[
     return far, near
 
 
-def _is_small(logs: Sequence[Segment]) -> bool:
+def is_small(logs: Sequence[Segment]) -> bool:
     return sum(s.rows for s in logs) <= IN_PROCESS_ROWS and sum(s.bytes for s in logs) <= IN_PROCESS_BYTES
 
 

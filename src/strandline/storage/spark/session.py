@@ -38,6 +38,7 @@ NEEDED: Mapping[str, str] = {
     # Sorted output is cut into many ranges first; adaptive execution then joins them to files of a good size.
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "16m",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "256",
@@ -89,7 +90,7 @@ def _start(options: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(options.pop("spark.app.name", "strandline"))
     if remote:
         try:
-            return builder.config(map=options).getOrCreate()
+            return _configured(builder, options).getOrCreate()
         except (PySparkException, ImportError) as error:
             raise _no_session(f"of the Spark Connect server {remote}", translate(error).message) from None
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
@@ -105,11 +106,17 @@ def _start(options: dict[str, str]) -> SparkSession:
         log4j.write_text(_LOG4J + "".join(_logger(i, name) for i, name in enumerate(_RAISED_ANYWAY)), "utf-8")
         java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {options.pop('spark.driver.extraJavaOptions', '')}"
         try:
-            return builder.config(map=_defaults() | options | {"spark.driver.extraJavaOptions": java_options.strip()}).getOrCreate()
+            return _configured(builder, _defaults() | options | {"spark.driver.extraJavaOptions": java_options.strip()}).getOrCreate()
         except Exception as error:
             said.seek(0)
             lines = [line.strip() for line in said.read().decode("utf-8", "replace").splitlines() if "WARN" not in line]
             raise _no_session("on this machine", next(filter(None, lines), None) or translate(error).message) from None
+
+
+def _configured(builder: SparkSession.Builder, options: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    return builder
 
 
 def _no_session(where: str, why: str) -> StrandlineError:

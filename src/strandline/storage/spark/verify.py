@@ -57,9 +57,7 @@ def compare_index(
         try:
             problems = [
                 _problem(entries.where(missing), impl, "missing_index_entry", f"rows have no entry in the index {index.name}"),
-                _problem(
-                    entries.where(extra), impl, "dangling_index_entry", f"entries of the index {index.name} have no row"
-                ),
+                _problem(entries.where(extra), impl, "dangling_index_entry", f"entries of the index {index.name} have no row"),
                 _problem(
                     entries.where(wrong),
                     impl,

@@ -117,9 +117,7 @@ def _sums(role: Role, fresh: bool | None) -> list[Column]:
     return [total, rough, *now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix=_WAS)]
 
 
-def _described(
-    files: Files, schema: TableSchema, folder: str, role: Role, stepped: bool, after: int, upto: int
-) -> list[Segment]:
+def _described(files: Files, schema: TableSchema, folder: str, role: Role, stepped: bool, after: int, upto: int) -> list[Segment]:
     """The segments in a folder that only we know of, without what else Spark leaves there."""
     names = list(files.names(folder))
     found = [name for name in names if name.endswith(".parquet")]

@@ -1,4 +1,4 @@
-"""What every part of the database works with: catalog, files, settings, clock, this process's session, and Spark when it is needed."""
+"""What operations and statements work with: catalog, files, settings, clock, this process's session, and Spark when it is needed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from strandline.catalog.engine import Catalog
 from strandline.catalog.sessions import Session
 from strandline.clock import Clock
+from strandline.metrics import Metrics
 from strandline.settings import Settings
 from strandline.storage.files import Files
 
@@ -23,6 +24,7 @@ class Context:
         self.files = files
         self.settings = settings
         self.clock = clock
+        self.metrics = Metrics()
         self.session = Session(catalog, settings.session_seconds)
         self._spark = spark
         self._lock = threading.Lock()

@@ -1,0 +1,80 @@
+"""The commands together, and what every run of one of them has in common."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import typer
+
+from strandline.cli import backups, care, chains, failures, loading, looking, operations, options, sql, starting
+from strandline.cli.progress import LeftAlone
+from strandline.cli.session import Cli
+from strandline.errors import Internal, StrandlineError
+
+app = typer.Typer(
+    name="strandline",
+    help="Keyed tables with global secondary indexes on Spark, and incremental backup and restore of both as one consistent unit.",
+    epilog="Each command explains itself: strandline COMMAND --help",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    warehouse: options.Warehouse = None,
+    catalog: options.Catalog = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    options.apply(context.obj, warehouse, catalog, as_json, debug)
+
+
+for group in (starting, sql, looking, loading, backups, chains, operations, care):
+    group.register(app)
+
+
+def run(args: list[str]) -> int:
+    """Run a command line; answers the exit code."""
+    cli = Cli()
+    # An error in the command line itself should be told in the right form, too.
+    as_json, debug = "--json" in args, "--debug" in args
+    try:
+        code = typer.main.get_command(app).main(args, prog_name="strandline", standalone_mode=False, obj=cli)
+        sys.stdout.flush()
+        if code == failures.INTERRUPTED:
+            return failures.interrupted(as_json=as_json)
+        return code if isinstance(code, int) else 0
+    except typer.TyperException as error:
+        return _usage(error, as_json)
+    except (typer.Abort, KeyboardInterrupt):
+        return failures.interrupted(as_json=as_json)
+    except LeftAlone:
+        return failures.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone (| head). Python would complain once more when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except StrandlineError as error:
+        if debug:
+            traceback.print_exc()
+        return failures.tell(error, as_json=as_json)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return failures.tell(Internal(f"an unexpected {type(error).__name__}: {error}"), as_json=as_json)
+
+
+def _usage(error: typer.TyperException, as_json: bool) -> int:
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if not message and context is not None:  # no command at all: the answer is the help
+        sys.stdout.write(context.get_help() + "\n")
+        return failures.USAGE
+    command = context.command_path if context is not None else "strandline"
+    return failures.say(message[:1].lower() + message[1:], f"See: {command} --help", "USAGE", failures.USAGE, as_json=as_json)

@@ -1,0 +1,119 @@
+"""``backup`` and ``restore``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from strandline.cli import completion
+from strandline.cli.options import command
+from strandline.cli.session import Cli
+
+PANEL = "Back up and restore"
+
+CollectionArgument = Annotated[str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)]
+NoWait = Annotated[bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "backup", PANEL)(backup)
+    command(app, "restore", PANEL)(restore)
+
+
+def backup(
+    cli: Cli,
+    collection: CollectionArgument,
+    incremental: Annotated[bool, typer.Option("--incremental", "-i", help="Only what changed since the last backup.")] = False,
+    nowait: NoWait = False,
+) -> None:
+    """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since the last backup."""
+    _start(cli, f"BACKUP {quoted(collection)}{' INCREMENTAL' if incremental else ''}", nowait)
+
+
+def restore(
+    cli: Cli,
+    collection: CollectionArgument,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="BACKUP|TIME", help="A backup's name, or a time such as 2026-01-31T12:00:00Z.")
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", metavar="TABLE[=NEW]", help="Only this table, or under another name. May be repeated."),
+    ] = None,
+    into: Annotated[str | None, typer.Option("--into", metavar="DIRECTORY", help="Restore below this directory.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Read everything again and compare before it becomes visible.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the files and check each copy, instead of sharing them.")] = False,
+    deadline: Annotated[int | None, typer.Option("--deadline", metavar="SECONDS", min=1, help="Give up and undo after this time.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Only say what would be done.")] = False,
+    nowait: NoWait = False,
+) -> None:
+    """Restore the tables of a collection with their indexes: the last backup, or one of your choice. Existing tables are never touched."""
+    text = restore_statement(collection, at, tables or [], into, verify=verify, copy=copy, deadline=deadline)
+    if explain:
+        from strandline.cli.statements import run_text
+
+        with cli.database() as db:
+            run_text(cli, db, f"EXPLAIN {text}")
+        return
+    _start(cli, text, nowait)
+
+
+def restore_statement(
+    collection: str,
+    at: str | None = None,
+    tables: Sequence[str] = (),
+    into: str | None = None,
+    *,
+    verify: bool = False,
+    copy: bool = False,
+    deadline: int | None = None,
+) -> str:
+    words = [f"RESTORE {quoted(collection)}"]
+    if at is not None:
+        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{text_literal(at)}")
+    if tables:
+        words.append(", ".join(_table_clause(table) for table in tables))
+    if into is not None:
+        words.append(f"INTO {quoted(into)}")
+    settings = [
+        *(["VERIFY = 'data'"] if verify else []),
+        *(["MODE = 'copy'"] if copy else []),
+        *([f"DEADLINE = {deadline}"] if deadline else []),
+    ]
+    if settings:
+        words.append(f"WITH ({', '.join(settings)})")
+    return " ".join(words)
+
+
+def _table_clause(table: str) -> str:
+    name, equals, new = table.partition("=")
+    return f"TABLE {quoted(name)}" + (f" AS {quoted(new)}" if equals else "")
+
+
+def _is_time(text: str) -> bool:
+    return re.match(r"\d{4}-\d{2}-\d{2}", text) is not None
+
+
+def _start(cli: Cli, text: str, nowait: bool) -> None:
+    from strandline.cli.progress import run_in_background
+    from strandline.cli.statements import run_operation, tell_result
+
+    with cli.database() as db:
+        if not nowait:
+            run_operation(cli, db, text)
+            return
+        result = db.sql(f"{text} NOWAIT")
+    assert result.operation_id is not None
+    run_in_background(cli, result.operation_id)
+    tell_result(cli, result)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text_literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,155 @@
+"""``show-backup``: the backups of a collection, or one of them with its place in the chain, its cost and what it proves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli import completion
+from strandline.cli.options import command
+from strandline.cli.session import Cli
+from strandline.cli.values import count, moment, size
+from strandline.errors import PathNotFound
+from strandline.names import did_you_mean
+
+if TYPE_CHECKING:
+    from strandline.database import Database
+
+PANEL = "Back up and restore"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "show-backup", PANEL)(show_backup)
+
+
+def show_backup(
+    cli: Cli,
+    collection: Annotated[str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)],
+    backup: Annotated[str | None, typer.Argument(help="One backup; 'last' is the newest. Without it: all of them.")] = None,
+) -> None:
+    """Show the backups of a collection; or one of them: root, parent, children, chain size, percent saved, digests and versions."""
+    with cli.database() as db:
+        found = backups_of(db, collection)
+    if backup is None:
+        cli.output.result(found, lambda: _tell_all(cli, found))
+        return
+    names = [b["name"] for b in found]
+    if backup == "last" and names:
+        backup = names[-1]
+    if backup not in names:
+        hint = did_you_mean(backup, names) or f"List them with: strandline show-backup {collection}"
+        raise PathNotFound(f"the collection {collection} has no backup {backup}", hint)
+    chosen = found[names.index(backup)]
+    cli.output.result(chosen, lambda: _tell_one(cli, chosen))
+
+
+def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
+    """All finished backups of a collection, oldest first, each with its place in its chain."""
+    folder = f"{completion.COLLECTIONS}/{collection}"
+    try:
+        entries = [entry for entry in db.ls(folder) if entry.type == "backup"]
+    except PathNotFound:
+        raise PathNotFound(f"there is no backup collection {collection}", _nearest(db, collection)) from None
+    records = {}
+    for entry in entries:
+        body = db.describe(entry.path)
+        if body.get("tables") is not None and body["state"] != "creating":
+            records[entry.name] = body
+    return [_shown(name, records) for name in records]
+
+
+def _nearest(db: Database, collection: str) -> str:
+    try:
+        known = [entry.name for entry in db.ls(completion.COLLECTIONS)]
+    except PathNotFound:
+        known = []
+    return did_you_mean(collection, known) or f"List them with: strandline ls {completion.COLLECTIONS}"
+
+
+def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    body = records[name]
+    chain = [name]
+    while (parent := records[chain[-1]]["parent"]) in records:
+        chain.append(parent)
+    chain.reverse()
+    parts = list(_parts(body["tables"]))
+    own, root = _bytes(body), _bytes(records[chain[0]])
+    return {
+        "name": name,
+        "kind": body["kind"],
+        "root": chain[0],
+        "parent": body["parent"],
+        "children": [other for other, record in records.items() if record["parent"] == name],
+        "chain": chain,
+        "chain_bytes": sum(_bytes(records[link]) for link in chain),
+        "bytes": own,
+        "percent_saved": round(100 * (1 - own / root), 1) if body["kind"] == "incremental" and root else 0.0,
+        "after_step": body["after_step"],
+        "step": body["step"],
+        "time": moment(body["time"]),
+        "state": body["state"],
+        "rows": sum(part["rows"] for part in parts if part["type"] == "table"),
+        "tombstones": sum(part["tombstones"] for part in parts if part["type"] == "table"),
+        "parts": parts,
+    }
+
+
+def _parts(tables: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path, table in tables.items():
+        yield {"path": path, "type": "table", "holds": "data", **_slice(table["slice"]), "version": table["slice"]["version"]}
+        for index in table["indexes"]:
+            slice_ = _slice(index["slice"])
+            place = f"{path}/{index['definition']['name']}"
+            yield {"path": place, "type": "index", "holds": index["holds"], **slice_, "version": index["version"]}
+
+
+def _slice(body: dict[str, Any] | None) -> dict[str, Any]:
+    if body is None:
+        return {"rows": 0, "tombstones": 0, "bytes": 0, "rows_after": None, "digest": None}
+    rows, digest = body["after"]
+    return {"rows": body["rows"], "tombstones": body["tombstones"], "bytes": body["bytes"], "rows_after": rows, "digest": digest}
+
+
+def _bytes(record: dict[str, Any]) -> int:
+    return sum(part["bytes"] for part in _parts(record["tables"]))
+
+
+def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
+    columns = ("name", "step", "rows", "deleted", "size", "saved", "chain")
+    rows = [
+        (
+            b["name"],
+            b["step"],
+            b["rows"],
+            b["tombstones"],
+            size(b["bytes"]),
+            f"{b['percent_saved']:.1f} %",
+            count(len(b["chain"]), "backup"),
+        )
+        for b in found
+    ]
+    cli.output.table(columns, rows)
+
+
+def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
+    cli.output.fields(
+        (
+            ("backup", b["name"]),
+            ("taken", b["time"]),
+            ("root", b["root"]),
+            ("parent", b["parent"] or "none"),
+            ("children", ", ".join(b["children"]) or "none"),
+            ("chain", f"{count(len(b['chain']), 'backup')}, {size(b['chain_bytes'])}"),
+            ("size", f"{size(b['bytes'])}, {b['percent_saved']:.1f} % saved against the full backup" if b["parent"] else size(b["bytes"])),
+            ("steps", f"({b['after_step']}, {b['step']}]"),
+        )
+    )
+    cli.output.line()
+    columns = ("path", "holds", "rows", "deleted", "size", "version", "rows then", "digest")
+    rows = [
+        (p["path"], p["holds"], p["rows"], p["tombstones"], size(p["bytes"]), p["version"], p["rows_after"], p["digest"])
+        for p in b["parts"]
+    ]
+    cli.output.table(columns, rows, count=False)

@@ -1,0 +1,57 @@
+"""What the Tab key of a shell (bash, zsh, fish) offers for paths, collections and operations. Never fails: no answer is an answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import typer
+
+from strandline.cli.session import Cli
+from strandline.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from strandline.database import Database
+
+COLLECTIONS = "/.backups/collections"
+
+
+def paths(context: typer.Context, incomplete: str) -> list[str]:
+    """Paths one level down from what is typed."""
+    directory = incomplete.rpartition("/")[0]
+
+    def find(db: Database) -> Iterable[str]:
+        slash = "" if incomplete and not incomplete.startswith("/") else "/"
+        return (slash + entry.path.lstrip("/") for entry in db.ls(directory or "/"))
+
+    return [path for path in _ask(context, find) if path.startswith(incomplete)]
+
+
+def collections(context: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in _ask(context, lambda db: (e.name for e in db.ls(COLLECTIONS))) if name.startswith(incomplete)]
+
+
+def operations(context: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in _ask(context, lambda db: (o.id for o in db.operations())) if name.startswith(incomplete)]
+
+
+def _ask(context: typer.Context, find: Callable[[Database], Iterable[str]]) -> list[str]:
+    given = [*_given(context)]
+    cli = Cli(warehouse=given[0], catalog=given[1])
+    try:
+        with cli.database() as db:
+            return list(find(db))
+    except (StrandlineError, OSError):
+        return []
+
+
+def _given(context: typer.Context) -> tuple[str | None, str | None]:
+    """The warehouse and the catalog that the unfinished command line names."""
+    found: dict[str, str | None] = {"warehouse": None, "catalog": None}
+    at: typer.Context | None = context
+    while at is not None:
+        for name, value in found.items():
+            found[name] = value or at.params.get(name)
+        at = at.parent  # type: ignore[assignment]
+    return found["warehouse"] or os.environ.get("STRANDLINE_WAREHOUSE"), found["catalog"]

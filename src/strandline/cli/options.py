@@ -1,0 +1,77 @@
+"""The options that every command has, before or after its name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from strandline.cli.session import Cli
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PANEL = "Options of every command"
+
+Warehouse = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        metavar="FOLDER",
+        help="The warehouse. Else STRANDLINE_WAREHOUSE, else the current folder if it is one.",
+        rich_help_panel=PANEL,
+    ),
+]
+Catalog = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        metavar="URL",
+        help="The catalog's database. Else STRANDLINE_CATALOG, else SQLite in the warehouse.",
+        rich_help_panel=PANEL,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, one document per result.", rich_help_panel=PANEL)]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=PANEL)]
+
+_SHARED: dict[str, tuple[Any, Any]] = {
+    "warehouse": (Warehouse, None),
+    "catalog": (Catalog, None),
+    "as_json": (Json, False),
+    "debug": (Debug, False),
+}
+
+
+def command(app: typer.Typer, name: str, panel: str | None = None) -> Callable[[F], F]:
+    """Make ``function(cli, ...)`` a command of ``app``, with the shared options beside its own."""
+
+    def register(function: F) -> F:
+        hints = get_type_hints(function, include_extras=True)
+        own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(function).parameters.values())[1:]]
+        shared = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=a) for n, (a, d) in _SHARED.items()]
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+        @functools.wraps(function)
+        def run(*, context: typer.Context, **given: Any) -> Any:
+            cli = apply(context.find_root().obj, **{n: given.pop(n) for n in _SHARED})
+            return function(cli, **given)
+
+        keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        run.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (context, *keywords, *shared)}
+        del run.__wrapped__
+        app.command(name, rich_help_panel=panel)(run)
+        return function
+
+    return register
+
+
+def apply(cli: Cli, warehouse: str | None, catalog: str | None, as_json: bool, debug: bool) -> Cli:
+    cli.warehouse = warehouse or cli.warehouse
+    cli.catalog = catalog or cli.catalog
+    cli.debug = cli.debug or debug
+    cli.output.as_json = cli.output.as_json or as_json
+    return cli

@@ -1,0 +1,90 @@
+"""Where results go: one JSON document per result with ``--json``, text for people otherwise.
+
+Results go to stdout, everything about them (progress, remarks, errors) to stderr, so that a pipe gets results only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.cli.values import plain, shown
+
+SHOWN_ROWS = 1000
+"""A terminal shows at most so many rows of a result; a file or a pipe gets all of them."""
+
+
+@dataclass
+class Output:
+    """The two streams of one run. Looked up at each use, because a test or a shell may replace them."""
+
+    as_json: bool = False
+
+    @property
+    def is_terminal(self) -> bool:
+        return sys.stdout.isatty()
+
+    def line(self, text: str = "") -> None:
+        """A line of result."""
+        sys.stdout.write(text + "\n")
+
+    def note(self, text: str) -> None:
+        """A line about the result."""
+        sys.stdout.flush()
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def result(self, body: Any, tell: Callable[[], None]) -> None:
+        """``body`` as JSON, or whatever ``tell`` says to a person."""
+        if self.as_json:
+            self.line(json.dumps(plain(body), ensure_ascii=False))
+        else:
+            tell()
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True) -> None:
+        """Rows in aligned columns, numbers to the right."""
+        cut = rows[:SHOWN_ROWS] if self.is_terminal else rows
+        for text in table_lines(columns, cut, bold=self.is_terminal and "NO_COLOR" not in os.environ):
+            self.line(text)
+        if count:
+            more = f", the first {len(cut)} are shown" if len(cut) < len(rows) else ""
+            self.line(f"({len(rows)} {'row' if len(rows) == 1 else 'rows'}{more})")
+
+    def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        """Names and values, one pair per line."""
+        known = [(name, shown(value)) for name, value in pairs]
+        width = max((len(name) for name, _ in known), default=0)
+        for name, value in known:
+            self.line(f"{name:<{width}}  {value}".rstrip())
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, bold: bool = False) -> Iterable[str]:
+    from rich.cells import cell_len
+
+    cells = [[shown(value) for value in row] for row in rows]
+    heads = [shown(name) for name in columns]
+    widths = [max(cell_len(text) for text in column) for column in zip(heads, *cells, strict=True)]
+    right = [
+        bool(rows) and all(_is_number(row[at]) or row[at] is None for row in rows) and any(row[at] is not None for row in rows)
+        for at in range(len(heads))
+    ]
+
+    def pad(text: str, at: int) -> str:
+        space = " " * (widths[at] - cell_len(text))
+        return space + text if right[at] else text + space
+
+    head = " | ".join(pad(text, at) for at, text in enumerate(heads)).rstrip()
+    yield f"\x1b[1m{head}\x1b[0m" if bold else head
+    yield "-+-".join("-" * width for width in widths)
+    for row in cells:
+        yield " | ".join(pad(text, at) for at, text in enumerate(row)).rstrip()
+
+
+def _is_number(value: Any) -> bool:
+    from decimal import Decimal
+
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)

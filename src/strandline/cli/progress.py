@@ -1,0 +1,192 @@
+"""Waiting for an operation in sight of a person: a bar on a terminal, plain lines otherwise, and a question on Ctrl-C."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from strandline.cli.session import Cli
+from strandline.cli.values import duration, size
+from strandline.errors import PreconditionFailed, StrandlineError
+
+if TYPE_CHECKING:
+    from strandline.database import Database
+    from strandline.database.running import OperationInfo
+
+Show: TypeAlias = "Callable[[OperationInfo], None]"
+
+POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 0.4
+"""What ends sooner than this shows no progress at all."""
+LINE_SECONDS = 2.0
+"""Plain lines come at most so often."""
+
+
+class LeftAlone(Exception):
+    """The person chose to leave the operation to itself."""
+
+
+def words(operation: OperationInfo) -> str:
+    """How far an operation has come, beyond its percentage."""
+    progress, said = operation.progress, []
+    if progress.get("increments"):
+        said.append(f"increment {progress.get('increment', 0)} of {progress['increments']}")
+    if operation.parts:
+        said.append(f"{operation.parts_done} of {operation.parts} {'shards' if operation.kind == 'restore' else 'parts'}")
+    if progress.get("bytes_total"):
+        said.append(f"{size(progress.get('bytes', 0))} of {size(progress['bytes_total'])}")
+    return ", ".join(said)
+
+
+def took(operation: OperationInfo) -> str:
+    return duration(max(0.0, (operation.ended or time.time()) - operation.created))
+
+
+def follow(cli: Cli, db: Database, operation_id: str, *, stay: bool = False) -> OperationInfo:
+    """Wait until an operation has ended; answers it, or raises the error that it ended with.
+
+    ``stay``: this process lives on, so an operation that is left alone goes on in it."""
+    db.operation(operation_id)  # an unknown one is an error at once
+    waiting = _Waiting(db, operation_id)
+    while True:
+        try:
+            with _display(cli) as show:
+                return waiting.watch(show)
+        except KeyboardInterrupt:
+            _ask(cli, db, operation_id, stay)
+
+
+class _Waiting:
+    """Waits in a thread of its own: whoever waits for an operation that nobody runs carries it out, and Ctrl-C must not tear that."""
+
+    def __init__(self, db: Database, operation_id: str) -> None:
+        self._db = db
+        self._id = operation_id
+        self._failure: StrandlineError | None = None
+        self._thread = threading.Thread(target=self._wait, name=f"strandline-follow-{operation_id}", daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        try:
+            self._db.wait(self._id)
+        except StrandlineError as error:
+            self._failure = error
+
+    def watch(self, show: Show) -> OperationInfo:
+        patient_until = time.monotonic() + PATIENCE_SECONDS
+        while self._thread.is_alive():
+            if time.monotonic() > patient_until:
+                show(self._db.operation(self._id))
+            self._thread.join(POLL_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+        return self._db.operation(self._id)
+
+
+@contextmanager
+def _display(cli: Cli) -> Iterator[Show]:
+    if cli.output.as_json:
+        yield lambda operation: None
+    elif sys.stderr.isatty():
+        with _bar() as show:
+            yield show
+    else:
+        yield _Lines(cli)
+
+
+class _Lines:
+    """A line when something has changed, but not all the time."""
+
+    def __init__(self, cli: Cli) -> None:
+        self._cli = cli
+        self._last = ""
+        self._at = 0.0
+
+    def __call__(self, operation: OperationInfo) -> None:
+        text = f"{operation.kind}: {operation.percent:.0f} %, {words(operation)}"
+        if text != self._last and time.monotonic() - self._at >= LINE_SECONDS:
+            self._last, self._at = text, time.monotonic()
+            self._cli.output.note(text)
+
+
+@contextmanager
+def _bar() -> Iterator[Show]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task: Any = None
+
+        def show(operation: OperationInfo) -> None:
+            nonlocal task
+            if task is None:
+                task = progress.add_task(operation.kind, total=100.0, words="")
+            said = [words(operation), _rate(operation), _left(operation)]
+            progress.update(task, completed=operation.percent, words=", ".join(filter(None, said)))
+
+        yield show
+
+
+def _rate(operation: OperationInfo) -> str:
+    done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
+    return f"{size(done / seconds)}/s" if done and seconds > 0 else ""
+
+
+def _left(operation: OperationInfo) -> str:
+    return "" if operation.seconds_left is None else f"{duration(operation.seconds_left)} left"
+
+
+def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
+    """What to do about an operation after Ctrl-C. Returns if it is to be waited for, be it for its end or for its undoing."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or cli.output.as_json:
+        cli.output.note(
+            f"interrupted; operation {operation_id} stays unfinished.\n"
+            f"Go on with: strandline operations wait {operation_id}\nUndo it with: strandline operations cancel {operation_id}"
+        )
+        raise LeftAlone
+    answer = _answer(f"\nOperation {operation_id} is still running. [c]ancel and undo it, [l]eave it running, or [w]ait? ")
+    if answer == "w":
+        return
+    if answer == "c":
+        try:
+            db.cancel(operation_id)
+        except PreconditionFailed:
+            cli.output.note("It has ended in the meantime.")
+        return
+    if not stay:
+        # Without its session this process no longer owns the operation, and the next one that waits for it carries it on.
+        db.close()
+        run_in_background(cli, operation_id)
+    cli.output.note(f"It goes on in the background. Follow it with: strandline operations wait {operation_id}")
+    raise LeftAlone
+
+
+def _answer(question: str) -> str:
+    """``c``, ``l`` or ``w``; another Ctrl-C, and the end of input, mean leave."""
+    while True:
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        try:
+            text = sys.stdin.readline()
+        except KeyboardInterrupt:
+            return "l"
+        letter = text.strip().lower()[:1] if text else "l"
+        if letter in ("c", "l", "w") and letter:
+            return letter
+        question = "Please answer c, l or w: "
+
+
+def run_in_background(cli: Cli, operation_id: str) -> None:
+    """A process of its own that carries an operation to its end."""
+    where = ["-w", str(Path(cli.folder()).expanduser().absolute())]
+    url = cli.catalog_url()
+    command = [sys.executable, "-m", "strandline.cli", *where, *(["--catalog", url] if url else []), "operations", "wait", operation_id]
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)

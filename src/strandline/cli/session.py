@@ -1,0 +1,57 @@
+"""What all commands share: the global options, the way to the warehouse, and where output goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strandline.cli.output import Output
+from strandline.errors import Unavailable
+
+if TYPE_CHECKING:
+    from strandline.database import Database
+
+MARKER = "strandline.json"
+"""The file by which a warehouse folder is known."""
+
+
+@dataclass
+class Cli:
+    """One run of the command line. Options may stand before the command or after it; the later one wins."""
+
+    warehouse: str | None = None
+    catalog: str | None = None
+    debug: bool = False
+    output: Output = field(default_factory=Output)
+
+    def folder(self) -> str:
+        """``--warehouse``, else ``STRANDLINE_WAREHOUSE``, else the current folder when it is a warehouse."""
+        named = self.warehouse or os.environ.get("STRANDLINE_WAREHOUSE")
+        if named:
+            return named
+        if Path(MARKER).exists():
+            return "."
+        raise Unavailable(
+            f"no warehouse is named, and the current folder {Path.cwd()} is not one",
+            "Name one with -w FOLDER or STRANDLINE_WAREHOUSE, or create one with: strandline init FOLDER",
+        )
+
+    def catalog_url(self) -> str | None:
+        """``--catalog``, else ``STRANDLINE_CATALOG``, else None: the SQLite file in the warehouse."""
+        return self.catalog or os.environ.get("STRANDLINE_CATALOG") or None
+
+    @contextmanager
+    def database(self, *, create: bool = False) -> Iterator[Database]:
+        """The warehouse, open for one command."""
+        folder, url = self.folder(), self.catalog_url()
+        from strandline.database import connect
+
+        db = connect(folder, catalog=url, create=create)
+        try:
+            yield db
+        finally:
+            db.close()

@@ -1,0 +1,59 @@
+"""``sql``: one statement, a file, what stdin has, or the interactive shell."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.options import command
+from strandline.cli.session import Cli
+from strandline.errors import InvalidArgument, Unavailable
+
+PANEL = "Work with data"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "sql", PANEL)(sql)
+
+
+def sql(
+    cli: Cli,
+    statement: Annotated[str | None, typer.Argument(help="One or more statements, ';' between them. Without it: the shell.")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file; - is stdin.")] = None,
+) -> None:
+    """Run SQL: a statement, a file, or (on a terminal, with neither) an interactive shell.
+
+    Consecutive statements that change rows are one commit. The whole text is read before the first statement runs, so a mistake in its
+    syntax leaves everything as it was."""
+    if statement is not None and file is not None:
+        raise InvalidArgument("a statement and a file are given", "Give one of them.")
+    text = statement if statement is not None else _text_of(file)
+    with cli.database() as db:
+        if text is None:
+            from strandline.cli.shell import Shell
+
+            Shell(cli, db).run()
+            return
+        from strandline.cli.statements import run_text
+
+        run_text(cli, db, text)
+
+
+def _text_of(file: str | None) -> str | None:
+    if file is None and sys.stdin.isatty():
+        return None
+    if file is None or file == "-":
+        return sys.stdin.read()
+    return read_file(file)
+
+
+def read_file(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except OSError as error:
+        raise Unavailable(f"the file {file} cannot be read: {error.strerror}", "Check its name and its rights.") from None
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"the file {file} is not text in UTF-8", "Save it as UTF-8.") from None

@@ -1,0 +1,68 @@
+"""Running the statements of a text one result at a time, so that each of them is shown."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from strandline.cli.operations import tell_operation
+from strandline.cli.output import SHOWN_ROWS
+from strandline.cli.progress import follow
+from strandline.cli.session import Cli
+from strandline.cli.values import count
+from strandline.sql import statements as st
+from strandline.sql.parser import parse
+
+if TYPE_CHECKING:
+    from strandline.database import Database
+    from strandline.database.result import Result
+
+
+def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
+    """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes on in it."""
+    for group in _groups(parse(text)):
+        run_group(cli, db, group, stay=stay)
+
+
+def _groups(statements: Sequence[st.Statement]) -> Iterator[list[st.Statement]]:
+    """Consecutive changes are one commit, so they stay together; everything else runs by itself."""
+    for changes, found in itertools.groupby(statements, key=lambda s: isinstance(s, st.Change)):
+        if changes:
+            yield list(found)
+        else:
+            yield from ([statement] for statement in found)
+
+
+def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
+    first = group[0]
+    text = ";\n".join(statement.text for statement in group)
+    if isinstance(first, st.Backup | st.Restore) and not first.nowait:
+        run_operation(cli, db, text, stay=stay)
+        return
+    tell_result(cli, db.sql(text))
+
+
+def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
+    """Run a BACKUP or RESTORE with its progress in sight."""
+    operation_id = db.sql(f"{text} NOWAIT").operation_id
+    assert operation_id is not None
+    tell_operation(cli, follow(cli, db, operation_id, stay=stay))
+
+
+def tell_result(cli: Cli, result: Result) -> None:
+    output = cli.output
+    if result.columns and result.operation_id is None:
+        rows = result.head(SHOWN_ROWS + 1) if output.is_terminal and not output.as_json else result.rows()
+        output.result({"columns": result.columns, "rows": rows}, lambda: output.table(result.columns, rows))
+        return
+    if result.operation_id is not None:
+        output.result({"operation_id": result.operation_id}, lambda: output.line(f"operation {result.operation_id}"))
+        return
+    body: dict[str, Any] = {"step": result.step}
+    said = "done" if result.step is None else f"done at step {result.step}"
+    if result.rows_changed is not None:
+        body["rows_changed"] = result.rows_changed
+        changed = count(result.rows_changed, "row")
+        said = f"{changed} changed" if result.step is None else f"{changed} changed at step {result.step}"
+    output.result(body, lambda: output.line(said))

@@ -1,0 +1,93 @@
+"""Values as JSON and as text for people."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it. Whole numbers are numbers of any size; decimals with a fraction, dates and times are text, so that nothing
+    is rounded; times are in UTC; bytes are base64."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Decimal):
+        return int(value) if value.is_finite() and value.as_tuple().exponent == 0 else str(value)
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return _utc(value, "T")
+    if isinstance(value, date):
+        return value.isoformat()
+    if hasattr(value, "asDict"):
+        return plain(value.asDict())
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    """A value on one line for a person."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes | bytearray):
+        return f"x'{value.hex()}'"
+    if isinstance(value, datetime):
+        return _utc(value, " ")
+    if isinstance(value, dict | list | tuple | set) or hasattr(value, "asDict"):
+        return json.dumps(plain(value), ensure_ascii=False)
+    return "".join(c if c.isprintable() else _escaped(c) for c in str(value))
+
+
+def _escaped(character: str) -> str:
+    return repr(character)[1:-1]
+
+
+def _utc(moment: datetime, between: str) -> str:
+    """A time without a zone is in local time, as Spark's rows have it."""
+    try:
+        return moment.astimezone(timezone.utc).replace(tzinfo=None).isoformat(between) + "Z"
+    except (OverflowError, ValueError):  # the first and the last day there is, seen from the other side of the world
+        return moment.isoformat(between)
+
+
+def size(number: int | float) -> str:
+    """So many bytes."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(number) < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def count(number: int, thing: str, many: str | None = None) -> str:
+    """``1 row``, ``2,000 rows``."""
+    return f"{number:,} {thing if number == 1 else many or thing + 's'}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def moment(epoch: float | None) -> str | None:
+    """A time that the catalog recorded, in UTC and to the second."""
+    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

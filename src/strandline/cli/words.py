@@ -1,0 +1,96 @@
+"""What the shell's Tab key offers: keywords where a keyword can stand, and the names that exist where a name can stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from strandline.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from strandline.database import Database
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+KEYWORDS = _words(
+    """ADD ALTER AND AS ASC ASYNC AT BACKUP BACKUPS BETWEEN BY CASE CHANGEFEED CHECK COLLECTION COLLECTIONS COLUMN COVER CREATE DATABASE
+    DELETE DESC DESCRIBE DISTINCT DROP ELSE END EXISTS EXPLAIN FROM GLOBAL GROUP HAVING IF IN INCREMENTAL INDEX INNER INSERT INTO IS JOIN
+    KEY LEFT LIKE LIMIT NOT NOWAIT NULL ON OPERATIONS OR ORDER PRIMARY REPLACE RESTORE SELECT SET SHOW SYNC TABLE TABLES THEN TIMESTAMP
+    UNION UPDATE UPSERT VALUES VIEW WHEN WHERE WITH
+    Bool Int8 Int16 Int32 Int64 Uint8 Uint16 Uint32 Uint64 Float Double Decimal String Utf8 Json Date Datetime"""
+)
+COMMANDS = ("\\d", "\\dt", "\\db", "\\do", "\\i", "\\timing", "\\?", "\\q")
+
+_TABLE_FOLLOWS = {"FROM", "INTO", "JOIN", "TABLE", "UPDATE", "DESCRIBE", "\\D"}
+_COLLECTION_FOLLOWS = {"BACKUP", "RESTORE", "COLLECTION", "BACKUPS", "\\DB"}
+_WORD = re.compile(r"[\w/.\\`]*$")
+_SPLIT = re.compile(r"[\s,()]+")
+
+
+class Words(Completer):
+    """Looks names up in the catalog at each Tab, so that a table made a moment ago is offered."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        before = document.text_before_cursor
+        found = _WORD.search(before)
+        word = found[0] if found else ""
+        for text, meta in self._candidates(before, word):
+            yield Completion(text, start_position=-len(word), display_meta=meta)
+
+    def _candidates(self, before: str, word: str) -> Iterator[tuple[str, str]]:
+        if before.lstrip().startswith("\\") and " " not in before.lstrip():
+            yield from ((c, "command") for c in COMMANDS if c.startswith(word))
+            return
+        said = [part.upper() for part in _SPLIT.split(before[: len(before) - len(word)]) if part]
+        previous = said[-1] if said else ""
+        if previous == "IN" and len(said) > 1 and said[-2] == "BACKUPS":
+            previous = "BACKUPS"
+        try:
+            of_a_statement = previous == "BACKUP" and said[-2:-1] and said[-2] in ("CREATE", "ALTER", "DROP", "SHOW")
+            if previous in _COLLECTION_FOLLOWS and not of_a_statement:
+                yield from self._matching(word, ((e.name, "collection") for e in self._db.ls("/.backups/collections")))
+                return
+            if previous in _TABLE_FOLLOWS:
+                yield from self._matching(word, self._paths(word))
+                return
+            yield from self._matching(word, self._names(before))
+        except StrandlineError:
+            pass  # there is no such directory yet
+        if word and not word.startswith("`"):
+            yield from ((k, "") for k in KEYWORDS if k.upper().startswith(word.upper()))
+
+    def _matching(self, word: str, names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        typed = word.strip("`").lower()
+        seen = set()
+        for name, meta in names:
+            if name.lower().startswith(typed) and name not in seen:
+                seen.add(name)
+                yield (name if re.fullmatch(r"[A-Za-z_]\w*", name) else f"`{name}`"), meta
+
+    def _paths(self, word: str) -> Iterator[tuple[str, str]]:
+        """What is one level below the directory that is typed."""
+        directory = word.strip("`").rpartition("/")[0]
+        for entry in self._db.ls(directory or "/"):
+            path = entry.path if word.strip("`").startswith("/") else entry.path[1:]
+            yield path, entry.type
+
+    def _names(self, before: str) -> Iterator[tuple[str, str]]:
+        """Columns and indexes of the tables that the statement names."""
+        for word in dict.fromkeys(re.findall(r"`[^`]+`|[\w/]+", before)):
+            try:
+                found = self._db.describe(word.strip("`"))
+            except StrandlineError:
+                continue
+            if found["type"] == "table":
+                yield from ((c["name"], c["type"]) for c in found["columns"])
+                yield from ((i["name"], "index") for i in found["indexes"])

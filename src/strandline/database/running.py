@@ -1,0 +1,135 @@
+"""Operations as users see them, and the threads of this process that carry them out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.catalog.operations import Operation
+from strandline.operations.backup import FullBackup, IncrementalBackup
+from strandline.operations.collections import DropCollection
+from strandline.operations.context import Context
+from strandline.operations.copy import Copy
+from strandline.operations.engine import Engine
+from strandline.operations.restore import Restore
+from strandline.operations.streams import CreateStream, DropStreams
+
+
+@dataclass(frozen=True)
+class OperationInfo:
+    """An operation at one moment. ``percent`` counts parts done of all that are expected and only grows; ``progress`` has what its kind
+    tells beyond that (current increment, bytes). ``seconds_left`` is a guess from the pace so far, None when there is none."""
+
+    id: str
+    kind: str
+    state: str
+    percent: float
+    parts_done: int
+    parts: int
+    progress: dict[str, Any]
+    request: dict[str, Any]
+    result: dict[str, Any] | None
+    error: dict[str, str] | None
+    created: float
+    ended: float | None
+    seconds_left: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended is not None
+
+    @staticmethod
+    def of(operation: Operation, now: float) -> OperationInfo:
+        percent = 100.0 if operation.state == "done" else min(99.0, 100.0 * operation.parts_done / max(operation.parts, 1))
+        left = None
+        if operation.ended is None and operation.parts_done:
+            left = (now - operation.created) * (operation.parts - operation.parts_done) / operation.parts_done
+        return OperationInfo(
+            operation.id,
+            operation.kind,
+            operation.state,
+            round(percent, 1),
+            operation.parts_done,
+            operation.parts,
+            operation.progress,
+            operation.request,
+            operation.result,
+            operation.error,
+            operation.created,
+            operation.ended,
+            left,
+        )
+
+
+class Operations:
+    """Starts, drives and watches operations. Safe to use from any thread."""
+
+    def __init__(self, context: Context, on_publish: Callable[[], None] = lambda: None) -> None:
+        self._context = context
+        kinds = [Copy(), CreateStream(), DropStreams(), FullBackup(), IncrementalBackup(context), DropCollection(), Restore(context)]
+        self.engine = Engine(context.catalog, context.session, kinds, metrics=context.metrics, on_publish=on_publish)
+        self._threads: list[threading.Thread] = []
+
+    def start(self, kind: str, request: dict[str, Any]) -> str:
+        """Plan an operation and let a thread of this process carry it out."""
+        operation_id = self._plan(kind, request)
+        thread = threading.Thread(target=self._run, args=(operation_id,), name=f"strandline-{operation_id}", daemon=True)
+        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
+        return operation_id
+
+    def execute(self, kind: str, request: dict[str, Any]) -> OperationInfo:
+        """Run an operation to its end here; its error is raised."""
+        return self._ended(self._run(self._plan(kind, request)))
+
+    def resume(self) -> list[str]:
+        """Carry on what dead processes left unfinished, to its end."""
+        taken = self.engine.take_over()
+        for operation_id in taken:
+            self._run(operation_id)
+        return taken
+
+    def _plan(self, kind: str, request: dict[str, Any]) -> str:
+        """Operations of dead processes are finished first: they may hold what this one needs."""
+        self.resume()
+        return self.engine.start(kind, request)
+
+    def _run(self, operation_id: str) -> Operation:
+        return self.engine.run(operation_id, self._context.settings.workers)
+
+    def _ended(self, operation: Operation) -> OperationInfo:
+        failure = operation.failure()
+        if failure is not None:
+            raise failure
+        return OperationInfo.of(operation, self._context.clock.now())
+
+    def list(self) -> list[OperationInfo]:
+        now = self._context.clock.now()
+        return [OperationInfo.of(o, now) for o in self.engine.listed()]
+
+    def get(self, operation_id: str) -> OperationInfo:
+        return OperationInfo.of(self.engine.get(operation_id), self._context.clock.now())
+
+    def wait(
+        self, operation_id: str, timeout: float | None = None, on_progress: Callable[[OperationInfo], None] | None = None
+    ) -> OperationInfo:
+        """Wait for the end, whoever carries it out; the error of a failed operation is raised."""
+
+        def tell(operation: Operation) -> None:
+            if on_progress is not None:
+                on_progress(OperationInfo.of(operation, self._context.clock.now()))
+
+        return self._ended(self.engine.wait(operation_id, timeout, tell))
+
+    def cancel(self, operation_id: str) -> OperationInfo:
+        return OperationInfo.of(self.engine.cancel(operation_id), self._context.clock.now())
+
+    def forget(self, operation_id: str) -> None:
+        self.engine.forget(operation_id)
+
+    def close(self) -> None:
+        self.engine.stopping.set()
+        for thread in self._threads:
+            thread.join(timeout=30)

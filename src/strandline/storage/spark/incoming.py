@@ -1,0 +1,83 @@
+"""The rows that a caller brings: in the types of the table, checked, and one for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.model import Column as TableColumn
+from strandline.model import TableSchema
+from strandline.storage.changes import Mode
+from strandline.storage.spark.columns import col, key_text
+from strandline.storage.spark.failures import refuse
+from strandline.storage.spark_types import spark_cast
+
+__all__ = ["not_null", "once_per_key", "refuse_present", "typed"]
+
+_ORDINAL, _NUMBER = "__strandline_ordinal", "__strandline_number"
+_ONCE = "Use UPSERT to change rows that exist, and name each key once."
+
+
+def typed(incoming: DataFrame, schema: TableSchema, columns: Sequence[str], mode: Mode, ordinal: str | None) -> DataFrame:
+    """``columns`` of the rows in the physical types of the table, and their order where it matters. What does not fit is refused: from
+    the types at once, from the values when the job meets them."""
+    if lost := [name for name in schema.key if name not in columns]:
+        raise InvalidArgument(f"The key column {lost[0]} is missing.", "Name every column of the primary key.")
+    if unknown := [name for name in columns if name not in schema]:
+        raise InvalidArgument(f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}.")
+    if twice := [name for name in columns if columns.count(name) > 1]:
+        raise InvalidArgument(f"The column {twice[0]} is named twice.", "Name each column once.")
+    kinds = {field.name: field.dataType for field in incoming.schema.fields}
+    if absent := [name for name in (*columns, *((ordinal,) if ordinal else ())) if name not in kinds]:
+        raise InvalidArgument(f"The rows have no column {absent[0]}.", f"They have {', '.join(incoming.columns)}.")
+    names = schema.key if mode.startswith("DELETE") else columns
+    if _order_matters(mode):
+        # Before everything that shuffles, so that it is the order in which the caller's rows come.
+        incoming = incoming.withColumn(_ORDINAL, col(ordinal) if ordinal else F.monotonically_increasing_id())
+    place = [col(_ORDINAL)] if _order_matters(mode) else []
+    cast = incoming.select(*(spark_cast(schema[name].type, col(name), kinds[name], name).alias(name) for name in names), *place)
+    keys = set(schema.key)
+    return cast.select(*(not_null(schema, schema[n], col(n)).alias(n) if n in keys else col(n) for n in names), *place)
+
+
+def _order_matters(mode: Mode) -> bool:
+    return mode not in ("INSERT", "DELETE", "DELETE ON")
+
+
+def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
+    """The last row of each key. Twice the same key in an INSERT is an error instead. Keeps ranges of keys that the rows are in."""
+    keys = [col(name) for name in schema.key]
+    if mode.startswith("DELETE"):
+        return rows.dropDuplicates(list(schema.key)) if _plain(schema) else rows.groupBy(*keys).agg(F.lit(1)).select(*keys)
+    names = [name for name in rows.columns if name != _ORDINAL]
+    order = [F.desc(_ORDINAL)] if _order_matters(mode) else keys
+    numbered = rows.withColumn(_NUMBER, F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
+    if _order_matters(mode):
+        return numbered.where(col(_NUMBER) == 1).select(*map(col, names))
+    first = schema.key[0]
+    again = refuse(PreconditionFailed, _ONCE, "The key ", key_text(schema), " occurs twice in the rows.")
+    checked = F.when(col(_NUMBER) > 1, again).otherwise(col(first)).alias(first)
+    return numbered.select(*(checked if name == first else col(name) for name in names))
+
+
+def _plain(schema: TableSchema) -> bool:
+    """``dropDuplicates`` takes names, not columns, and a name with a dot in it would be taken for a field."""
+    return not any("." in name or "`" in name for name in schema.key)
+
+
+def refuse_present(schema: TableSchema, present: Column, value: Column) -> Column:
+    """``value``, unless the key is in the table, which an INSERT does not allow."""
+    there = refuse(PreconditionFailed, _ONCE, "The key ", key_text(schema), " is already in the table.")
+    return F.when(present, there).otherwise(value)
+
+
+def not_null(schema: TableSchema, column: TableColumn, value: Column) -> Column:
+    """``value``, which must not be NULL where the column must not."""
+    if not column.not_null:
+        return value
+    said = f"Column {column.name} is NOT NULL and has no value in the row with the key "
+    lost = refuse(InvalidArgument, "Give the column a value in every row.", said, key_text(schema), ".")
+    return F.when(value.isNull(), lost).otherwise(value)

@@ -1,0 +1,1 @@
+"""Tests. ``python -m tests.simulation`` can be run by itself."""

@@ -1,0 +1,273 @@
+"""Collection: what is kept, by whom, and what goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import func, insert, select
+
+from strandline.catalog import board, chains, collect, paths, schema, sessions, tables
+from strandline.catalog.engine import Catalog
+from strandline.catalog.tables import TableInfo
+from strandline.errors import PreconditionFailed
+from strandline.model import Segment
+from tests.catalog.conftest import Clock
+from tests.catalog.examples import checksums, commit, create, segment
+
+HOUR = 3600.0
+
+
+def sweep(catalog: Catalog, history: float = 0.0) -> set[str]:
+    """Collects; answers the files that may be removed."""
+    with catalog.write() as conn:
+        collect.sweep(conn, catalog.clock.now(), history)
+    with catalog.read() as conn:
+        return set(collect.garbage(conn))
+
+
+def stored(catalog: Catalog) -> set[str]:
+    with catalog.read() as conn:
+        return set(conn.execute(select(schema.segments.c.file)).scalars())
+
+
+def compact(catalog: Catalog, table: TableInfo) -> Segment:
+    with catalog.write() as conn:
+        now = board.current_step(conn)
+        old = chains.load(conn, table.id, now).segments
+        base = replace(segment(file=True, role="base", fresh=True, upto=now), stepped=True)
+        chains.replace_segments(conn, catalog.clock.now(), table.id, old, [base], "compact")
+    return base
+
+
+def merge(catalog: Catalog, table: TableInfo) -> Segment:
+    with catalog.write() as conn:
+        old = [s for s in chains.load(conn, table.id, board.current_step(conn)).segments if s.role == "log"]
+        one = replace(segment(file=True, after=old[0].after, upto=old[-1].upto), stepped=True)
+        chains.replace_segments(conn, catalog.clock.now(), table.id, old, [one], "merge")
+    return one
+
+
+def fill(catalog: Catalog, number: int = 3) -> tuple[TableInfo, list[Segment]]:
+    table = create(catalog)
+    new = [segment(file=True) for _ in range(number)]
+    for s in new:
+        catalog.clock.sleep(HOUR)
+        commit(catalog, table, s)
+    return table, new
+
+
+def files(*given: Segment) -> set[str | None]:
+    return {s.file for s in given}
+
+
+def test_what_the_state_is_made_of_stays(catalog: Catalog) -> None:
+    _, logs = fill(catalog)
+    assert sweep(catalog) == set()
+    assert stored(catalog) == files(*logs)
+
+
+def test_what_compaction_replaced_goes_with_its_history(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    clock.sleep(HOUR)
+    base = compact(catalog, table)
+    assert sweep(catalog, history=10 * HOUR) == set(), "all steps are young"
+    clock.sleep(2 * HOUR)
+    assert sweep(catalog, history=HOUR) == files(*logs)
+    assert stored(catalog) == files(base)
+    with catalog.read() as conn:
+        now = board.current_step(conn)
+        assert chains.state(conn, table.id).kept_from == now
+        assert checksums(conn, table, now) == [base.checksum]
+        with pytest.raises(PreconditionFailed, match="no longer kept"):
+            chains.check_readable(conn, table.id, "/t", now - 1)
+
+
+def test_young_steps_stay_readable(catalog: Catalog, clock: Clock) -> None:
+    table, _ = fill(catalog)
+    with catalog.read() as conn:
+        before = {step: checksums(conn, table, step) for step in (2, 3, 4)}
+    compact(catalog, table)
+    assert sweep(catalog, history=1.5 * HOUR) == set()
+    with catalog.read() as conn:
+        # The step that was current at the edge of the window, and all later ones.
+        for step in (3, 4):
+            chains.check_readable(conn, table.id, "/t", step)
+            assert checksums(conn, table, step) == before[step]
+
+
+def test_a_pin_keeps_its_step(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    with catalog.write() as conn:
+        sessions.add_pin(conn, "audit", 3)
+    compact(catalog, table)
+    clock.sleep(100 * HOUR)
+    assert sweep(catalog) == set()
+    with catalog.read() as conn:
+        assert checksums(conn, table, 3) == [s.checksum for s in logs[:2]]
+        chains.check_readable(conn, table.id, "/t", 3)
+    with catalog.write() as conn:
+        sessions.remove_pin(conn, "audit")
+    assert sweep(catalog) == files(*logs)
+
+
+def test_a_reader_keeps_what_it_has_in_its_plan(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    reader = sessions.Session(catalog, 1000 * HOUR)
+    reader.pin(10 * HOUR)
+    merged = merge(catalog, table)
+    assert sweep(catalog) == set()
+    assert stored(catalog) == files(*logs, merged)
+    clock.sleep(11 * HOUR)
+    assert sweep(catalog) == files(*logs), "its time is over"
+    assert stored(catalog) == files(merged)
+    reader.close()
+
+
+def test_the_pins_of_a_dead_session_do_not_count(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    with catalog.write() as conn:
+        conn.execute(insert(schema.sessions).values(id="s", host="elsewhere", pid=1, expires=clock.now() + HOUR))
+        conn.execute(insert(schema.pins).values(session_id="s", name=None, step=2, expires=clock.now() + 100 * HOUR))
+    compact(catalog, table)
+    assert sweep(catalog) == set()
+    clock.sleep(2 * HOUR)
+    assert sweep(catalog) == files(*logs)
+
+
+def hold(catalog: Catalog, table: TableInfo, step: int, *, keeps_state: bool = False) -> None:
+    with catalog.write() as conn:
+        conn.execute(insert(schema.holds).values(owner_id=1, table_id=table.id, step=step, keeps_state=keeps_state))
+
+
+def test_a_hold_on_changes_keeps_logs_but_not_bases(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    first = compact(catalog, table)
+    hold(catalog, table, 3)
+    later = segment(file=True)
+    commit(catalog, table, later)
+    compact(catalog, table)
+    clock.sleep(HOUR)
+    # The stream stands at step 3: it has read the first two logs, and needs no state.
+    assert sweep(catalog) == files(*logs[:2], first)
+    with catalog.read() as conn:
+        found = chains.log_between(conn, table.id, 3, board.current_step(conn))
+        assert [s.file for s in found] == [logs[2].file, later.file]
+
+
+def test_a_hold_on_a_state_keeps_all_of_it(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    hold(catalog, table, 3, keeps_state=True)
+    compact(catalog, table)
+    clock.sleep(HOUR)
+    assert sweep(catalog) == set()
+    with catalog.read() as conn:
+        assert checksums(conn, table, 3) == [s.checksum for s in logs[:2]]
+
+
+def test_a_hold_on_one_table_keeps_nothing_of_another(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    other = create(catalog, "/u")
+    hold(catalog, other, 1, keeps_state=True)
+    compact(catalog, table)
+    clock.sleep(HOUR)
+    assert sweep(catalog) == files(*logs)
+
+
+def test_merged_logs_go_at_once_even_while_history_is_kept(catalog: Catalog) -> None:
+    table, logs = fill(catalog)
+    one = merge(catalog, table)
+    assert sweep(catalog, history=1000 * HOUR) == files(*logs)
+    with catalog.read() as conn:
+        assert [checksums(conn, table, step) for step in (2, 3, 4)] == [[one.checksum]] * 3
+        chains.check_readable(conn, table.id, "/t", 2)
+
+
+def test_a_merge_removes_what_it_replaced_if_nobody_reads_it(catalog: Catalog) -> None:
+    table, logs = fill(catalog)
+    merged = merge(catalog, table)
+    other = create(catalog, "/u")
+    commit(catalog, other, segment(file=True))
+    with catalog.write() as conn:
+        collect.drop_superseded(conn, 0.0, table.id)
+        assert set(collect.garbage(conn)) == files(*logs)
+    assert files(merged) <= stored(catalog)
+
+
+def test_a_merge_leaves_what_a_reader_has_in_its_plan(catalog: Catalog) -> None:
+    table, logs = fill(catalog)
+    with catalog.write() as conn:
+        sessions.add_pin(conn, "reader", board.current_step(conn))
+    merge(catalog, table)
+    with catalog.write() as conn:
+        collect.drop_superseded(conn, 0.0, table.id)
+        assert collect.garbage(conn) == []
+    assert files(*logs) <= stored(catalog)
+
+
+def test_a_segment_in_two_chains_stays_while_one_needs_it(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    copy = create(catalog, "/copy")
+    with catalog.write() as conn:
+        step = board.next_step(conn)
+        chains.attach(conn, copy.id, chains.chain_ids(conn, table.id, 4), step)
+        tables.drop(conn, board.next_step(conn), 0.0, paths.require(conn, "/t"))
+    clock.sleep(HOUR)
+    assert sweep(catalog) == set()
+    assert stored(catalog) == files(*logs)
+    with catalog.write() as conn:
+        tables.drop(conn, board.next_step(conn), 0.0, paths.require(conn, "/copy"))
+    clock.sleep(HOUR)
+    assert sweep(catalog) == files(*logs)
+    with catalog.read() as conn:
+        assert conn.execute(select(func.count()).select_from(schema.chains)).scalar_one() == 0
+        assert conn.execute(select(func.count()).select_from(schema.segments)).scalar_one() == 0
+
+
+def test_a_dropped_table_leaves_no_rows_behind(catalog: Catalog, clock: Clock) -> None:
+    fill(catalog)
+    with catalog.write() as conn:
+        tables.drop(conn, board.next_step(conn), clock.now(), paths.require(conn, "/t"))
+    clock.sleep(HOUR)
+    sweep(catalog)
+    with catalog.read() as conn:
+        for table in (schema.tables, schema.chains, schema.segments, schema.commits, schema.holds, schema.descriptions):
+            assert conn.execute(select(func.count()).select_from(table)).scalar_one() == 0, table.name
+
+
+def test_garbage_is_noted_until_its_files_are_gone(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    base = compact(catalog, table)
+    clock.sleep(HOUR)
+    garbage = sweep(catalog)
+    assert garbage == files(*logs)
+    assert sweep(catalog) == garbage, "a crash before the files were removed loses nothing"
+    with catalog.read() as conn:
+        assert collect.known_files(conn) == files(*logs, base)
+    with catalog.write() as conn:
+        collect.forget_garbage(conn, list(garbage))
+        assert collect.garbage(conn) == []
+        assert collect.known_files(conn) == files(base)
+
+
+def test_inline_segments_are_no_files(catalog: Catalog, clock: Clock) -> None:
+    table = create(catalog)
+    commit(catalog, table, segment())
+    compact(catalog, table)
+    clock.sleep(HOUR)
+    assert sweep(catalog) == set()
+    with catalog.read() as conn:
+        assert conn.execute(select(func.count()).select_from(schema.segments)).scalar_one() == 1
+
+
+def test_old_digests_go_with_the_steps_they_are_of(catalog: Catalog, clock: Clock) -> None:
+    table, _ = fill(catalog)
+    compact(catalog, table)
+    clock.sleep(HOUR)
+    with catalog.read() as conn:
+        now = board.current_step(conn)
+        digest = chains.digest_at(conn, table.id, now)
+    sweep(catalog)
+    with catalog.read() as conn:
+        assert conn.execute(select(func.count()).select_from(schema.commits)).scalar_one() == 1
+        assert chains.digest_at(conn, table.id, now) == digest

@@ -1,0 +1,272 @@
+"""Opening, creating and migrating a catalog; transactions; waiting for other writers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, Inspector, create_engine, inspect, select, text, update
+
+from strandline.catalog import board, migrate, schema
+from strandline.catalog.engine import HEAD, Catalog, sqlite_url
+from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from tests.processes import READY, run_at_once
+
+
+@pytest.fixture
+def url(catalog_url: str | None, tmp_path: Path) -> str:
+    """Where nothing is yet: these tests make and migrate catalogs."""
+    return catalog_url or f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+
+
+def test_opening_twice_finds_the_same_warehouse(open_catalog: Callable[..., Catalog], url: str) -> None:
+    first = open_catalog()
+    assert open_catalog().open() == first.open()
+    with first.read() as conn:
+        assert board.current_step(conn) == 0
+        assert conn.execute(select(schema.paths.c.type)).scalars().all() == ["directory"]
+
+
+def test_a_missing_catalog_is_not_created_on_request(url: str) -> None:
+    catalog = Catalog(url)
+    try:
+        with pytest.raises(PreconditionFailed, match="holds no warehouse"):
+            catalog.open(create=False)
+    finally:
+        catalog.close()
+
+
+def test_migrations_make_what_the_schema_says(catalog: Catalog) -> None:
+    """The tables that migrations have made beside those that SQLAlchemy makes of ``catalog.schema``."""
+    with catalog.engine.connect() as conn:
+        conn.exec_driver_sql("ATTACH ':memory:' AS other" if catalog.is_sqlite else "CREATE SCHEMA other")
+        other = conn.execution_options(schema_translate_map={None: "other"})
+        schema.metadata.create_all(other, checkfirst=False)
+        found = inspect(conn)
+        assert set(found.get_table_names()) - {"alembic_version"} == set(schema.metadata.tables)
+        for name in schema.metadata.tables:
+            assert _shape(found, name, None) == _shape(found, name, "other"), name
+        conn.rollback()
+
+
+def _shape(found: Inspector, table: str, namespace: str | None) -> dict[str, object]:
+    return {
+        "columns": [(c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(table, namespace)],
+        "key": found.get_pk_constraint(table, namespace)["constrained_columns"],
+        "indexes": sorted((i["name"], i["column_names"], i["unique"]) for i in found.get_indexes(table, namespace)),
+        "unique": sorted(u["column_names"] for u in found.get_unique_constraints(table, namespace)),
+        "foreign": sorted((f["constrained_columns"], f["referred_table"]) for f in found.get_foreign_keys(table, namespace)),
+    }
+
+
+def test_the_last_migration_is_the_one_this_version_works_with(catalog: Catalog) -> None:
+    with catalog.read() as conn:
+        assert conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == HEAD
+    assert migrate.knows(HEAD)
+
+
+def test_an_older_catalog_is_migrated_and_keeps_its_rows(url: str) -> None:
+    old = Catalog(url)
+    _upgrade(old.engine, "0001")
+    with old.engine.begin() as conn:
+        conn.execute(text("INSERT INTO warehouse (id, created) VALUES ('old', 1.0)"))
+        conn.execute(text("INSERT INTO clock (id, step, generation) VALUES (1, 41, 7)"))
+    assert "operations" not in inspect(old.engine).get_table_names()
+    old.close()
+    new = Catalog(url)
+    assert new.open() == "old"
+    with new.read() as conn:
+        assert board.current_step(conn) == 41
+        assert conn.execute(select(schema.operations)).all() == []
+        assert conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == HEAD
+    new.close()
+
+
+def _upgrade(engine: Engine, revision: str) -> None:
+    from alembic import command
+
+    with engine.connect().execution_options(strandline_write=True) as conn, conn.begin():
+        config = migrate._config()
+        config.attributes["connection"] = conn
+        command.upgrade(config, revision)
+
+
+def test_a_newer_catalog_is_refused_and_left_alone(catalog: Catalog, url: str) -> None:
+    with catalog.write() as conn:
+        conn.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    newer = Catalog(url)
+    with pytest.raises(PreconditionFailed, match="newer version") as refused:
+        newer.open()
+    assert refused.value.code == "PRECONDITION_FAILED"
+    assert "pip install" in refused.value.hint
+    newer.close()
+    with catalog.read() as conn:
+        assert conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"
+
+
+CREATE = f"""
+import sys
+from strandline.catalog.engine import Catalog
+catalog = Catalog(sys.argv[1])
+{READY}
+print(catalog.open())
+catalog.close()
+"""
+
+
+def test_processes_that_create_a_catalog_at_once_agree_on_it(url: str) -> None:
+    answers = {answer.strip() for answer in run_at_once(CREATE, [[url]] * 4)}
+    assert len(answers) == 1
+    catalog = Catalog(url)
+    assert {catalog.open()} == answers
+    with catalog.read() as conn:
+        for table in (schema.warehouse, schema.clock, schema.paths):
+            assert len(conn.execute(select(table)).all()) == 1
+    catalog.close()
+
+
+COUNT = f"""
+import sys, threading
+from strandline.catalog import board
+from strandline.catalog.engine import Catalog
+catalog = Catalog(sys.argv[1])
+catalog.open()
+{READY}
+steps = []
+def work():
+    for _ in range(int(sys.argv[2])):
+        with catalog.write() as conn:
+            step = board.next_step(conn)
+        with catalog.read() as conn:
+            assert board.current_step(conn) >= step
+        steps.append(step)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(*steps)
+"""
+
+
+def test_many_writers_are_never_told_that_the_database_is_locked(catalog: Catalog, url: str) -> None:
+    """Four threads in each of three processes take steps as fast as they can: each step is given out once, and none is left out."""
+    each = 20
+    answers = run_at_once(COUNT, [[url, str(each)]] * 3)
+    steps = sorted(int(step) for answer in answers for step in answer.split())
+    assert steps == list(range(1, 3 * 4 * each + 1))
+    with catalog.read() as conn:
+        assert board.current_step(conn) == len(steps)
+
+
+def test_a_writer_waits_for_the_one_before_it(catalog: Catalog, open_catalog: Callable[..., Catalog]) -> None:
+    other = open_catalog()
+    order: list[str] = []
+    inside = threading.Event()
+
+    def second() -> None:
+        inside.wait()
+        with other.write() as conn:
+            order.append("second")
+            assert board.next_step(conn) == 2
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with catalog.write() as conn:
+        inside.set()
+        board.next_step(conn)
+        thread.join(timeout=0.3)
+        order.append("first")
+    thread.join(timeout=30)
+    assert order == ["first", "second"]
+
+
+def test_a_write_that_fails_leaves_nothing(catalog: Catalog) -> None:
+    with contextlib.suppress(ZeroDivisionError), catalog.write() as conn:
+        board.next_step(conn)
+        raise ZeroDivisionError
+    with catalog.read() as conn:
+        assert board.current_step(conn) == 0
+
+
+def test_a_read_is_a_snapshot_and_keeps_nothing(catalog: Catalog, open_catalog: Callable[..., Catalog]) -> None:
+    other = open_catalog()
+    with catalog.read() as conn:
+        before = board.current_step(conn)
+        with other.write() as writer:
+            board.next_step(writer)
+        assert board.current_step(conn) == before
+    with catalog.read() as conn:
+        assert board.current_step(conn) == before + 1
+        conn.execute(update(schema.clock).values(step=99))
+    with catalog.read() as conn:
+        assert board.current_step(conn) == before + 1
+
+
+def test_a_catalog_that_stays_busy_is_unavailable_in_the_end(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "catalog.sqlite")
+    holder = Catalog(url)
+    holder.open()
+    waiting = Catalog(url, wait_seconds=0.0)
+    waiting.open()
+    with waiting.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA busy_timeout=10")  # of the one connection in the pool
+    with holder.write(), pytest.raises(Unavailable, match="busy"), waiting.write():
+        pass
+    holder.close()
+    waiting.close()
+
+
+@pytest.mark.parametrize("bad", ["mysql://h/d", "nonsense", "", "://", "postgresql+nosuch://h/d"])
+def test_a_url_that_is_no_catalog_is_refused(bad: str) -> None:
+    with pytest.raises(InvalidArgument):
+        Catalog(bad).open()
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    catalog = Catalog("postgresql://nobody@127.0.0.1:1/nothing")
+    with pytest.raises(Unavailable, match="cannot be used"):
+        catalog.open()
+    catalog.close()
+
+
+def test_a_file_that_is_no_database_is_corrupted(tmp_path: Path) -> None:
+    file = tmp_path / "catalog.sqlite"
+    file.write_bytes(b"this is not a database" * 100)
+    catalog = Catalog(sqlite_url(file))
+    with pytest.raises(Corrupted, match="not a SQLite database"):
+        catalog.open()
+    catalog.close()
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", "100%", "[x]", "ünï", "a?b#c", "a`b"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    catalog = Catalog(sqlite_url(folder / "catalog.sqlite"))
+    catalog.open()
+    catalog.close()
+    assert (folder / "catalog.sqlite").exists()
+
+
+def test_a_commit_is_announced_after_it_is_durable(catalog: Catalog, url: str) -> None:
+    seen: list[int] = []
+    outside = create_engine(url)
+
+    def look() -> None:
+        with outside.connect() as conn:
+            seen.append(conn.execute(text("SELECT step FROM clock")).scalar_one())
+
+    catalog.after_commit = look
+    for expected in itertools.islice(itertools.count(1), 3):
+        with catalog.write() as conn:
+            assert board.next_step(conn) == expected
+    outside.dispose()
+    assert seen == [1, 2, 3]
+
+
+def test_what_the_database_refuses_is_an_error_of_ours(catalog: Catalog) -> None:
+    with pytest.raises(StrandlineError, match="catalog refused"), catalog.write() as conn:
+        conn.execute(text("INSERT INTO clock (id, step, generation) VALUES (1, 1, 1)"))

@@ -1,0 +1,173 @@
+"""The tree of paths, and the publications that tell others about it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from strandline import names
+from strandline.catalog import board, paths, schema
+from strandline.catalog.engine import Catalog
+from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
+
+NAMES = ["plain", "two words", "it's", 'a "b"', "back`tick", "ünïcødé", "日本", "a.b", "a=b", "100%", "[x]{y}", "\\", ".hidden"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str) -> None:
+    with catalog.write() as conn:
+        parent = paths.make_parents(conn, f"/{name}/{name}/x", 1)
+        made = paths.add(conn, parent, "x", "table", {"a": name}, 1)
+    with catalog.read() as conn:
+        found = paths.require(conn, f"{name}/{name}/x")
+        assert found == made
+        assert found.path == f"/{name}/{name}/x"
+        assert found.name == "x"
+        assert paths.by_id(conn, made.id) == made
+        assert paths.by_ids(conn, [made.id, 999, made.id]) == [made]
+        assert [p.path for p in paths.subtree(conn, paths.require(conn, "/"))] == ["/", f"/{name}", f"/{name}/{name}", made.path]
+
+
+def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) -> None:
+    given_ = ["b", "B", "a", "_", "é", "Z", "10", "9", "~"]
+    with catalog.write() as conn:
+        root = paths.require(conn, "/")
+        for name in given_:
+            paths.add(conn, root, name, "directory", {}, 1)
+    with catalog.read() as conn:
+        assert [p.name for p in paths.children(conn, paths.require(conn, "/"))] == sorted(given_)
+
+
+def test_names_are_case_sensitive(catalog: Catalog) -> None:
+    with catalog.write() as conn:
+        root = paths.require(conn, "/")
+        paths.add(conn, root, "T", "directory", {}, 1)
+        assert paths.find(conn, "/t") is None
+        paths.add(conn, root, "t", "directory", {}, 1)
+
+
+def test_what_is_there_is_not_made_again(catalog: Catalog) -> None:
+    with catalog.write() as conn:
+        root = paths.require(conn, "/")
+        paths.add(conn, root, "t", "table", {}, 1)
+        with pytest.raises(AlreadyExists, match="/t already exists"):
+            paths.add(conn, root, "t", "directory", {}, 1)
+        with pytest.raises(InvalidArgument, match="/t is a table"):
+            paths.make_parents(conn, "/t/below", 1)
+
+
+def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) -> None:
+    with catalog.write() as conn:
+        parent = paths.make_parents(conn, "/shop/orders", 1)
+        paths.add(conn, parent, "orders", "table", {}, 1)
+        with pytest.raises(PathNotFound) as missing:
+            paths.require(conn, "/shop/order")
+        assert "'orders'" in missing.value.hint
+        with pytest.raises(PathNotFound) as missing:
+            paths.require(conn, "/shap/orders")
+        assert "'shop'" in missing.value.hint
+        with pytest.raises(InvalidArgument, match="/shop is a directory, not a table"):
+            paths.require(conn, "/shop", "table")
+
+
+def test_a_version_only_grows(catalog: Catalog) -> None:
+    with catalog.write() as conn:
+        made = paths.add(conn, paths.require(conn, "/"), "t", "table", {}, 1)
+        paths.set_version(conn, made.id, 2)
+        for stale in (2, 1, 0):
+            with pytest.raises(Internal, match="would not grow"):
+                paths.set_version(conn, made.id, stale)
+        paths.set_version(conn, made.id, 5)
+        found = paths.by_id(conn, made.id)
+        assert found is not None
+        assert found.version == 5
+
+
+def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) -> None:
+    with catalog.write() as conn:
+        made = paths.add(conn, paths.require(conn, "/"), "t", "table", {}, 1)
+        paths.set_state(conn, [made.id], "altering", "op-1")
+        locked = paths.require(conn, "/t")
+        with pytest.raises(UnderOperation, match="path is under operation: /t is altering by operation op-1"):
+            paths.check_ready(locked)
+        with pytest.raises(UnderOperation):
+            paths.check_ready(locked, "op-2")
+        paths.check_ready(locked, "op-1")
+
+
+def test_an_id_is_not_given_twice(catalog: Catalog) -> None:
+    with catalog.write() as conn:
+        root = paths.require(conn, "/")
+        first = paths.add(conn, root, "t", "table", {}, 1)
+        paths.remove(conn, [first.id])
+        assert paths.find(conn, "/t") is None
+        assert paths.add(conn, root, "t", "table", {}, 1).id > first.id
+
+
+def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) -> None:
+    with catalog.write() as conn:
+        root = paths.require(conn, "/")
+        a, b = (paths.add(conn, root, name, "table", {"n": name}, 1) for name in ("a", "b"))
+        first = board.publish(conn, 1, 10.0, [a, b])
+    with catalog.write() as conn:
+        paths.set_version(conn, b.id, 2)
+        changed = paths.by_id(conn, b.id)
+        assert changed is not None
+        second = board.publish(conn, 2, 11.0, [changed], [a])
+    assert second == first + 1
+    with catalog.read() as conn:
+        posted = conn.execute(select(schema.board).order_by(schema.board.c.generation, schema.board.c.path_id)).all()
+        assert [(p.generation, p.path, p.version, p.dropped, p.time) for p in posted] == [
+            (first, "/a", 1, False, 10.0),
+            (first, "/b", 1, False, 10.0),
+            (second, "/a", 1, True, 11.0),
+            (second, "/b", 2, False, 11.0),
+        ]
+        described = conn.execute(select(schema.descriptions.c.path_id, schema.descriptions.c.version, schema.descriptions.c.step)).all()
+        assert sorted(map(tuple, described)) == [(a.id, 1, 1), (b.id, 1, 1), (b.id, 2, 2)]
+
+
+def test_generations_that_roll_back_are_given_out_again(catalog: Catalog) -> None:
+    with contextlib.suppress(ZeroDivisionError), catalog.write() as conn:
+        board.publish(conn, 1, 1.0, [paths.require(conn, "/")])
+        raise ZeroDivisionError
+    with catalog.write() as conn:
+        assert board.publish(conn, 1, 1.0, [paths.require(conn, "/")]) == 1
+
+
+def test_steps_grow_by_one(catalog: Catalog) -> None:
+    for expected in (1, 2, 3):
+        with catalog.write() as conn:
+            assert board.next_step(conn) == expected
+            assert board.current_step(conn) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("t", "/t"), ("/t", "/t"), ("a/b", "/a/b"), ("/a/b/", "/a/b"), ("/", "/"), ("", "/"), ("a b/c'd", "/a b/c'd"), ("/.x", "/.x")],
+)
+def test_a_path_has_one_form(path: str, expected: str) -> None:
+    assert names.normalize(path) == expected
+    assert names.normalize(expected) == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["//", "a//b", "///t", "/a/../b", ".", "..", "a/.", "a\0", "a\nb", "a\x7fb", "\ud800", "x" * 256, "é" * 128]
+)
+def test_a_path_that_cannot_be(path: str) -> None:
+    with pytest.raises(InvalidArgument):
+        names.normalize(path)
+
+
+@given(st.lists(st.text(min_size=1, max_size=20), max_size=4))
+def test_splitting_undoes_joining(parts: list[str]) -> None:
+    try:
+        for part in parts:
+            names.check_name(part)
+    except InvalidArgument:
+        return
+    assert names.split(names.join(parts)) == tuple(parts)

@@ -1,0 +1,139 @@
+"""Descriptions of tables and indexes: created, altered, dropped, and read as they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import func, select
+
+from strandline.catalog import board, chains, paths, schema, tables
+from strandline.catalog.engine import Catalog
+from strandline.catalog.tables import TableInfo
+from strandline.errors import AlreadyExists, Internal, PathNotFound
+from strandline.model import Digest
+from strandline.types import parse_type
+from tests.catalog.examples import BY_N, BY_V, SCHEMA, commit, create, segment
+
+
+def info_of(catalog: Catalog, path: str = "/t") -> TableInfo:
+    with catalog.read() as conn:
+        return TableInfo.of(paths.require(conn, path, "table"))
+
+
+def test_a_table_comes_with_its_indexes_and_directories(catalog: Catalog) -> None:
+    made = create(catalog, "/a/b/t", [BY_V, BY_N])
+    assert info_of(catalog, "/a/b/t") == made
+    with catalog.read() as conn:
+        types = {p.path: p.type for p in paths.subtree(conn, paths.require(conn, "/"))}
+        assert types == {
+            "/": "directory",
+            "/a": "directory",
+            "/a/b": "directory",
+            "/a/b/t": "table",
+            "/a/b/t/by_n": "index",
+            "/a/b/t/by_n/indexImplTable": "table",
+            "/a/b/t/by_v": "index",
+            "/a/b/t/by_v/indexImplTable": "table",
+        }
+        impl = TableInfo.of(paths.require(conn, "/a/b/t/by_v/indexImplTable"))
+        assert impl.schema.key == ("v", "k")
+        assert impl.schema.names == ("v", "k", "n")
+        for table_id in (made.id, *(ref.impl_id for ref in made.indexes)):
+            state = chains.state(conn, table_id)
+            assert (state.step, state.digest, state.kept_from) == (1, Digest(), 1)
+        assert chains.state(conn, made.index("by_v").impl_id).followed_step is None
+        assert chains.state(conn, made.index("by_n").impl_id).followed_step == 1
+
+
+def test_an_index_has_the_version_of_its_implementation_table(catalog: Catalog) -> None:
+    made = create(catalog, indexes=[BY_V, BY_N])
+    with catalog.read() as conn:
+        for ref in made.indexes:
+            index, impl = paths.by_id(conn, ref.index_id), paths.by_id(conn, ref.impl_id)
+            assert index is not None
+            assert impl is not None
+            assert ref.version == index.version == impl.version
+
+
+def test_creating_is_published_under_one_generation(catalog: Catalog) -> None:
+    made = create(catalog, "/a/t", [BY_V])
+    with catalog.read() as conn:
+        posted = conn.execute(select(schema.board)).all()
+        assert {p.generation for p in posted} == {1}
+        assert {p.path for p in posted} == {"/a/t", "/a/t/by_v", "/a/t/by_v/indexImplTable"}
+        assert conn.execute(select(schema.descriptions.c.version).where(schema.descriptions.c.path_id == made.id)).scalars().all() == [1]
+
+
+def test_a_table_is_not_made_twice(catalog: Catalog) -> None:
+    create(catalog)
+    with pytest.raises(AlreadyExists):
+        create(catalog)
+    with catalog.read() as conn:
+        assert board.current_step(conn) == 1
+
+
+def test_each_alter_is_one_version_and_earlier_ones_stay_readable(catalog: Catalog) -> None:
+    made = create(catalog)
+    seen = {1: made.schema}
+    for number in range(3):
+        now = info_of(catalog)
+        wider = now.schema.with_column(f"c{number}", parse_type("Int8"))
+        with catalog.write() as conn:
+            step = board.next_step(conn)
+            tables.alter(conn, step, catalog.clock.now(), replace(now, schema=wider))
+        seen[step] = wider
+    assert info_of(catalog).version == 4
+    with catalog.read() as conn:
+        row = paths.require(conn, "/t")
+        for step, expected in seen.items():
+            assert tables.at_step(conn, row, step).schema == expected
+        with pytest.raises(PathNotFound, match="did not exist at step 0"):
+            tables.at_step(conn, row, 0)
+        generations = conn.execute(select(schema.board.c.generation).where(schema.board.c.path_id == made.id)).scalars().all()
+        assert sorted(generations) == [1, 2, 3, 4]
+
+
+def test_a_stale_alter_is_refused(catalog: Catalog) -> None:
+    made = create(catalog)
+    with catalog.write() as conn:
+        tables.alter(conn, board.next_step(conn), 0.0, made)
+    with pytest.raises(Internal, match="would not grow"), catalog.write() as conn:
+        tables.alter(conn, board.next_step(conn), 0.0, made)
+
+
+def test_dropping_takes_all_that_is_below(catalog: Catalog) -> None:
+    made = create(catalog, "/a/t", [BY_V, BY_N])
+    other = create(catalog, "/a/u", [BY_N])
+    commit(catalog, made, segment())
+    with catalog.write() as conn:
+        step = board.next_step(conn)
+        tables.drop(conn, step, 0.0, paths.require(conn, "/a/t"))
+    with catalog.read() as conn:
+        assert [p.name for p in paths.children(conn, paths.require(conn, "/a"))] == ["u"]
+        assert conn.execute(select(func.count()).select_from(schema.tables)).scalar_one() == 2
+        assert conn.execute(select(schema.holds.c.owner_id)).scalars().all() == [other.indexes[0].impl_id]
+        assert conn.execute(select(schema.chains.c.removed)).scalars().all() == [step]
+        assert conn.execute(select(func.count()).select_from(schema.segments)).scalar_one() == 1, "a reader may still have it in its plan"
+        gone = conn.execute(select(schema.board.c.path).where(schema.board.c.dropped.is_(True))).scalars().all()
+        assert sorted(gone) == sorted(
+            ["/a/t", "/a/t/by_n", "/a/t/by_n/indexImplTable", "/a/t/by_v", "/a/t/by_v/indexImplTable"],
+        )
+        with pytest.raises(chains.Stale, match="it was dropped"):
+            chains.state(conn, made.id)
+
+
+def test_an_unknown_index_comes_with_the_nearest_name(catalog: Catalog) -> None:
+    with pytest.raises(PathNotFound) as missing:
+        create(catalog, indexes=[BY_V]).index("by_w")
+    assert "'by_v'" in missing.value.hint
+
+
+def test_a_description_survives_the_way_through_the_catalog(catalog: Catalog) -> None:
+    made = create(catalog, indexes=[BY_V, BY_N])
+    assert TableInfo.of(replace_body(made)) == made
+    assert made.schema == SCHEMA
+
+
+def replace_body(info: TableInfo) -> paths.Path:
+    return paths.Path(info.id, 1, info.path, "table", info.version, info.state, info.operation_id, info.created_step, info.body())

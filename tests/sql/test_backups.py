@@ -1,0 +1,142 @@
+"""Statements on backup collections, backups and restores."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from decimal import Decimal
+
+import pytest
+
+from strandline.errors import InvalidArgument, SyntaxFault
+from strandline.sql import parse
+from strandline.sql.statements import (
+    AddTable,
+    AlterBackupCollection,
+    Backup,
+    CreateBackupCollection,
+    DropBackupCollection,
+    ExplainRestore,
+    RemoveTable,
+    ResetSettings,
+    Restore,
+    RestoreTable,
+    SetSettings,
+    ShowBackupCollections,
+    ShowBackups,
+)
+
+
+def test_create_collection() -> None:
+    assert parse(
+        "CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`) "
+        "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'false')"
+    ) == [
+        CreateBackupCollection(
+            "c", ("/t", "/dir/u"), (("STORAGE", "cluster"), ("INCREMENTAL_BACKUP_ENABLED", "true"), ("OMIT_INDEXES", "false"))
+        )
+    ]
+    assert parse("CREATE BACKUP COLLECTION `my c` DATABASE WITH (storage='x')") == [
+        CreateBackupCollection("my c", None, (("STORAGE", "x"),))
+    ]
+    assert parse("CREATE BACKUP COLLECTION c (DATABASE) WITH (A=1)") == [CreateBackupCollection("c", None, (("A", 1),))]
+    assert parse("CREATE BACKUP COLLECTION c (TABLE Table) WITH (A=1)") == [CreateBackupCollection("c", ("/Table",), (("A", 1),))]
+
+
+def test_settings_keep_their_order_and_their_duplicates() -> None:
+    [statement] = parse(
+        "CREATE BACKUP COLLECTION c DATABASE WITH (a = 1, A = -2.5, b = TRUE, c = word, d = `w x`, e = Interval('PT1H'), f = 1e3)"
+    )
+    assert isinstance(statement, CreateBackupCollection)
+    assert statement.settings == (
+        ("A", 1),
+        ("A", Decimal("-2.5")),
+        ("B", True),
+        ("C", "word"),
+        ("D", "w x"),
+        ("E", "PT1H"),
+        ("F", Decimal(1000)),
+    )
+
+
+def test_alter_collection() -> None:
+    assert parse("ALTER BACKUP COLLECTION c ADD TABLE t, DROP TABLE `a/u`, SET (X = 'y'), RESET (z, w)") == [
+        AlterBackupCollection("c", (AddTable("/t"), RemoveTable("/a/u"), SetSettings((("X", "y"),)), ResetSettings(("Z", "W"))))
+    ]
+
+
+def test_drop_backup_and_show() -> None:
+    assert parse("DROP BACKUP COLLECTION c; DROP BACKUP COLLECTION IF EXISTS d") == [
+        DropBackupCollection("c"),
+        DropBackupCollection("d", True),
+    ]
+    assert parse("BACKUP c; BACKUP c INCREMENTAL; backup c nowait; BACKUP c INCREMENTAL NOWAIT") == [
+        Backup("c"),
+        Backup("c", True),
+        Backup("c", False, True),
+        Backup("c", True, True),
+    ]
+    assert parse("BACKUP INCREMENTAL") == [Backup("INCREMENTAL")]
+    assert parse("SHOW BACKUP COLLECTIONS; SHOW BACKUPS IN c; SHOW BACKUPS c") == [
+        ShowBackupCollections(),
+        ShowBackups("c"),
+        ShowBackups("c"),
+    ]
+
+
+def test_restore() -> None:
+    assert parse("RESTORE c") == [Restore("c")]
+    assert parse("RESTORE c AT '20260101120000Z_full'") == [Restore("c", "20260101120000Z_full")]
+    assert parse("RESTORE c AT `20260101120000Z_full` NOWAIT") == [Restore("c", "20260101120000Z_full", nowait=True)]
+    assert parse("RESTORE c AT TIMESTAMP '2026-01-01T14:00:00+02:00'") == [
+        Restore("c", at_timestamp=datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
+    ]
+    assert parse("RESTORE c AT 'x' TABLE a, TABLE `d/b` AS `e/b` INTO `new` WITH (VERIFY = 'full', N = 2) NOWAIT") == [
+        Restore("c", "x", None, (RestoreTable("/a"), RestoreTable("/d/b", "/e/b")), "/new", (("VERIFY", "full"), ("N", 2)), True)
+    ]
+    assert parse("RESTORE c (TABLE a, TABLE b)") == [Restore("c", tables=(RestoreTable("/a"), RestoreTable("/b")))]
+
+
+def test_explain_restore() -> None:
+    [statement] = parse("EXPLAIN RESTORE c AT 'x'")
+    assert statement == ExplainRestore(Restore("c", "x"))
+    assert isinstance(statement, ExplainRestore)
+    assert statement.restore.text == "RESTORE c AT 'x'"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE BACKUP c", "expected COLLECTION"),
+        ("CREATE BACKUP COLLECTION d (TABLE Missing)", "expected WITH, found the end of the statement"),
+        ("CREATE BACKUP COLLECTION d WITH (A = 1)", "expected \\( or DATABASE"),
+        ("CREATE BACKUP COLLECTION d () WITH (A = 1)", "expected TABLE"),
+        ("CREATE BACKUP COLLECTION d (t) WITH (A = 1)", "expected TABLE"),
+        ("CREATE BACKUP COLLECTION d (TABLE t,) WITH (A = 1)", "expected TABLE"),
+        ("CREATE BACKUP COLLECTION d (TABLE t) WITH ()", "name of a setting"),
+        ("CREATE BACKUP COLLECTION d (TABLE t) WITH (A)", "expected ="),
+        ("CREATE BACKUP COLLECTION d (TABLE t) WITH (A = )", "expected a string, a number"),
+        ("CREATE BACKUP COLLECTION d (TABLE t) WITH (A = 1e999)", "too large"),
+        ("CREATE BACKUP COLLECTION d (TABLE t) WITH A = 1", "expected \\("),
+        ("ALTER BACKUP COLLECTION c", "expected ADD, DROP, SET or RESET"),
+        ("DROP BACKUP COLLECTION", "name of a backup collection"),
+        ("BACKUP", "name of a backup collection"),
+        ("BACKUP 'c'", "name of a backup collection"),
+        ("BACKUP c NOWAIT INCREMENTAL", "expected the end"),
+        ("BACKUP c.d", "no dot"),
+        ("RESTORE c AT", "name of a backup"),
+        ("RESTORE c AT TIMESTAMP 'x'", "is not a time"),
+        ("RESTORE c NOWAIT AT 'x'", "in this order"),
+        ("RESTORE c (TABLE a", "expected , or \\)"),
+        ("SHOW BACKUPS", "expected IN collection"),
+    ],
+)
+def test_faults_say_what_was_expected(text: str, message: str) -> None:
+    with pytest.raises(SyntaxFault, match=f"Line 1, column .*{message}") as caught:
+        parse(text)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "a\0"])
+def test_a_collection_needs_a_name_of_one_component(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="Line 1, column 8"):
+        parse(f"BACKUP `{name}`")

@@ -1,0 +1,202 @@
+"""What tests of the catalog and of operations share: a clock that a test moves, a process that can die, tables, and what must be true."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path as File
+from typing import Any
+
+from sqlalchemy import Connection, event, insert, select
+
+from strandline.catalog import board, chains, paths, schema, tables
+from strandline.catalog.chains import TablePart
+from strandline.catalog.engine import Catalog, sqlite_url
+from strandline.catalog.sessions import HOST
+from strandline.catalog.tables import TableInfo
+from strandline.clock import Clock
+from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
+from strandline.operations.copy import Copy, CopyRequest
+from strandline.operations.engine import Engine
+from strandline.operations.kind import Kind
+from strandline.operations.streams import CreateStream, DropStreams, StreamSpec
+from strandline.types import parse_type
+
+LEASE_SECONDS = 60.0
+SCHEMA = TableSchema.of([("k", parse_type("Int64"), True), ("v", parse_type("Utf8"), False), ("n", parse_type("Int64"), False)], ("k",))
+BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",))
+BY_N = IndexDef("by_n", "GLOBAL SYNC", ("n",), ("v",))
+LATER = IndexDef("later", "GLOBAL ASYNC", ("n",))
+STREAM = StreamSpec("20260101120000Z_continuousBackupImpl")
+
+
+class Death(BaseException):
+    """The process is gone: nothing after this point of it happens."""
+
+
+class ManualClock:
+    """Time that passes only when somebody sleeps, or a test says so."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class Process:
+    """A session without a thread that renews it: it lives until its lease runs out, as if its process hung or died."""
+
+    def __init__(self, catalog: Catalog, session_id: str | None = None) -> None:
+        self.id = session_id or uuid.uuid4().hex[:16]
+        self._catalog = catalog
+        self._known = False
+
+    def ensure(self) -> str:
+        if not self._known:
+            with self._catalog.write() as conn:
+                expires = self._catalog.clock.now() + LEASE_SECONDS
+                conn.execute(insert(schema.sessions).values(id=self.id, host=HOST, pid=os.getpid(), expires=expires))
+            self._known = True
+        return self.id
+
+
+def die_after(catalog: Catalog, transactions: int) -> None:
+    """Let the process die right after its n-th write transaction from now on is durable."""
+    left = transactions
+
+    def hook() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Death
+
+    catalog.after_commit = hook
+
+
+def open_catalog(folder: File, url: str | None = None, clock: Clock | None = None) -> Catalog:
+    catalog = Catalog(url or sqlite_url(folder / "catalog.db"), clock)
+    if catalog.is_sqlite:
+        # Nothing here has to survive a power cut; a process that is killed loses nothing either way.
+        event.listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+    catalog.open()
+    return catalog
+
+
+def kinds() -> list[Kind]:
+    return [Copy(), CreateStream(), DropStreams()]
+
+
+def engine_of(catalog: Catalog, **options: Any) -> Engine:
+    return Engine(catalog, Process(catalog), options.pop("kinds", None) or kinds(), **options)
+
+
+def create(catalog: Catalog, path: str, indexes: Sequence[IndexDef] = (BY_V,)) -> TableInfo:
+    with catalog.write() as conn:
+        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes)
+
+
+def drop(catalog: Catalog, path: str) -> None:
+    with catalog.write() as conn:
+        row = paths.require(conn, path, "table")
+        for below in paths.subtree(conn, row):
+            paths.check_ready(below)
+        tables.drop(conn, board.next_step(conn), catalog.clock.now(), row)
+
+
+def commit(catalog: Catalog, info: TableInfo, impls: Iterable[tuple[int, int]], number: int) -> int:
+    """One row more, in the table and in each of its (id, version) implementation tables; the rows themselves do not matter here."""
+    parts = [TablePart(info.id, info.version, None, (segment(),), Digest(1, number))]
+    parts += [TablePart(i, version, None, (segment(),), Digest(1, number + i)) for i, version in impls]
+    with catalog.write() as conn:
+        return chains.commit(conn, catalog.clock.now(), parts)
+
+
+def write(catalog: Catalog, path: str, number: int) -> int:
+    """A commit that is planned with what the catalog says now."""
+    with catalog.read() as conn:
+        info = TableInfo.of(paths.require(conn, path, "table"))
+    refs = [(ref.impl_id, ref.version) for ref in info.indexes if ref.definition.is_sync and not ref.omitted]
+    return commit(catalog, info, refs, number)
+
+
+def segment() -> Segment:
+    return Segment(0, "log", True, False, 0, PENDING, 1, 1, None, "", (1,), (1,), b"rows")
+
+
+def copy_request(*pairs: tuple[str, str], **options: Any) -> dict[str, Any]:
+    return CopyRequest(tuple(pairs), **options).to_json()
+
+
+def version(conn: Connection, path: str) -> int:
+    return paths.require(conn, path).version
+
+
+def disagreements(conn: Connection) -> list[str]:
+    """Tables that a reader can see and whose indexes do not have the version that the table lists."""
+    wrong = []
+    for row in _all_paths(conn):
+        if row.type != "table" or row.state in paths.CLOSED_STATES:
+            continue
+        for ref in TableInfo.of(row).indexes:
+            index, impl = paths.by_id(conn, ref.index_id), paths.by_id(conn, ref.impl_id)
+            versions = (ref.version, index and index.version, impl and impl.version)
+            if len(set(versions)) != 1:
+                wrong.append(f"{row.path}/{ref.definition.name}: listed, index, implementation table: {versions}")
+    return wrong
+
+
+def leaks(conn: Connection) -> list[str]:
+    """What a finished operation must not leave behind: states, claims, pins, holds without a stream, rows of tables without a path."""
+    rows = _all_paths(conn)
+    ids = {row.id for row in rows}
+    wrong = [f"{row.path} is {row.state}" for row in rows if row.state != "ready" or row.operation_id is not None]
+    wrong += [f"claim on path {c.path_id}" for c in conn.execute(select(schema.claims))]
+    wrong += [f"pin {p.name}" for p in conn.execute(select(schema.pins).where(schema.pins.c.session_id.is_(None)))]
+    wrong += [f"hold of {h.owner_id} on {h.table_id}" for h in conn.execute(select(schema.holds)) if not {h.owner_id, h.table_id} <= ids]
+    wrong += [f"state of table {t}" for t in conn.execute(select(schema.tables.c.path_id)).scalars() if t not in ids]
+    live = conn.execute(select(schema.chains.c.table_id).where(schema.chains.c.removed.is_(None))).scalars()
+    wrong += [f"chain of table {t}" for t in set(live) - ids]
+    held = {h.owner_id: h for h in conn.execute(select(schema.holds))}
+    wrong += [
+        f"{row.path} has no hold at its cursor"
+        for row in rows
+        if row.type == "stream" and (row.id not in held or held[row.id].step != row.body["cursor"])
+    ]
+    return wrong
+
+
+def dump(conn: Connection) -> dict[str, Any]:
+    """Everything that matters in the catalog, with paths in place of ids, so that two histories can be compared."""
+    rows = _all_paths(conn)
+    named = {row.id: row.path for row in rows}
+    return {
+        "step": board.current_step(conn),
+        "generation": board.generation(conn),
+        "paths": {row.path: (row.type, row.version, row.state, row.operation_id, row.created_step, _named(row.body, named)) for row in rows},
+        "descriptions": sorted(
+            (named.get(d.path_id, "?"), d.version, d.step, json.dumps(_named(json.loads(d.body), named), sort_keys=True))
+            for d in conn.execute(select(schema.descriptions))
+        ),
+        "board": sorted((p.generation, p.path, p.version, p.dropped) for p in conn.execute(select(schema.board))),
+        "tables": sorted((named.get(t.path_id, "?"), t.step, t.rows, t.digest, t.followed_step) for t in conn.execute(select(schema.tables))),
+        "chains": sorted((named.get(c.table_id, "?"), c.segment_id, c.added, c.removed or 0) for c in conn.execute(select(schema.chains))),
+        "holds": sorted((named[h.owner_id], named[h.table_id], h.step, h.keeps_state) for h in conn.execute(select(schema.holds))),
+        "leaks": leaks(conn),
+        "disagreements": disagreements(conn),
+    }
+
+
+def _all_paths(conn: Connection) -> list[paths.Path]:
+    return paths.by_ids(conn, conn.execute(select(schema.paths.c.id).order_by(schema.paths.c.id)).scalars().all())
+
+
+def _named(body: Any, named: dict[int, str]) -> Any:
+    if isinstance(body, dict):
+        return {k: named.get(v, "?") if k in ("table_id", "index_id", "impl_id", "owner") else _named(v, named) for k, v in body.items()}
+    return [_named(v, named) for v in body] if isinstance(body, list) else body
