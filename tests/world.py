@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import sqlite3
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path as File
 from typing import Any
 
@@ -86,6 +89,33 @@ def open_catalog(folder: File, url: str | None = None, clock: Clock | None = Non
         event.listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
     catalog.open()
     return catalog
+
+
+class Template:
+    """A catalog on SQLite that is made once and copied for each history that starts from it."""
+
+    def __init__(self, folder: File, make: Callable[[Catalog], None]) -> None:
+        self._file = folder / "template.db"
+        self._copies = 0
+        catalog = open_catalog(folder, sqlite_url(self._file), ManualClock())
+        make(catalog)
+        catalog.close()
+
+    def fresh(self, clock: Clock | None = None) -> Catalog:
+        copy = self._next()
+        shutil.copyfile(self._file, copy)
+        return open_catalog(copy.parent, sqlite_url(copy), clock or ManualClock())
+
+    def branch(self, catalog: Catalog) -> Catalog:
+        """A catalog that goes on from where another one is now."""
+        copy = self._next()
+        with contextlib.closing(sqlite3.connect(copy)) as target, contextlib.closing(catalog.engine.raw_connection()) as source:
+            source.driver_connection.backup(target)  # type: ignore[union-attr]
+        return open_catalog(copy.parent, sqlite_url(copy), ManualClock(catalog.clock.now()))
+
+    def _next(self) -> File:
+        self._copies += 1
+        return self._file.with_name(f"copy{self._copies}.db")
 
 
 def kinds() -> list[Kind]:

@@ -143,6 +143,7 @@ def test_names_of_a_query() -> None:
         ("FROM t INSERT OVERWRITE DIRECTORY '/x' SELECT *", "expected a query"),
         ("DROP TABLE t", "expected a query"),
         ("SELECT 1; SELECT 2", "SQL"),
+        ("WITH a AS (SET x = 1) SELECT * FROM a", "SQL"),
         ("SELECT * FROM t VIEW a VIEW b", "VIEW is given twice"),
         ("SELECT * FROM t VERSION AS OF 'x'", "step number"),
         ("SELECT * FROM t VERSION AS OF 1 IN BACKUP c", "one point in time"),

@@ -161,6 +161,17 @@ def test_columns_without_the_key_are_right_where_rows_are_overwritten(history: H
     assert sorted(found.column("v").to_pylist()) == ["a", "c", "d"]
 
 
+def test_the_step_of_each_row_can_be_asked_for(history: History) -> None:
+    history.write("UPSERT", ["k"], [(1,), (2,)])
+    history.write("UPSERT", ["k"], [(2,)])
+    history.compact(1)
+    history.write("INSERT", ["k"], [(3,)])
+    history.merge(1, 3)
+    for step, expected in ((1, {1: 1, 2: 1}), (2, {1: 1, 2: 2}), (3, {1: 1, 2: 2, 3: 3})):
+        found = chains.scan(history.files, KV, history.chain(step), ["k", STEP])
+        assert dict(zip(found.column("k").to_pylist(), found.column(STEP).to_pylist(), strict=True)) == expected
+
+
 def test_an_empty_chain_has_no_rows(files: QuickFiles) -> None:
     empty = Chain((), 5)
     assert chains.lookup(files, KV, empty, [(1,)]) == {}

@@ -61,8 +61,12 @@ class Collection:
 
     def without_settings(self, names: Iterable[str]) -> Collection:
         changed = self
+        seen: set[str] = set()
         for name in names:
             check_setting(name)
+            if name in seen:
+                raise InvalidArgument(f"the setting {name} is named twice", "Name each setting once.")
+            seen.add(name)
             if name == STORAGE:
                 raise InvalidArgument("STORAGE has no default to go back to", "Set it to 'cluster'.")
             changed = replace(changed, incremental=False) if name == INCREMENTAL else replace(changed, omit_indexes=False)
@@ -110,14 +114,18 @@ def collection_path(name: str) -> str:
     return f"{ROOT}/{name}"
 
 
-def next_name(kind: BackupKind, now: float, existing: Iterable[str]) -> str:
-    """A name for a backup taken now. Names have a resolution of one second and must sort in the order of the backups, so one that
-    comes too soon after another borrows the next free second."""
+def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Iterable[str] = ()) -> str:
+    """A name for a backup taken now, beside the ``backups`` that the collection has. Names have a resolution of one second and must sort
+    in the order of the backups, so one that comes too soon after another borrows the next second. ``streams`` are names that its streams
+    cannot have, because other collections or users took them."""
     moment = datetime.fromtimestamp(now, timezone.utc).replace(microsecond=0)
-    taken = [time_of(name) for name in existing]
-    if taken and max(taken) >= moment:
-        moment = max(taken) + timedelta(seconds=1)
-    return f"{moment.strftime(_TIME)}_{kind}"
+    earlier = [time_of(name) for name in backups]
+    if earlier and max(earlier) >= moment:
+        moment = max(earlier) + timedelta(seconds=1)
+    taken = set(streams)
+    while stream_name(name := f"{moment.strftime(_TIME)}_{kind}") in taken:
+        moment += timedelta(seconds=1)
+    return name
 
 
 def time_of(backup: str) -> datetime:

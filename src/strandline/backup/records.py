@@ -21,8 +21,8 @@ class SliceRecord:
 
     ``source_id`` is the path that was backed up, ``target_id`` the one in the backup that has the segments (None: no data).
     ``whole``: the slice is the whole state, not only what changed since the parent. ``before`` and ``after`` are the state's digest at the
-    parent's step (nothing, if whole) and at this backup's; ``delta`` is what the slice's own rows add up to. Where no column was
-    dropped in between, before + delta = after."""
+    parent's step (nothing, if whole) and at this backup's; ``delta`` is what the slice's own rows add up to, so before + delta = after.
+    It is None if a column was dropped in between: that changes the hashes of rows that the slice does not hold."""
 
     source_id: int
     target_id: int | None
@@ -221,6 +221,8 @@ def slices_of(chain: Sequence[BackupRecord], path: str, index: str | None = None
                 f"{found[-1][1].after.hex}",
                 "Restore an earlier backup.",
             )
+        if slice_.delta is not None and slice_.before + slice_.delta != slice_.after:
+            raise Corrupted(f"{path}: the digests that {record.name} recorded do not add up", "Restore an earlier backup.")
         found.append((place, slice_))
     return found
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, func, insert, or_, select, update
 
-from strandline.catalog import board, schema
+from strandline.catalog import board, schema, sessions
 from strandline.catalog.paths import CLOSED_STATES
 from strandline.errors import InvalidArgument, PreconditionFailed, UnderOperation
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
@@ -196,7 +196,10 @@ def replace_segments(
 
 
 def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list[int]:
-    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes."""
+    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Stale if a file was written in the
+    name of a session that has ended since: the collector may have removed it."""
+    if lost := sessions.ended_writer(conn, (s.file for s in new if s.file is not None)):
+        raise Stale(0, f"the session that wrote {lost} has ended")
     ids = []
     for segment in new:
         pending = segment.upto >= PENDING

@@ -112,17 +112,18 @@ def add_parts(conn: Connection, operation_id: str, now: float, new: Sequence[tup
         conn.execute(insert(schema.parts), rows)
 
 
-def get(conn: Connection, operation_id: str) -> Operation:
+def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operation:
+    """The operation; ``counted``: also how many parts it has, and how many are done."""
     row = conn.execute(select(schema.operations).where(schema.operations.c.id == operation_id)).one_or_none()
     if row is None:
         raise OperationNotFound(f"there is no operation {operation_id!r}")
-    return _operation(row, _counts(conn, [operation_id]))
+    return _operation(row, _counts(conn, operation_id) if counted else {})
 
 
 def listed(conn: Connection) -> list[Operation]:
-    """All operations that are not forgotten, oldest first."""
+    """All operations that are not forgotten, oldest first, counted."""
     rows = conn.execute(select(schema.operations).order_by(schema.operations.c.number)).all()
-    counts = _counts(conn, None)
+    counts = _counts(conn)
     return [_operation(row, counts) for row in rows]
 
 
@@ -138,6 +139,13 @@ def parts(conn: Connection, operation_id: str) -> list[Part]:
 
 def part(conn: Connection, operation_id: str, part_id: int) -> Part:
     return _part(conn.execute(select(schema.parts).where(schema.parts.c.operation_id == operation_id, schema.parts.c.id == part_id)).one())
+
+
+def first_open_stage(conn: Connection, operation_id: str) -> int:
+    """The stage whose parts may go on now."""
+    waiting = (schema.parts.c.operation_id == operation_id) & (schema.parts.c.state != DONE)
+    stage: int | None = conn.execute(select(func.min(schema.parts.c.stage)).where(waiting)).scalar_one()
+    return stage or 0
 
 
 def save_part(conn: Connection, changed: Part) -> None:
@@ -218,13 +226,13 @@ def _unlock(conn: Connection, operation_id: str) -> None:
     conn.execute(delete(schema.pins).where(schema.pins.c.name == operation_id))
 
 
-def _counts(conn: Connection, ids: list[str] | None) -> dict[str, tuple[int, int]]:
+def _counts(conn: Connection, only: str | None = None) -> dict[str, tuple[int, int]]:
     """For each operation, how many of its parts are done, and how many there are."""
     query = select(schema.parts.c.operation_id, schema.parts.c.state, func.count()).group_by(
         schema.parts.c.operation_id, schema.parts.c.state
     )
-    if ids is not None:
-        query = query.where(schema.parts.c.operation_id.in_(ids))
+    if only is not None:
+        query = query.where(schema.parts.c.operation_id == only)
     counts: dict[str, tuple[int, int]] = {}
     for operation_id, state, number in conn.execute(query):
         done, all_ = counts.get(operation_id, (0, 0))

@@ -104,17 +104,17 @@ class VersionRegistry:
         """Give every claimed path its version and let tables list their indexes at the new ones; answers the ids to publish."""
         held = self.claims(conn, operation_id)
         ids = [claim.path_id for claim in held]
+        known = {path.id: path for path in paths.by_ids(conn, ids)}
         for claim in held:
-            path = self._write(conn, claim)
-            if any(above.id not in ids for above in unit_above(conn, path)):
+            path = self._write(conn, claim, known.get(claim.path_id))
+            if path.name == IMPL_TABLE and any(above.id not in ids for above in unit_above(conn, path)):
                 raise Internal(f"{path.path} was claimed without its index and its table")
         for path_id in ids:
             sync_indexes(conn, path_id)
         self.rollback(conn, operation_id)
         return ids
 
-    def _write(self, conn: Connection, claim: Held) -> Path:
-        path = paths.by_id(conn, claim.path_id)
+    def _write(self, conn: Connection, claim: Held, path: Path | None) -> Path:
         if path is None or path.version != claim.published:
             now = "it was dropped" if path is None else f"it has version {path.version}"
             raise Internal(f"path {claim.path_id} was claimed at version {claim.published} by {claim.operation_id}, but {now}")
@@ -131,8 +131,9 @@ def sync_indexes(conn: Connection, table_id: int) -> None:
     table = paths.by_id(conn, table_id)
     if table is None or not table.body.get("indexes"):
         return
+    below = {path.id: path for path in paths.by_ids(conn, [i for ref in table.body["indexes"] for i in (ref["index_id"], ref["impl_id"])])}
     for ref in table.body["indexes"]:
-        index, impl = paths.by_id(conn, ref["index_id"]), paths.by_id(conn, ref["impl_id"])
+        index, impl = below.get(ref["index_id"]), below.get(ref["impl_id"])
         if index is None or impl is None or index.version != impl.version:
             raise Internal(f"index {ref['name']!r} of {table.path} and its implementation table do not have the same version")
         ref["version"] = impl.version

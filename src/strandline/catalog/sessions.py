@@ -3,15 +3,22 @@
 A session is a connected process that writes files, reads snapshots or runs operations. Its lease is renewed by a thread; when the
 process dies the lease runs out (at once, if it ran on this machine and its process id is gone), and what it held is free: its
 files without a commit are orphans, its pins no longer count, its operations may be resumed by others.
+
+A process that was only thought dead, because it slept or could not reach the catalog, must not do harm when it comes back. The names of
+its files tell its session, and a catalog transaction refuses files of a session that has ended (``ended_writer``): they may be gone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import socket
 import threading
 import uuid
+import weakref
+from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -19,66 +26,115 @@ from strandline.catalog import board, schema
 from strandline.catalog.engine import Catalog
 from strandline.errors import AlreadyExists, PathNotFound, StrandlineError
 
+log = logging.getLogger("strandline")
+
 HOST = socket.gethostname()
 SHORT_READ = 60.0
 """Seconds for which a read inside this process keeps its step. A long pin would keep what merges leave behind from being removed."""
+_FILE = re.compile(r"data/\d+/([0-9a-f]{16})-")
+"""The beginning of every file name that a session gave out."""
 
 
 class Session:
     """This process's session on one catalog. Made durable lazily, by the first thing that needs it. Safe to use from any thread."""
 
     def __init__(self, catalog: Catalog, lease_seconds: float) -> None:
-        self.id = uuid.uuid4().hex[:16]
+        self.id = _new_id()
         self._catalog = catalog
         self._lease = lease_seconds
+        self._expires = 0.0
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pins: dict[float, float] = {}
+        self._pins: dict[float, tuple[int, float]] = {}
+        self._readers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._kept: int | None = None
         self._counter = 0
 
     def ensure(self) -> str:
-        """Make the session durable and keep it alive; answers its id."""
+        """Make the session durable and keep it alive; answers its id, which is a new one if others took the old one for dead."""
         with self._lock:
             if self._thread is None:
-                with self._catalog.write() as conn:
-                    conn.execute(insert(schema.sessions).values(id=self.id, host=HOST, pid=os.getpid(), expires=self._until()))
+                self._begin()
                 self._thread = threading.Thread(target=self._renew, name="strandline-session", daemon=True)
                 self._thread.start()
-        return self.id
+            elif self._catalog.clock.now() >= self._expires:
+                self._extend()
+            return self.id
 
     def file_name(self, table_id: int) -> str:
         """A fresh name (without extension) for files of a table; it tells whose they are until a commit refers to them."""
-        self.ensure()
+        session_id = self.ensure()
         with self._lock:
             self._counter += 1
-            return f"data/{table_id}/{self.id}-{self._counter}"
+            return f"data/{table_id}/{session_id}-{self._counter}"
 
-    def pin(self, seconds: float = SHORT_READ) -> int:
-        """The current step, whose state stays readable for this process for at least half of ``seconds``. Writes to the catalog only now
-        and then: a pin at an older step covers all later ones."""
+    def pin(self, seconds: float = SHORT_READ, step: int | None = None, check: Callable[[Connection], None] = lambda _: None) -> int:
+        """Keep the state at ``step`` (default: the current one, which is answered) and all later ones readable for this process, for at
+        least half of ``seconds``. Writes to the catalog only now and then, when no older pin covers the step; ``check`` is called
+        in that transaction and may refuse."""
         now = self._catalog.clock.now()
         with self._lock:
-            fresh_until = self._pins.get(seconds, 0.0)
-        if fresh_until > now:
+            pinned, fresh_until = self._pins.get(seconds, (0, 0.0))
+            fresh_until = min(fresh_until, self._expires)  # Pins end with the session.
+        if fresh_until > now and (step is None or pinned <= step):
             with self._catalog.read() as conn:
-                return board.current_step(conn)
-        self.ensure()
+                return board.current_step(conn) if step is None else step
+        session_id = self.ensure()
         with self._catalog.write() as conn:
-            step = board.current_step(conn)
-            conn.execute(insert(schema.pins).values(session_id=self.id, name=None, step=step, expires=now + seconds))
+            check(conn)
+            wanted = board.current_step(conn) if step is None else step
+            conn.execute(insert(schema.pins).values(session_id=session_id, name=None, step=wanted, expires=now + seconds))
+        if step is None:
+            with self._lock:
+                self._pins[seconds] = wanted, now + seconds / 2
+        return wanted
+
+    def keep(self, reader: object, step: int) -> None:
+        """Keep ``step`` readable for as long as ``reader`` exists in this process. It must be pinned already."""
         with self._lock:
-            self._pins[seconds] = now + seconds / 2
-        return step
+            self._readers[reader] = step
 
     def _renew(self) -> None:
-        while not self._stop.wait(self._lease / 3):
-            # A catalog that cannot be reached now may be reached in time for the lease.
-            with contextlib.suppress(StrandlineError), self._catalog.write() as conn:
-                conn.execute(update(schema.sessions).where(schema.sessions.c.id == self.id).values(expires=self._until()))
+        # Often enough that a reader with a short pin is found before the pin has run out.
+        while not self._stop.wait(min(self._lease, SHORT_READ) / 4):
+            try:
+                with self._lock:
+                    self._extend()
+            except Exception as error:  # A catalog that cannot be reached now may be reached in time for the lease.
+                log.warning("the session could not be renewed: %s", error)
 
-    def _until(self) -> float:
-        return self._catalog.clock.now() + self._lease
+    def _begin(self) -> None:
+        until = self._catalog.clock.now() + self._lease
+        with self._catalog.write() as conn:
+            conn.execute(insert(schema.sessions).values(id=self.id, host=HOST, pid=os.getpid(), expires=until))
+        self._expires = until
+
+    def _extend(self) -> None:
+        now = self._catalog.clock.now()
+        with self._catalog.write() as conn:
+            renewed = update(schema.sessions).where(schema.sessions.c.id == self.id).values(expires=now + self._lease)
+            alive = conn.execute(renewed).rowcount == 1
+            if alive:
+                self._kept = self._keep_readers(conn, now)
+        if alive:
+            self._expires = now + self._lease
+            return
+        # Its files and pins may be gone, so nothing may happen in its name any more.
+        self.id = _new_id()
+        self._pins.clear()
+        self._kept = None
+        self._begin()
+
+    def _keep_readers(self, conn: Connection, now: float) -> int | None:
+        """One pin at the oldest step that a reader of this process looks at; answers its id."""
+        step = min(self._readers.values(), default=None)
+        if self._kept is not None:
+            conn.execute(delete(schema.pins).where(schema.pins.c.id == self._kept))
+        if step is None:
+            return None
+        values = {"session_id": self.id, "name": None, "step": step, "expires": now + SHORT_READ}
+        return int(conn.execute(insert(schema.pins).values(**values).returning(schema.pins.c.id)).scalar_one())
 
     def close(self) -> None:
         self._stop.set()
@@ -86,6 +142,30 @@ class Session:
             self._thread.join(timeout=5)
             with contextlib.suppress(StrandlineError), self._catalog.write() as conn:
                 end(conn, [self.id])
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+def writer_of(file: str) -> str | None:
+    """The session that gave out a file's name."""
+    found = _FILE.match(file)
+    return found[1] if found else None
+
+
+def ended_writer(conn: Connection, files: Iterable[str]) -> str | None:
+    """The first of the files whose writer's session has ended, so that the file may have been collected."""
+    writers = {writer: file for file in files if (writer := writer_of(file)) is not None}
+    if not writers:
+        return None
+    known = set(conn.execute(select(schema.sessions.c.id).where(schema.sessions.c.id.in_(writers))).scalars())
+    return next((file for writer, file in writers.items() if writer not in known), None)
+
+
+def all_sessions(conn: Connection) -> set[str]:
+    """Ids of the sessions that have not ended."""
+    return set(conn.execute(select(schema.sessions.c.id)).scalars())
 
 
 def live_sessions(conn: Connection, now: float) -> set[str]:

@@ -41,9 +41,7 @@ class IndexRef:
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> IndexRef:
-        return IndexRef(
-            IndexDef.from_json(body), body["index_id"], body["impl_id"], body["version"], body.get("omitted", False)
-        )
+        return IndexRef(IndexDef.from_json(body), body["index_id"], body["impl_id"], body["version"], body.get("omitted", False))
 
 
 @dataclass(frozen=True)
@@ -165,3 +163,17 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
     if found is None:
         raise PathNotFound(f"{row.path} did not exist at step {step}", f"It was created at step {row.created_step}; ask for that or later.")
     return TableInfo.of(replace(row, version=found.version, body=json.loads(found.body)))
+
+
+def last_drop(conn: Connection, table_id: int) -> int:
+    """The step of the last change of the table's description that dropped a column; 0 if none did."""
+    rows = conn.execute(
+        select(schema.descriptions).where(schema.descriptions.c.path_id == table_id).order_by(schema.descriptions.c.version)
+    ).all()
+    step, before = 0, set[int]()
+    for row in rows:
+        columns = {column["id"] for column in json.loads(row.body)["schema"]["columns"]}
+        if before - columns:
+            step = row.step
+        before = columns
+    return step

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.operations import tell_operation
-from strandline.cli.output import SHOWN_ROWS
 from strandline.cli.progress import follow
 from strandline.cli.session import Cli
 from strandline.cli.values import count
@@ -53,7 +52,7 @@ def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> N
 def tell_result(cli: Cli, result: Result) -> None:
     output = cli.output
     if result.columns and result.operation_id is None:
-        rows = result.head(SHOWN_ROWS + 1) if output.is_terminal and not output.as_json else result.rows()
+        rows = result.rows()
         output.result({"columns": result.columns, "rows": rows}, lambda: output.table(result.columns, rows))
         return
     if result.operation_id is not None:

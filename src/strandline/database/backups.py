@@ -88,18 +88,20 @@ def _operation(db: Database, kind: str, request: dict[str, Any], *, nowait: bool
 
 
 def _alter(db: Database, statement: st.AlterBackupCollection) -> Result:
-    collection, version = collections.read_collection(db.context.catalog, statement.name)
-    for action in statement.actions:
-        match action:
-            case st.AddTable():
-                collection = collection.with_table(action.path)
-            case st.RemoveTable():
-                collection = collection.without_table(action.path)
-            case st.SetSettings():
-                collection = collection.with_settings(action.settings)
-            case st.ResetSettings():
-                collection = collection.without_settings(action.names)
-    return Result(step=collections.alter_collection(db.context.catalog, statement.name, collection, version))
+    def change(collection: Collection) -> Collection:
+        for action in statement.actions:
+            match action:
+                case st.AddTable():
+                    collection = collection.with_table(action.path)
+                case st.RemoveTable():
+                    collection = collection.without_table(action.path)
+                case st.SetSettings():
+                    collection = collection.with_settings(action.settings)
+                case st.ResetSettings():
+                    collection = collection.without_settings(action.names)
+        return collection
+
+    return Result(step=collections.alter_collection(db.context.catalog, statement.name, change))
 
 
 def _drop(db: Database, statement: st.DropBackupCollection) -> Result:

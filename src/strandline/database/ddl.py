@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, update
 
@@ -15,11 +15,11 @@ from strandline.catalog.tables import TableInfo
 from strandline.database.indexes import build_index
 from strandline.database.snapshot import Snapshot
 from strandline.errors import AlreadyExists, Conflict, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
-from strandline.model import IndexDef, Key, TableSchema, order
+from strandline.model import Column, IndexDef, Key, TableSchema, order
 from strandline.operations.context import Context
 from strandline.operations.entries import state_digest
 from strandline.sql import statements as st
-from strandline.types import Type, coerce, parse_type
+from strandline.types import Type, coerce, from_text, parse_type
 
 MAX_PARTITIONS = 10_000
 BACKUPS = "/.backups"
@@ -32,16 +32,19 @@ def create_table(context: Context, statement: st.CreateTable) -> int | None:
     check_writable_path(statement.path)
     for component in names.split(statement.path):
         names.check_not_reserved(component, "table")
+        if component == paths.IMPL_TABLE:
+            raise InvalidArgument(f"the name {component!r} is reserved", "Only an index has something of this name; choose another one.")
     table = _schema(statement)
-    for index in statement.indexes:
-        _check_index(table, index, [i.name for i in statement.indexes if i is not index])
+    indexes = [_resolved(table, index, statement.path) for index in statement.indexes]
+    for place, index in enumerate(indexes):
+        _check_index(table, index, [i.name for i in indexes[:place]])
     with context.catalog.write() as conn:
         if statement.if_not_exists and (found := paths.find(conn, statement.path)) is not None:
             if found.type != "table":
                 raise AlreadyExists(f"{statement.path} already exists and is a {found.type}")
             return None
         step = board.next_step(conn)
-        tables.create(conn, step, context.clock.now(), statement.path, table, statement.indexes)
+        tables.create(conn, step, context.clock.now(), statement.path, table, indexes)
         return step
 
 
@@ -60,6 +63,8 @@ def drop_table(context: Context, statement: st.DropTable) -> int | None:
 
 def alter_table(context: Context, statement: st.AlterTable) -> int:
     check_writable_path(statement.path)
+    with context.catalog.read() as conn:
+        _require_table(conn, statement.path)
     actions = statement.actions
     if all(isinstance(a, st.AddColumn | st.DropColumn) for a in actions):
         return _alter_columns(context, statement.path, actions)
@@ -146,18 +151,22 @@ def _bounds(statement: st.CreateTable, table: TableSchema) -> tuple[Key, ...]:
     for values in statement.partition_at_keys or ():
         if not 0 < len(values) <= len(table.key):
             raise InvalidArgument(f"the partition key {values!r} has {len(values)} values, the primary key {len(table.key)}")
-        bounds.append(tuple(coerce(c.type, v, c.name) for c, v in zip(table.key_columns, values, strict=False)))
+        bounds.append(tuple(_bound(c, v) for c, v in zip(table.key_columns, values, strict=False)))
     for lower, upper in itertools.pairwise(bounds):
         if not order(lower) < order(upper):
             raise InvalidArgument("PARTITION_AT_KEYS must be in ascending order, each once", "Sort the keys.")
     return tuple(bounds)
 
 
+def _bound(column: Column, value: Any) -> Any:
+    return from_text(column.type, value, column.name) if isinstance(value, str) else coerce(column.type, value, column.name)
+
+
 def _uniform_bounds(count: int, table: TableSchema) -> tuple[Key, ...]:
     first = table.key_columns[0]
     if not 1 <= count <= MAX_PARTITIONS:
         raise InvalidArgument(f"UNIFORM_PARTITIONS must be from 1 to {MAX_PARTITIONS}, not {count}")
-    if first.type.min is None or first.type.max is None:
+    if first.type.kind != "int":
         raise InvalidArgument(
             f"UNIFORM_PARTITIONS needs an integer first key column, and {first.name!r} is {first.type.name}", "Use PARTITION_AT_KEYS."
         )
@@ -165,6 +174,15 @@ def _uniform_bounds(count: int, table: TableSchema) -> tuple[Key, ...]:
     if count > width:
         raise InvalidArgument(f"{first.type.name} has no {count} different values to split at")
     return tuple((first.type.min + width * i // count,) for i in range(1, count))
+
+
+def _resolved(table: TableSchema, index: IndexDef, path: str) -> IndexDef:
+    """The index with the exact names of its columns."""
+    return replace(
+        index,
+        columns=tuple(find_column(table, name, path) for name in index.columns),
+        cover=tuple(find_column(table, name, path) for name in index.cover),
+    )
 
 
 def _check_index(table: TableSchema, index: IndexDef, others: Sequence[str]) -> None:
@@ -177,12 +195,6 @@ def _check_index(table: TableSchema, index: IndexDef, others: Sequence[str]) -> 
     for group, what in ((index.columns, "ON"), (index.cover, "COVER")):
         if len(set(group)) != len(group):
             raise InvalidArgument(f"{what} of index {index.name!r} names a column twice", "Name each column once.")
-        for name in group:
-            if name not in table:
-                raise InvalidArgument(
-                    f"index {index.name!r} names an unknown column {name!r}",
-                    names.did_you_mean(name, table.names) or f"The table's columns are {', '.join(table.names)}.",
-                )
     for name in index.columns:
         _check_orderable(name, table[name].type, "index key")
     for name in index.cover:
@@ -246,11 +258,7 @@ def _add_index(context: Context, path: str, index: IndexDef) -> int:
     def attempt() -> int:
         view = Snapshot(context).table(path)
         table = view.info.schema
-        resolved = replace(
-            index,
-            columns=tuple(find_column(table, n, path) for n in index.columns),
-            cover=tuple(find_column(table, n, path) for n in index.cover),
-        )
+        resolved = _resolved(table, index, path)
         existing = [ref.definition.name for ref in view.info.indexes]
         if index.name in existing:
             raise AlreadyExists(f"{path} has an index {index.name!r} already")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -9,23 +11,35 @@ from sqlalchemy import Connection, func, select
 from strandline.catalog import board, chains, paths, schema
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
+from strandline.sql.tokens import quote
 
 
 def create_statement(row: Path) -> str:
     """The statement that creates an empty table like this one."""
     info = TableInfo.of(row)
-    lines = [f"{quoted(c.name)} {c.type.name}{' NOT NULL' if c.not_null else ''}" for c in info.schema.columns]
-    lines.append(f"PRIMARY KEY ({', '.join(quoted(n) for n in info.schema.key)})")
+    lines = [f"{quote(c.name)} {c.type.name}{' NOT NULL' if c.not_null else ''}" for c in info.schema.columns]
+    lines.append(f"PRIMARY KEY ({', '.join(quote(n) for n in info.schema.key)})")
     for ref in info.indexes:
         index = ref.definition
-        cover = f" COVER ({', '.join(quoted(n) for n in index.cover)})" if index.cover else ""
-        lines.append(f"INDEX {quoted(index.name)} {index.kind} ON ({', '.join(quoted(n) for n in index.columns)}){cover}")
+        cover = f" COVER ({', '.join(quote(n) for n in index.cover)})" if index.cover else ""
+        lines.append(f"INDEX {quote(index.name)} {index.kind} ON ({', '.join(quote(n) for n in index.columns)}){cover}")
     body = ",\n    ".join(lines)
-    return f"CREATE TABLE {quoted(row.path.lstrip('/'))} (\n    {body}\n)"
+    keys = ", ".join(f"({', '.join(map(_constant, bound))})" for bound in info.schema.bounds)
+    settings = f" WITH (PARTITION_AT_KEYS = ({keys}))" if keys else ""
+    return f"CREATE TABLE {quote(row.path.lstrip('/'))} (\n    {body}\n){settings}"
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _constant(value: Any) -> str:
+    """A value of a key as a literal."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, bool | int | Decimal):
+        return str(value)
+    if isinstance(value, date):
+        return f"'{value.isoformat()}'"
+    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def describe(conn: Connection, row: Path) -> dict[str, Any]:

@@ -168,8 +168,8 @@ def _update(tx: Transaction, statement: st.Update) -> None:
                 f"column {name!r} is in the primary key, which UPDATE cannot change", "Delete the row and insert it under its new key."
             )
     types = {c.name: c.type for c in table.columns}
-    setters = [_setter(table, name, value, types) for name, (_, value) in zip(names, statement.assignments, strict=True)]
-    rows = reads.matching_rows(tx, view, statement.where) if all(setters) else None
+    setters = [_setter(table, name, value, types, statement.alias) for name, (_, value) in zip(names, statement.assignments, strict=True)]
+    rows = reads.matching_rows(tx, view, statement.alias, statement.where) if all(setters) else None
     columns = (*table.key, *names)
     if rows is not None:
         at = [table.names.index(name) for name in table.key]
@@ -179,16 +179,16 @@ def _update(tx: Transaction, statement: st.Update) -> None:
             new.append((*(row[i] for i in at), *(s(fields) for s in setters if s is not None)))
         write_rows(tx, view, "UPDATE", columns, new)
         return
-    assigned = [f"({value.spark}) AS {reads.quoted(name)}" for name, (_, value) in zip(names, statement.assignments, strict=True)]
-    write_frame(tx, view, "UPDATE", columns, reads.matching_frame(tx, view, assigned, statement.where))
+    assigned = [f"({value.text}) AS {reads.quoted(name)}" for name, (_, value) in zip(names, statement.assignments, strict=True)]
+    write_frame(tx, view, "UPDATE", columns, reads.matching_frame(tx, view, statement.alias, assigned, statement.where))
 
 
-def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str, Any]) -> Any:
+def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str, Any], alias: str) -> Any:
     type_ = table[name].type
     try:
         constant = _constant(table, name, value)
     except NotConstant:
-        compute = assign(value, types)
+        compute = assign(value, types, alias)
         return None if compute is None else lambda fields: coerce(type_, compute(fields), name)
     return lambda fields: constant
 
@@ -196,13 +196,13 @@ def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str
 def _delete(tx: Transaction, statement: st.Delete) -> None:
     view = tx.writable(statement.path)
     table = view.info.schema
-    rows = reads.matching_rows(tx, view, statement.where)
+    rows = reads.matching_rows(tx, view, statement.alias, statement.where)
     if rows is not None:
         at = [table.names.index(name) for name in table.key]
         keys: list[Key] = [tuple(row[i] for i in at) for row in rows]
         write_rows(tx, view, "DELETE", table.key, keys)
         return
-    write_frame(tx, view, "DELETE", table.key, reads.matching_frame(tx, view, [], statement.where))
+    write_frame(tx, view, "DELETE", table.key, reads.matching_frame(tx, view, statement.alias, [], statement.where))
 
 
 def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:

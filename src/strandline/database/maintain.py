@@ -13,10 +13,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.catalog import chains, collect, maintenance, paths, sessions
+from strandline.catalog import chains, collect, maintenance, paths, sessions, tables
 from strandline.catalog.chains import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.database import indexes
+from strandline.database.publish import discard, publishing
 from strandline.database.snapshot import Snapshot, TableView
 from strandline.errors import Corrupted, StrandlineError, UnderOperation
 from strandline.model import STEP, Digest, Segment
@@ -25,6 +26,7 @@ from strandline.storage import chain as fold
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.merge import merge_logs
 from strandline.storage.segment import write_segment
+from strandline.storage.slices import by_shard
 
 log = logging.getLogger("strandline")
 
@@ -44,21 +46,26 @@ class Report:
     removed_orphans: int = 0
 
 
-def after_commit(context: Context, tables: Sequence[tuple[TableInfo, Snapshot]]) -> None:
+def after_commit(context: Context, changed: Sequence[tuple[TableInfo, Snapshot]]) -> None:
     """Merge where enough small logs have come together. Never fails a commit that is already done."""
-    for info, snapshot in tables:
+    for info, snapshot in changed:
         seen = snapshot.table(info.path).chain
         if len(_run(seen.segments, context.settings.inline_rows)) + 1 >= context.settings.merge_segments:
             try:
                 merge(context, info.path)
-            except StrandlineError as error:
-                log.warning("merge of %s failed: %s", info.path, error.message)
+            except Exception as error:  # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
+                log.warning("merge of %s failed: %s", info.path, error)
 
 
 def merge(context: Context, path: str) -> bool:
     """Merge the last small logs of a table into one; answers whether there were enough of them and nobody else was at it."""
     view = Snapshot(context).table(path)
-    small = _run(view.chain.segments, context.settings.inline_rows)
+    if len(_run(view.chain.segments, context.settings.inline_rows)) < context.settings.merge_segments:
+        return False
+    with context.catalog.read() as conn:
+        # A merged segment has the columns of today; older states must find the columns that were dropped since.
+        after = tables.last_drop(conn, view.info.id)
+    small = _run(view.chain.segments, context.settings.inline_rows, after)
     if len(small) < context.settings.merge_segments:
         return False
     with _maintaining(context, view.info.id) as mine:
@@ -66,17 +73,17 @@ def merge(context: Context, path: str) -> bool:
             return False
         _merge(context, view.info, small)
         view = Snapshot(context).table(path)
-        medium = _run(view.chain.segments, MEDIUM_ROWS)
+        medium = _run(view.chain.segments, MEDIUM_ROWS, after)
         if len(medium) >= MEDIUM_SEGMENTS:
             _merge(context, view.info, medium)
     return True
 
 
-def _run(segments: Sequence[Segment], rows: int) -> list[Segment]:
-    """The trailing logs that have at most so many rows each."""
+def _run(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment]:
+    """The trailing logs that have at most so many rows each, all of steps later than ``after``."""
     found: list[Segment] = []
     for segment in reversed(segments):
-        if segment.role != "log" or segment.rows > rows:
+        if segment.role != "log" or segment.rows > rows or segment.after < after:
             break
         found.append(segment)
     return found[::-1]
@@ -86,7 +93,7 @@ def _merge(context: Context, info: TableInfo, segments: Sequence[Segment]) -> No
     settings = context.settings
     name = f"{context.session.file_name(info.id)}.parquet"
     merged = merge_logs(context.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes)
-    with contextlib.suppress(Stale), context.catalog.write() as conn:
+    with contextlib.suppress(Stale), publishing(context, [merged]) as conn:
         chains.replace_segments(conn, context.clock.now(), info.id, segments, [merged], "merge")
         collect.drop_superseded(conn, context.clock.now(), info.id)
 
@@ -107,15 +114,15 @@ def compact(context: Context, path: str) -> bool:
         with context.catalog.read() as conn:
             recorded = chains.digest_at(conn, view.info.id, snapshot.step)
         if digest != recorded:
-            for segment in new:
-                if segment.file is not None:
-                    context.files.remove(segment.file)
+            discard(context, new)
             raise Corrupted(
                 f"compaction of {path} would turn {recorded.rows} rows ({recorded.hex}) into {digest.rows} rows ({digest.hex})",
                 f"Nothing was changed. Run db.check({path!r}) to see what is wrong.",
             )
+        if not new and not old:
+            return False  # All of it is as compaction would make it.
         try:
-            with context.catalog.write() as conn:
+            with publishing(context, new) as conn:
                 chains.replace_segments(conn, context.clock.now(), view.info.id, old, new, "compact")
         except Stale:
             return False
@@ -125,17 +132,20 @@ def compact(context: Context, path: str) -> bool:
 def _compacted(context: Context, view: TableView) -> tuple[list[Segment], list[Segment], Digest]:
     table, chain = view.info.schema, view.chain
     name = context.session.file_name(view.info.id)
-    if chain.rows_at_most > context.settings.bulk_rows or table.bounds:
+    if chain.rows_at_most > context.settings.bulk_rows:
         from strandline.storage.spark import compact as spark_compact
 
         return spark_compact.compact(context.spark, context.files, table, chain, name, context.settings.target_file_bytes)
     rows = fold.scan(context.files, table, chain, columns=[*table.names, STEP])
     digest = digest_of(*row_hashes(table, {n: rows[n] for n in table.names}))
-    new = []
-    if rows.num_rows:
-        new.append(
-            write_segment(context.files, table, rows, name=f"{name}.parquet", role="base", fresh=True, stepped=True, upto=chain.step)
-        )
+    new: list[Segment] = []
+    try:
+        for number, part in enumerate(by_shard(table, rows)):
+            file = f"{name}-{number}.parquet"
+            new.append(write_segment(context.files, table, part, name=file, role="base", fresh=True, stepped=True, upto=chain.step))
+    except Exception:
+        discard(context, new)
+        raise
     return new, list(chain.segments), digest
 
 
@@ -158,20 +168,16 @@ def collect_garbage(context: Context, report: Report | None = None) -> Report:
 
 
 def _remove_orphans(context: Context) -> int:
-    """Files that no commit refers to and whose writer is gone. The folder is listed before the catalog is read: a file that was
-    committed in between is then known."""
+    """Files that no commit refers to and whose writer's session has ended, so that none ever will. The folder is listed before the
+    catalog is read: a file that was committed in between is then known."""
     found = list(context.files.names("data"))
     with context.catalog.read() as conn:
         known = collect.known_files(conn)
-        live = sessions.live_sessions(conn, context.clock.now())
-    removed = 0
-    for file in found:
-        parts = file.split("/")
-        writer = parts[2].split("-", 1)[0] if len(parts) > 2 else ""
-        if file not in known and writer not in live:
-            context.files.remove(file)
-            removed += 1
-    return removed
+        writers = sessions.all_sessions(conn)
+    orphans = [file for file in found if file not in known and sessions.writer_of(file) not in writers]
+    for file in orphans:
+        context.files.remove(file)
+    return len(orphans)
 
 
 def maintain(context: Context, path: str | None = None) -> Report:

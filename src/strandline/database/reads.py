@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from strandline.errors import InvalidArgument
 from strandline.model import DELETED, OP, Key
 from strandline.operations.context import Context
 from strandline.sql.predicates import predicate
-from strandline.sql.query import Query
+from strandline.sql.query import Query, parse_query
 from strandline.sql.ranges import Constraints, Range, key_ranges
 from strandline.sql.references import TableRef
 from strandline.sql.simple import SimpleSelect, sort_rows
@@ -53,14 +52,14 @@ def lookup(reader: Reader, view: TableView, keys: Collection[Key], columns: Sequ
 # --- in this process --------------------------------------------------------------------------------------------------------------
 
 
-def matching_rows(reader: Reader, view: TableView, where: Expression | None) -> list[Row] | None:
+def matching_rows(reader: Reader, view: TableView, alias: str, where: Expression | None) -> list[Row] | None:
     """The rows of a table that satisfy a condition, or None if Spark must find them."""
     types = {c.name: c.type for c in view.info.schema.columns}
-    holds = (lambda row: True) if where is None else predicate(where, types, view.info.path.rsplit("/", 1)[1])
+    holds = (lambda row: True) if where is None else predicate(where, types, alias)
     if holds is None:
         return None
     names = view.info.schema.names
-    found = _candidates(reader, view, key_ranges(where, types, view.info.schema.key), names)
+    found = _candidates(reader, view, key_ranges(where, types, view.info.schema.key, alias), names)
     if found is None:
         return None
     return [row for row in found if holds(dict(zip(names, row, strict=True))) is True]
@@ -162,7 +161,7 @@ def _rows_here(
     if found is None:
         return None
     entries = [dict(zip(names, row, strict=True)) for row in found]
-    mentioned = used | {n for n in types if where is not None and _mentions(where.text, n)}
+    mentioned = used | {n for n in types if where is not None and n.lower() in where.names}
     if mentioned <= set(names):
         return entries
     if len(entries) > reader.context.settings.bulk_rows:
@@ -177,10 +176,6 @@ def _rows_here(
     ]
 
 
-def _mentions(text: str, column: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) is not None
-
-
 # --- on Spark ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -190,14 +185,11 @@ def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
     return spark_sql(reader.context, prefix + query.render([f"{{t{i}}}" for i in range(len(query.tables))]), frames)
 
 
-def matching_frame(reader: Reader, view: TableView, assigned: Sequence[str], where: Expression | None) -> DataFrame:
-    """Keys of the rows that satisfy a condition, with assigned values."""
-    reader.read_whole(view)
+def matching_frame(reader: Reader, view: TableView, alias: str, assigned: Sequence[str], where: Expression | None) -> DataFrame:
+    """Keys of the rows that satisfy a condition, with assigned values. Condition and values may ask other tables, too."""
     items = ", ".join([*(quoted(name) for name in view.info.schema.key), *assigned])
-    condition = "" if where is None else f" WHERE ({where.spark})"
-    alias = quoted(view.info.path.lstrip("/"))
-    text = f"SELECT {items} FROM \0 AS {alias}{condition}".replace("{", "{{").replace("}", "}}").replace("\0", "{t0}")
-    return spark_sql(reader.context, text, {"t0": table_frame(reader.context, view)})
+    condition = "" if where is None else f" WHERE ({where.text})"
+    return query_frame(reader, parse_query(f"SELECT {items} FROM {quoted(view.info.path)} AS {quoted(alias)}{condition}"))
 
 
 def values_frame(context: Context, rows: Sequence[Sequence[Expression]]) -> DataFrame:
@@ -236,7 +228,7 @@ def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
     reader.read_whole(impl)
     entries = table_frame(reader.context, impl)
     rest = [n for n in view.info.schema.names if n not in impl.info.schema]
-    if rest and ("*" in query.text or any(_mentions(query.text, name) for name in rest)):
+    if rest and ("*" in query.text or any(name.lower() in query.names for name in rest)):
         rows = table_frame(reader.context, view)
         keys = [(name, f"__strandline_{i}") for i, name in enumerate(view.info.schema.key)]
         others = rows.selectExpr(*(quoted(n) for n in rest), *(f"{quoted(n)} AS {k}" for n, k in keys))

@@ -59,15 +59,6 @@ class Result:
         with spark_errors():
             return [tuple(row) for row in self.df.collect()]
 
-    def head(self, count: int) -> list[tuple[Any, ...]]:
-        """At most ``count`` rows as plain tuples; Spark computes no more of them."""
-        if self._rows is not None or self._frame is None:
-            return self.rows()[:count]
-        from strandline.storage.spark.failures import spark_errors
-
-        with spark_errors():
-            return [tuple(row) for row in self.df.limit(count).collect()]
-
     def collect(self) -> list[Row]:
         """The rows as Spark gives them."""
         from pyspark.sql import Row

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, paths, tables
+from strandline.catalog import chains, paths, tables
 from strandline.catalog.paths import CLOSED_STATES, Path
 from strandline.catalog.sessions import SHORT_READ
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import InvalidArgument, UnderOperation
+from strandline.errors import InvalidArgument, PathNotFound, UnderOperation
 from strandline.model import Chain, Key, Segment
 from strandline.operations.context import Context
 
@@ -34,18 +34,26 @@ class TableView:
 
 
 class Snapshot:
-    """Tables as they were at ``step`` (default: now). What it shows stays readable for as long as ``for_seconds`` says while this
-    process lives. Tables are loaded when they are first asked for; not for use by two threads at once."""
+    """Tables as they were at ``step`` (default: now). What it shows stays readable while the object exists and, for data frames that
+    outlive it, for as long as ``for_seconds`` says; both only while this process lives. Tables are loaded when they are first asked for;
+    not for use by two threads at once."""
 
     def __init__(self, context: Context, step: int | None = None, for_seconds: float = SHORT_READ) -> None:
         self._context = context
         self._views: dict[str, TableView] = {}
-        context.session.pin(for_seconds)
-        with context.catalog.read() as conn:
-            self.step = board.current_step(conn) if step is None else step
+        self._seconds = for_seconds
         self._historic = step is not None
+        self._pinned = not self._historic
+        if step is None:
+            self.step = context.session.pin(for_seconds)
+            context.session.keep(self, self.step)
+        else:
+            _check_step(step)
+            self.step = step
 
     def table(self, path: str) -> TableView:
+        if not self._pinned:
+            self._pin(path)
         if path not in self._views:
             self._views[path] = self._read(lambda conn: self._load(conn, paths.require(conn, path, "table")))
         return self._views[path]
@@ -54,6 +62,17 @@ class Snapshot:
         """The implementation table of an index."""
         path = f"{table.info.path}/{ref.definition.name}/{paths.IMPL_TABLE}"
         return self.table(path)
+
+    def _pin(self, path: str) -> None:
+        """A step of the past is pinned in the transaction that finds it readable; one that is refused leaves no pin."""
+
+        def check(conn: Connection) -> None:
+            row = paths.require(conn, path, "table")
+            chains.check_readable(conn, row.id, row.path, self.step)
+
+        self._context.session.pin(self._seconds, self.step, check)
+        self._context.session.keep(self, self.step)
+        self._pinned = True
 
     def _read(self, load: Callable[[Connection], T]) -> T:
         with self._context.catalog.read() as conn:
@@ -65,12 +84,17 @@ class Snapshot:
                 f"path is under operation: {row.path} is {row.state} by operation {row.operation_id}",
                 f"Wait for it with db.wait({row.operation_id!r}).",
             )
-        if not isinstance(self.step, int) or isinstance(self.step, bool):
-            raise InvalidArgument(f"a step is a whole number, not {self.step!r}", "Use a step that describe() or a commit reported.")
         if self._historic:
+            if 0 <= self.step < row.created_step:
+                raise PathNotFound(f"{row.path} did not exist at step {self.step}", f"It was created at step {row.created_step}.")
             chains.check_readable(conn, row.id, row.path, self.step)
         info = tables.at_step(conn, row, self.step)
         return TableView(info, chains.load(conn, row.id, self.step), bool(row.body.get("increment")))
+
+
+def _check_step(step: int | None) -> None:
+    if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
+        raise InvalidArgument(f"a step is a whole number, not {step!r}", "Use a step that describe() or a commit reported.")
 
 
 class Reader:

@@ -13,8 +13,9 @@ from strandline.catalog import chains
 from strandline.catalog.chains import Stale, TablePart
 from strandline.catalog.tables import TableInfo
 from strandline.database import maintain
+from strandline.database.publish import discard
 from strandline.database.snapshot import Reader, TableView
-from strandline.errors import InvalidArgument, StrandlineError
+from strandline.errors import InvalidArgument, StrandlineError, Unavailable
 from strandline.model import PENDING, Digest, Key, Segment
 from strandline.operations.context import Context
 from strandline.storage import chain as fold
@@ -101,32 +102,43 @@ class Transaction(Reader):
         for pending in changed:
             if len({s.upto for s in pending.segments}) > 1:
                 self._collapse(pending)
-        # A table that was only read matters as well: what was written may depend on it.
         while True:
             parts = [TablePart(p.info.id, p.info.version, None if p.follows else p.read_step, tuple(p.segments), p.delta) for p in changed]
-            reads = [(p.info.id, p.info.version, p.read_step) for p in self._pending.values() if not p.segments and p.whole]
+            # A table that was only read matters as well: what was written may depend on it.
+            reads = [p for p in self._pending.values() if not p.segments and (p.whole or p.keys)]
             try:
-                with self.context.catalog.write() as conn:
-                    for table_id, _, read_step in reads:
-                        if chains.state(conn, table_id).step > read_step:
-                            raise Stale(table_id, "rows were committed since it was read")
-                    step = chains.commit(conn, self.context.clock.now(), parts)
+                step = self._publish(parts, reads)
             except Stale as stale:
                 self._let_pass(stale)
                 continue
+            self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
             maintain.after_commit(self.context, [(p.info, self.snapshot) for p in changed])
             return step
+
+    def _publish(self, parts: list[TablePart], reads: list[_Pending]) -> int:
+        decided = False
+        try:
+            with self.context.catalog.write() as conn:
+                for read in reads:
+                    if chains.state(conn, read.info.id).step > read.read_step:
+                        raise Stale(read.info.id, "rows were committed since it was read")
+                step = chains.commit(conn, self.context.clock.now(), parts)
+                decided = True
+        except StrandlineError as error:
+            if not decided:
+                raise
+            self._pending.clear()  # Perhaps they do belong to the tables.
+            raise Unavailable(
+                f"the catalog did not say whether the commit took place: {error.message}",
+                "Look whether the rows are there before you repeat the statement.",
+            ) from error
+        return step
 
     def abort(self) -> None:
         """Forget the changes. Files that cannot be removed now are orphans, which the collector finds."""
         for pending in self._pending.values():
-            for segment in pending.segments:
-                if segment.file is not None:
-                    try:
-                        self.context.files.remove(segment.file)
-                    except StrandlineError:
-                        return
-            pending.segments.clear()
+            discard(self.context, pending.segments)
+        self._pending.clear()
 
     def _of(self, info: TableInfo) -> _Pending:
         return self._pending.setdefault(info.id, _Pending(info, self.snapshot.step))

@@ -335,7 +335,7 @@ def _slice_record(conn: Connection, run: Run, source: Path, made: dict[int, dict
         body["whole"],
         Digest.parse(*body["before"]),
         Digest.parse(*body["digest"]),
-        Digest.parse(*body["delta"]),
+        None if body["column_dropped"] else Digest.parse(*body["delta"]),
         body["rows"],
         body["tombstones"],
         body["bytes"],

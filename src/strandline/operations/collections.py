@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection
@@ -30,13 +31,13 @@ def create_collection(catalog: Catalog, name: str, collection: Collection) -> in
         return step
 
 
-def alter_collection(catalog: Catalog, name: str, changed: Collection, version: int) -> int:
-    """Store a collection that was read at ``version``."""
+def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection], Collection]) -> int:
+    """Store what ``change`` makes of a collection. An exception of it leaves the collection as it was."""
     with catalog.write() as conn:
         row = require_collection(conn, name)
         paths.check_ready(row)
-        paths.set_body(conn, row.id, changed.to_json())
-        paths.set_version(conn, row.id, version + 1)
+        paths.set_body(conn, row.id, change(Collection.from_json(row.body)).to_json())
+        paths.set_version(conn, row.id, row.version + 1)
         step = board.next_step(conn)
         tables.publish(conn, step, catalog.clock.now(), [row.id])
         return step
@@ -58,10 +59,3 @@ class DropCollection(Kind):
 
     def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
         return {"collection": run.operation.request["collection"]}
-
-
-def read_collection(catalog: Catalog, name: str) -> tuple[Collection, int]:
-    """A collection and its version."""
-    with catalog.read() as conn:
-        row = require_collection(conn, name)
-        return Collection.from_json(row.body), row.version

@@ -143,6 +143,9 @@ class Engine:
                 present = operations.part(conn, operation.id, part.id)
                 if (present.state, present.attempt) != (part.state, part.attempt):
                     return True  # a late report: this phase was carried out, or given up, by another try
+                if part.stage > operations.first_open_stage(conn, operation.id):
+                    event("part refused", operation=operation.id, part=part.id, kind=part.kind, stage=part.stage)
+                    return True  # too early: an earlier stage is not done yet
                 after = handler.advance(conn, run, part, made)
                 operations.save_part(conn, after)
         except _Lost:
@@ -285,7 +288,7 @@ class Engine:
 
     def get(self, operation_id: str) -> Operation:
         with self.catalog.read() as conn:
-            return operations.get(conn, operation_id)
+            return operations.get(conn, operation_id, counted=True)
 
     def listed(self) -> list[Operation]:
         with self.catalog.read() as conn:

@@ -19,7 +19,7 @@ from strandline.catalog import board, chains, operations, paths, schema, tables
 from strandline.catalog.operations import Part
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import Corrupted, StrandlineError, Unavailable
+from strandline.errors import Corrupted, StrandlineError, TimedOut, Unavailable
 from strandline.model import Chain, Digest, Segment, TableSchema
 from strandline.operations.context import Context
 from strandline.operations.entries import index_entries, projection_digest, state_digest
@@ -86,6 +86,15 @@ class Restore(Kind):
         body = run.operation.body
         rows = sum(chains.state(conn, table_id).digest.rows for table_id in body["tables"].values())
         return {"backup": body["backup"], "tables": sorted(body["tables"]), "rows": rows, "rebuilt_indexes": sorted(rebuilt)}
+
+
+def check_deadline(run: Run, now: float) -> None:
+    """The time that a restore may take counts from its first start, however often it is resumed."""
+    seconds = run.operation.request["deadline_seconds"]
+    if seconds is not None and now > run.operation.created + seconds:
+        raise TimedOut(
+            f"the restore did not finish within {seconds:g} seconds", "Nothing was published. Allow more time, or restore fewer tables."
+        )
 
 
 def _make_target(
@@ -180,19 +189,29 @@ class ShardPart(Handler):
 
     def work(self, run: Run, part: Part) -> list[Segment]:
         """Copies of the segments, if copies are wanted. A try that is given up leaves files that nobody refers to."""
+        check_deadline(run, self._context.clock.now())
         if not part.body["copy"]:
             return []
-        files = self._context.files
         with self._context.catalog.read() as conn:
             found = chains.segments(conn, part.body["segments"])
-        copies = []
-        for segment in found:
-            file = segment.file
-            if file is not None:
-                file = f"{self._context.session.file_name(part.body['table_id'])}.parquet"
-                files.copy(files, segment.file or "", file, segment.checksum)
-            copies.append(replace(segment, id=0, file=file))
+        copies: list[Segment] = []
+        try:
+            for segment in found:
+                copies.append(self._copied(segment, part.body["table_id"]))
+        except Exception:
+            for copy in copies:
+                if copy.file is not None:
+                    self._context.files.remove(copy.file)
+            raise
         return copies
+
+    def _copied(self, segment: Segment, table_id: int) -> Segment:
+        """The segment under a new name; its bytes are checked against the checksum on the way."""
+        if segment.file is None:
+            return replace(segment, id=0)
+        name = f"{self._context.session.file_name(table_id)}.parquet"
+        self._context.files.copy(self._context.files, segment.file, name, segment.checksum)
+        return replace(segment, id=0, file=name)
 
     def configure(self, conn: Connection, run: Run, part: Part, made: list[Segment]) -> dict[str, Any]:
         step = run.operation.body["step"]
@@ -220,6 +239,7 @@ class RebuildPart(Handler):
         self._context = context
 
     def work(self, run: Run, part: Part) -> tuple[tuple[Segment, ...], Digest]:
+        check_deadline(run, self._context.clock.now())
         with self._context.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, part.body["table_id"]))
             chain = _incoming_chain(conn, table.id)
@@ -246,6 +266,7 @@ class VerifyPart(Handler):
         self._context = context
 
     def work(self, run: Run, part: Part) -> None:
+        check_deadline(run, self._context.clock.now())
         context = self._context
         with context.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, part.body["table_id"]))

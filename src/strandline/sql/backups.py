@@ -143,7 +143,7 @@ def read_restore(cursor: Cursor) -> Restore:
         if in_parentheses and not cursor.accept(")"):
             raise cursor.fault("expected , or )")
     if cursor.accept("INTO"):
-        into = cursor.path("a directory")
+        into = cursor.path_in_quotes("a directory")
     if cursor.accept("WITH"):
         settings = read_settings(cursor)
     nowait = cursor.accept("NOWAIT")

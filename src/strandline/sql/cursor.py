@@ -128,6 +128,16 @@ class Cursor:
     def path(self, what: str = "a table name") -> str:
         return self.name_and_path(what)[1]
 
+    def path_in_quotes(self, what: str) -> str:
+        """A path as a string, or like any other name."""
+        token = self.peek()
+        if token.kind != STRING:
+            return self.path(what)
+        try:
+            return names.normalize(self.string(what))
+        except InvalidArgument as error:
+            raise self.invalid(error, token) from None
+
     def name_list(self, what: str) -> tuple[str, ...]:
         """``(a, b, ...)``, at least one."""
         self.expect("(")

@@ -6,6 +6,7 @@ sqlglot is imported on first use: it takes a tenth of a second, which plain writ
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
@@ -133,6 +134,7 @@ def parse_spark(source: str, tokens: Sequence[Token], prefix: str = "", hint: st
     from sqlglot.errors import SqlglotError
 
     _check_depth(source, tokens)
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # what it warns of is refused below
     text, starts, places = _masked(tokens, rewrites(tokens), prefix, skip)
     try:
         trees = sqlglot.parse(text, dialect="spark")
@@ -143,7 +145,7 @@ def parse_spark(source: str, tokens: Sequence[Token], prefix: str = "", hint: st
         raise fault(source, tokens[0].start, "the expression is nested too deeply", "Split it into smaller parts.") from None
     except Exception as error:  # sqlglot is not proof against every text, and a text is never a reason for anything but SyntaxFault
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint) from error
-    if tree is None:
+    if tree is None or tree.find(sqlglot.exp.Command) is not None:  # a Command is what sqlglot makes of what it does not know
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint)
     return Parsed(tree, starts, places)
 

@@ -20,7 +20,7 @@ from strandline.storage.keys import Wanted, compare, firsts_and_lasts, keys_of, 
 from strandline.storage.segment import META, footer_of, is_small, read_segment
 from strandline.types import column_to_python
 
-__all__ = ["changes", "fold", "fold_logs", "lookup", "may_hold", "overlaps", "scan", "split", "touched", "visible"]
+__all__ = ["BEGINNING", "changes", "fold", "fold_logs", "lookup", "may_hold", "overlaps", "scan", "split", "touched", "visible"]
 
 BEGINNING = -1
 """Before every step."""

@@ -20,7 +20,7 @@ from strandline.storage.files import Files, checksum_of, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import keys_of, sort_indices
 
-__all__ = ["ROW_GROUP_ROWS", "describe_file", "footer_of", "forget", "is_small", "read_segment", "row_index", "write_segment"]
+__all__ = ["META", "ROW_GROUP_ROWS", "describe_file", "footer_of", "forget", "is_small", "read_segment", "row_index", "write_segment"]
 
 ROW_GROUP_ROWS = 8192
 """Few enough that one row is found by decoding little, many enough that the footer stays small: 5 million rows have 600 groups."""

@@ -24,7 +24,7 @@ from strandline.storage.segment import write_segment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Slice", "Window", "shard_of", "write_slice"]
+__all__ = ["Slice", "Window", "by_shard", "shard_of", "write_slice"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def write_slice(
         return _on_spark(spark(), files, schema, window, name)
     rows = _rows(files, schema, window)
     segments = []
-    for number, part in enumerate(_by_shard(schema, rows)):
+    for number, part in enumerate(by_shard(schema, rows)):
         fresh = part[WAS_HI].null_count == part.num_rows and not pc.any(pc.equal(part[OP], "E")).as_py()
         segments.append(
             write_segment(
@@ -107,7 +107,7 @@ def _rows(files: Files, schema: TableSchema, window: Window) -> pa.Table:
     return rows.append_column(WAS_HI, nothing).append_column(WAS_LO, nothing)
 
 
-def _by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
+def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
     """The rows of each shard that has any."""
     if not rows.num_rows:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -32,13 +33,17 @@ READING = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
-    "__globPaths__": "false",  # Nor is [x] in the warehouse's path a pattern.
 }
 
 
 def spark_path(path: str) -> str:
     """A path of ``Files`` for Spark, whose default file system need not be this machine's."""
     return f"file:{path}" if path.startswith("/") else path
+
+
+def _pattern(path: str) -> str:
+    """A path for a reader, which would take [x] in it for a pattern."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
 def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFrame:
@@ -184,4 +189,4 @@ def _checked(files: Files, segment: Segment) -> str:
         raise Internal("An inline segment was taken for a file.")
     if (size := files.size(segment.file)) != segment.bytes:
         raise Corrupted(f"The file {segment.file} has {size} bytes instead of {segment.bytes}.")
-    return spark_path(files.path(segment.file))
+    return _pattern(spark_path(files.path(segment.file)))

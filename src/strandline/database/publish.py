@@ -1,0 +1,37 @@
+"""The catalog transaction that makes files part of chains, and what becomes of the files when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+from strandline.errors import StrandlineError
+from strandline.model import Segment
+from strandline.operations.context import Context
+
+
+@contextmanager
+def publishing(context: Context, segments: Iterable[Segment]) -> Iterator[Connection]:
+    """A write transaction that attaches new segments. If it is refused, their files are removed. If the catalog does not say whether it
+    took place, they stay: a file too many is an orphan, which the collector finds; one too few is a table that cannot be read."""
+    decided = False
+    try:
+        with context.catalog.write() as conn:
+            yield conn
+            decided = True
+    except Exception:
+        if not decided:
+            discard(context, segments)
+        raise
+
+
+def discard(context: Context, segments: Iterable[Segment]) -> None:
+    """Remove the files of segments that were never committed. What cannot be removed now is an orphan."""
+    for segment in segments:
+        if segment.file is not None:
+            try:
+                context.files.remove(segment.file)
+            except StrandlineError:
+                return

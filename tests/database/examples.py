@@ -1,0 +1,113 @@
+"""What the tests of the database share: rows of a query, a picture of everything there is, and what an index must hold."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from strandline import Database
+from strandline.catalog import schema
+from strandline.errors import StrandlineError
+from strandline.model import order
+from strandline.settings import Settings
+from strandline.storage.files import LocalFiles
+
+ARROW = Settings(bulk_rows=10**9, scan_rows=10**9)
+"""Everything that can be done in the process is."""
+SPARK = Settings(bulk_rows=0, scan_rows=0)
+"""Everything that can be done on Spark is."""
+
+
+class QuickFiles(LocalFiles):
+    """Without waiting for the disk: nothing in a test has to survive a power cut."""
+
+    def _flush(self, descriptor: int) -> None:
+        pass
+
+    def _sync(self, path: str) -> None:
+        pass
+
+
+class NoSpark:
+    """A session for tests of what must not need one."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"Spark was used ({name})")
+
+
+def rows(db: Database, query: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in db.sql(query).collect()]
+
+
+def tree(db: Database, path: str = "/") -> list[tuple[str, str]]:
+    found = []
+    for entry in db.ls(path):
+        found.append((entry.path, entry.type))
+        found += tree(db, entry.path)
+    return found
+
+
+def picture(db: Database) -> dict[str, Any]:
+    """Everything that a refused statement must leave as it was: tree, descriptions with digests, step, generation, files."""
+    with db.context.catalog.read() as conn:
+        clock = conn.execute(select(schema.clock)).one()
+        counts = {t.name: len(conn.execute(select(t)).all()) for t in (schema.segments, schema.chains, schema.commits, schema.holds)}
+    return {
+        "descriptions": [db.describe(path) for path, _ in tree(db)],
+        "clock": (clock.step, clock.generation),
+        "counts": counts,
+        "files": sorted(data_files(db)),
+    }
+
+
+def data_files(db: Database) -> list[str]:
+    return list(db.context.files.names("data"))
+
+
+@contextlib.contextmanager
+def refused(db: Database, code: str, match: str = "") -> Iterator[None]:
+    """What stands inside must be refused with this code and a hint, and change nothing."""
+    before = picture(db)
+    with pytest.raises(StrandlineError, match=match) as caught:
+        yield
+    error = caught.value
+    assert error.code == code, error
+    assert error.message
+    assert error.hint
+    assert error.hint != error.message
+    assert picture(db) == before
+
+
+def content(db: Database, path: str) -> list[tuple[Any, ...]]:
+    """All rows of a table, by key, without Spark's help in the reading."""
+    described = db.describe(path)
+    names = [c["name"] for c in described["columns"]]
+    quoted = ", ".join(f"`{n.replace('`', '``')}`" for n in names)
+    found = rows(db, f"SELECT {quoted} FROM `{path.replace('`', '``')}`")
+    at = [names.index(n) for n in described["key"]]
+    return sorted(found, key=lambda row: order(tuple(row[i] for i in at)))
+
+
+def assert_sound(db: Database, path: str) -> None:
+    """The table's digest is that of its rows, and every synchronous index is the projection of the table."""
+    report = db.check(path)
+    assert report.ok, report.problems
+    described = db.describe(path)
+    names = [c["name"] for c in described["columns"]]
+    table = content(db, path)
+    assert len(table) == described["rows"]
+    for index in described["indexes"]:
+        impl = f"{path}/{index['name']}/indexImplTable"
+        there = db.describe(impl)
+        assert index["version"] == there["version"] == db.describe(f"{path}/{index['name']}")["version"]
+        if index["kind"] == "GLOBAL ASYNC":
+            continue
+        shown = [c["name"] for c in there["columns"]]
+        assert there["key"] == [*index["columns"], *(k for k in described["key"] if k not in index["columns"])]
+        assert shown == [*there["key"], *index["cover"]]
+        expected = [tuple(row[names.index(n)] for n in shown) for row in table]
+        assert content(db, impl) == sorted(expected, key=order), impl

@@ -1,0 +1,86 @@
+"""A collection with a history: two tables, two synchronous indexes, four shards, one full backup and three increments; and what each
+backup must bring back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import strandline
+from strandline.catalog.sessions import Session
+from strandline.clock import Clock
+from strandline.database.database import Database
+from strandline.settings import Settings
+from strandline.storage.files import Files
+
+IN_PROCESS = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0)
+
+TABLES = ("/orders", "/dir/items")
+INDEXES = ("/orders/by_customer", "/dir/items/by_name")
+
+
+@dataclass
+class Story:
+    """``states``: for each backup, every table and index as rows, and the digests that were recorded."""
+
+    backups: list[str] = field(default_factory=list)
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def open_at(folder: Path, url: str | None = None, clock: Clock | None = None, files: Files | None = None, **settings: Any) -> Database:
+    chosen = Settings(**{**{k: getattr(IN_PROCESS, k) for k in IN_PROCESS.__dataclass_fields__}, **settings})
+    return strandline.connect(folder, catalog=url, clock=clock, files=files, settings=chosen)
+
+
+def tell(db: Database) -> Story:
+    """Make the history."""
+    story = Story()
+    db.sql(
+        """CREATE TABLE orders (id Uint32 NOT NULL, customer Utf8, total Int64, PRIMARY KEY (id),
+               INDEX by_customer GLOBAL SYNC ON (customer) COVER (total)) WITH (PARTITION_AT_KEYS = (10, 20, 30));
+           CREATE TABLE `dir/items` (a Utf8, b Int32, name Utf8, PRIMARY KEY (a, b), INDEX by_name GLOBAL SYNC ON (name));
+           CREATE BACKUP COLLECTION c (TABLE orders, TABLE `dir/items`) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"""
+    )
+    orders = db.table("orders")
+    items = db.table("dir/items")
+    orders.upsert([{"id": i, "customer": f"c{i % 5}", "total": i} for i in range(40)])
+    items.upsert([{"a": "x", "b": i, "name": f"n{i}"} for i in range(12)] + [{"a": None, "b": None, "name": None}])
+    _backup(db, story, "BACKUP c")
+    orders.upsert([{"id": i, "customer": "moved"} for i in range(0, 40, 3)])
+    items.delete([("x", 0), ("x", 1)])
+    _backup(db, story, "BACKUP c INCREMENTAL")
+    db.sql("DELETE FROM orders WHERE id = 3; UPSERT INTO orders (id, customer, total) VALUES (100, 'new', 1)")
+    _backup(db, story, "BACKUP c INCREMENTAL")
+    orders.delete([100, 5])
+    items.upsert([{"a": "y", "b": 1, "name": "late"}, {"a": "x", "b": 5, "name": "renamed"}])
+    _backup(db, story, "BACKUP c INCREMENTAL")
+    return story
+
+
+def state(db: Database, prefix: str = "") -> dict[str, Any]:
+    """Rows and digests of all tables and indexes below a prefix."""
+    found: dict[str, Any] = {}
+    for table in TABLES:
+        described = db.describe(prefix + table)
+        found[table] = (described["rows"], described["digest"], _rows(db, prefix + table))
+    for index in INDEXES:
+        described = db.describe(f"{prefix}{index}/indexImplTable")
+        found[index] = (described["rows"], described["digest"], _rows(db, f"{prefix}{index}/indexImplTable"))
+    return found
+
+
+def forget_session(session: Session) -> None:
+    """Let a session look like that of a dead process: nobody renews its lease."""
+    session._stop.set()
+
+
+def _rows(db: Database, path: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(r) for r in db.sql(f"SELECT * FROM `{path}`").rows()), key=repr)
+
+
+def _backup(db: Database, story: Story, statement: str) -> None:
+    db.sql(statement)
+    name = db.ls("/.backups/collections/c")[-1].name
+    story.backups.append(name)
+    story.states[name] = state(db)

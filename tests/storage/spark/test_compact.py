@@ -1,0 +1,116 @@
+"""Compaction changes how a state is stored, never the state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from strandline.errors import Corrupted
+from strandline.model import STEP, Chain, Segment, TableSchema, order
+from strandline.storage import chain as arrow
+from strandline.storage.files import LocalFiles
+from strandline.storage.spark import scan as scanning
+from strandline.storage.spark.compact import compact
+from strandline.storage.spark.scan import scan
+from strandline.storage.spark.verify import state_digest
+from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, in_order, plain, random_table
+
+HUGE = 1 << 40
+
+
+def compacted(spark: SparkSession, table: Table, target: int) -> tuple[list[Segment], list[Segment], Chain]:
+    table.segments = tuple(replace(s, id=i) for i, s in enumerate(table.segments, 1))
+    new, old, digest = compact(spark, table.files, table.schema, table.chain, table.fresh_name(), target)
+    assert digest == table.digest
+    kept = [s for s in table.segments if s not in old]
+    assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in new)
+    return new, old, Chain((*new, *kept), table.step)
+
+
+@pytest.mark.parametrize("folding", ["here", "there"])
+@pytest.mark.parametrize("schema", [ALL_TYPES, SMALL], ids=["all", "small"])
+def test_the_state_and_the_step_of_each_row_stay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: TableSchema, folding: str
+) -> None:
+    if folding == "there":
+        monkeypatch.setattr(scanning, "IN_PROCESS_ROWS", 0)
+    table = random_table(tmp_path, schema, 17)
+    columns = [*schema.names, STEP]
+    before = plain(scan(spark, table.files, schema, table.chain, columns), schema)
+    new, old, after = compacted(spark, table, HUGE)
+    assert set(old) == set(table.segments)
+    assert len(new) == 1
+    assert plain(scan(spark, table.files, schema, after, columns), schema) == before
+    assert in_order(rows(table.files, schema, after)) == in_order(table.rows.values())
+
+
+def rows(files: LocalFiles, schema: TableSchema, chain: Chain) -> list[tuple[object, ...]]:
+    from strandline.types import column_to_python
+
+    table = arrow.scan(files, schema, chain)
+    return list(zip(*(column_to_python(schema[n].type, table[n]) for n in schema.names), strict=True))
+
+
+def test_shards_and_sizes_cut_the_files(spark: SparkSession, tmp_path: Path) -> None:
+    schema = replace(SMALL, bounds=((100,), (200,), (5000,)))
+    table = Table.new(tmp_path, schema)
+    table.write("UPSERT", [(i, f"value {i * 7919}", i, 0.5) for i in range(3000)], inline=False)
+    table.write("DELETE ON", [(150,), (2500,)], ("k",))
+    new, _, after = compacted(spark, table, table.segments[0].bytes // 2)
+    ranges = sorted((s.min_key, s.max_key) for s in new if s.min_key and s.max_key)
+    assert ranges[0] == ((0,), (99,))
+    assert ranges[1] == ((100,), (199,))
+    assert len(ranges) >= 3
+    assert all(order(a[1]) < order(b[0]) for a, b in zip(ranges, ranges[1:], strict=False))
+    assert plain(scan(spark, table.files, schema, after), schema) == in_order(table.rows.values())
+
+
+def test_shards_of_keys_with_nulls_and_prefixes(spark: SparkSession, tmp_path: Path) -> None:
+    schema = replace(ALL_TYPES, bounds=(("a", 20), ("b",), ("b", None), ("é",)))
+    table = random_table(tmp_path, schema, 3)
+    new, _, after = compacted(spark, table, HUGE)
+    assert len(new) == 4  # Nothing lies between ("b",) and ("b", NULL).
+    assert plain(scan(spark, table.files, schema, after), schema) == in_order(table.rows.values())
+
+
+def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.new(tmp_path, SMALL)
+    for start in (0, 1000, 2000):
+        table.write("UPSERT", [(i, f"v{i}", i, None) for i in range(start, start + 500)], inline=False)
+    table.write("UPSERT", [(10, "x", 1, None), (2100, "y", 2, None)])  # its range meets all three, its keys only two
+    table.write("UPSERT", [(9000, "small", 1, None)])
+    new, old, after = compacted(spark, table, table.segments[0].bytes)
+    assert {s.id for s in old} == {1, 3, 4, 5}
+    assert plain(scan(spark, table.files, SMALL, after), SMALL) == in_order(table.rows.values())
+    assert state_digest(spark, table.files, SMALL, after) == table.digest
+    assert new
+
+
+def test_a_table_that_became_empty(spark: SparkSession, tmp_path: Path) -> None:
+    table = random_table(tmp_path, SMALL, 5)
+    table.write("DELETE ON", list(table.rows), ("k",))
+    new, old, after = compacted(spark, table, HUGE)
+    assert (new, len(old)) == ([], len(table.segments))
+    assert scan(spark, table.files, SMALL, after).count() == 0
+
+
+def damage(path: Path, column: str) -> None:
+    """Flips a bit of the last page of a column, which no reader would notice but for the checksum of the page."""
+    group = pq.read_metadata(path).row_group(0)
+    chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column)
+    body = bytearray(path.read_bytes())
+    body[chunk.data_page_offset + chunk.total_compressed_size - (chunk.data_page_offset - chunk.dictionary_page_offset) - 2] ^= 1
+    path.write_bytes(body)
+
+
+def test_a_failure_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    table = random_table(tmp_path, replace(SMALL, bounds=((10,), (20,))), 5, inline=False)
+    damage(Path(table.files.path(str(table.segments[0].file))), "x")
+    before = list(table.files.names())
+    with pytest.raises(Corrupted, match="Spark cannot read the file"):
+        compact(spark, table.files, table.schema, table.chain, "x", HUGE)
+    assert list(table.files.names()) == before

@@ -1,0 +1,123 @@
+"""The session: a user's own is left as it was, ours starts without a word."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from strandline.errors import Unavailable
+from strandline.storage.spark import session as module
+from strandline.storage.spark.session import NEEDED, get_session, settings
+
+TIME_ZONE = "spark.sql.session.timeZone"
+UNSET = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+
+
+def test_the_callers_session_is_used(spark: SparkSession) -> None:
+    assert get_session(spark) is spark
+    assert get_session(None) is spark
+
+
+def test_settings_are_put_back(spark: SparkSession) -> None:
+    before = {key: spark.conf.get(key, None) for key in NEEDED}
+    spark.conf.set(TIME_ZONE, "Asia/Kathmandu")
+    try:
+        with settings(spark), settings(spark):
+            assert {key: spark.conf.get(key) for key in NEEDED} == NEEDED
+        assert spark.conf.get(TIME_ZONE) == "Asia/Kathmandu"
+    finally:
+        spark.conf.set(TIME_ZONE, "UTC")
+    assert {key: spark.conf.get(key, None) for key in NEEDED} == before
+
+
+def test_settings_are_put_back_after_an_error(spark: SparkSession) -> None:
+    before = spark.conf.get(UNSET, None)
+    with pytest.raises(ZeroDivisionError), settings(spark):
+        assert spark.conf.get(UNSET) == NEEDED[UNSET]
+        raise ZeroDivisionError
+    assert spark.conf.get(UNSET, None) == before
+
+
+def test_the_last_thread_to_leave_puts_settings_back(spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.caseSensitive")
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with settings(spark):
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with settings(spark):
+        thread.start()
+        inside.wait(10)
+    assert spark.conf.get("spark.sql.caseSensitive") == "true"
+    leave.set()
+    thread.join()
+    assert spark.conf.get("spark.sql.caseSensitive") == before
+
+
+def test_without_java_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    with pytest.raises(Unavailable, match="Spark needs Java 17") as error:
+        module._start({})
+    assert "openjdk-17" in error.value.hint
+    assert "SPARK_REMOTE" in error.value.hint
+
+
+def run_python(text: str) -> subprocess.CompletedProcess[str]:
+    source = Path(str(module.__file__)).parents[3]
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    command = [sys.executable, "-c", text]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
+
+
+START = """
+from pyspark.sql import functions as F
+from strandline.errors import InvalidArgument
+from strandline.storage.spark.failures import spark_errors
+from strandline.storage.spark.session import get_session
+spark = get_session(None, {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Dx=y"})
+assert get_session() is spark
+for wrong in (lambda: spark.range(1).select("nope"), lambda: spark.range(9).repartition(2).select(F.raise_error(F.lit("x"))).collect()):
+    try:
+        with spark_errors():
+            wrong()
+    except InvalidArgument:
+        pass
+    else:
+        raise AssertionError
+print(spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.driver.memory"))
+"""
+
+
+@pytest.mark.slow
+def test_our_own_session_starts_and_fails_without_noise() -> None:
+    # In a process of its own, because a process has one JVM.
+    run = run_python(START)
+    assert (run.stderr, run.stdout) == ("", "UTC 1g\n")
+
+
+BROKEN = """
+from strandline.errors import Unavailable
+from strandline.storage.spark.session import get_session
+try:
+    get_session(None, {"spark.driver.memory": "lots"})
+except Unavailable as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.slow
+def test_a_session_that_cannot_start_says_why() -> None:
+    run = run_python(BROKEN)
+    assert run.stderr == ""
+    assert run.stdout.startswith("Cannot start a Spark session on this machine: ")
+    assert "lots" in run.stdout
