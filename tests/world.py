@@ -35,6 +35,9 @@ LATER = IndexDef("later", "GLOBAL ASYNC", ("n",))
 STREAM = StreamSpec("20260101120000Z_continuousBackupImpl")
 
 
+_ALL = select(schema.paths).order_by(schema.paths.c.id)
+
+
 class Death(BaseException):
     """The process is gone: nothing after this point of it happens."""
 
@@ -169,21 +172,22 @@ def version(conn: Connection, path: str) -> int:
 
 def disagreements(conn: Connection) -> list[str]:
     """Tables that a reader can see and whose indexes do not have the version that the table lists."""
+    rows = {row.id: row for row in all_paths(conn)}
     wrong = []
-    for row in _all_paths(conn):
+    for row in rows.values():
         if row.type != "table" or row.state in paths.CLOSED_STATES:
             continue
-        for ref in TableInfo.of(row).indexes:
-            index, impl = paths.by_id(conn, ref.index_id), paths.by_id(conn, ref.impl_id)
-            versions = (ref.version, index and index.version, impl and impl.version)
+        for ref in row.body.get("indexes", []):
+            index, impl = rows.get(ref["index_id"]), rows.get(ref["impl_id"])
+            versions = (ref["version"], index and index.version, impl and impl.version)
             if len(set(versions)) != 1:
-                wrong.append(f"{row.path}/{ref.definition.name}: listed, index, implementation table: {versions}")
+                wrong.append(f"{row.path}/{ref['name']}: listed, index, implementation table: {versions}")
     return wrong
 
 
 def leaks(conn: Connection) -> list[str]:
     """What a finished operation must not leave behind: states, claims, pins, holds without a stream, rows of tables without a path."""
-    rows = _all_paths(conn)
+    rows = all_paths(conn)
     ids = {row.id for row in rows}
     wrong = [f"{row.path} is {row.state}" for row in rows if row.state != "ready" or row.operation_id is not None]
     wrong += [f"claim on path {c.path_id}" for c in conn.execute(select(schema.claims))]
@@ -203,18 +207,22 @@ def leaks(conn: Connection) -> list[str]:
 
 def dump(conn: Connection) -> dict[str, Any]:
     """Everything that matters in the catalog, with paths in place of ids, so that two histories can be compared."""
-    rows = _all_paths(conn)
+    rows = all_paths(conn)
     named = {row.id: row.path for row in rows}
     return {
         "step": board.current_step(conn),
         "generation": board.generation(conn),
-        "paths": {row.path: (row.type, row.version, row.state, row.operation_id, row.created_step, _named(row.body, named)) for row in rows},
+        "paths": {
+            row.path: (row.type, row.version, row.state, row.operation_id, row.created_step, _named(row.body, named)) for row in rows
+        },
         "descriptions": sorted(
             (named.get(d.path_id, "?"), d.version, d.step, json.dumps(_named(json.loads(d.body), named), sort_keys=True))
             for d in conn.execute(select(schema.descriptions))
         ),
         "board": sorted((p.generation, p.path, p.version, p.dropped) for p in conn.execute(select(schema.board))),
-        "tables": sorted((named.get(t.path_id, "?"), t.step, t.rows, t.digest, t.followed_step) for t in conn.execute(select(schema.tables))),
+        "tables": sorted(
+            (named.get(t.path_id, "?"), t.step, t.rows, t.digest, t.followed_step) for t in conn.execute(select(schema.tables))
+        ),
         "chains": sorted((named.get(c.table_id, "?"), c.segment_id, c.added, c.removed or 0) for c in conn.execute(select(schema.chains))),
         "holds": sorted((named[h.owner_id], named[h.table_id], h.step, h.keeps_state) for h in conn.execute(select(schema.holds))),
         "leaks": leaks(conn),
@@ -222,8 +230,26 @@ def dump(conn: Connection) -> dict[str, Any]:
     }
 
 
-def _all_paths(conn: Connection) -> list[paths.Path]:
-    return paths.by_ids(conn, conn.execute(select(schema.paths.c.id).order_by(schema.paths.c.id)).scalars().all())
+def all_paths(conn: Connection) -> list[paths.Path]:
+    """Every path, with one query; parents have smaller ids than what is below them."""
+    names: dict[int | None, str] = {None: ""}
+    found = []
+    for row in conn.execute(_ALL):
+        names[row.id] = "" if row.parent_id is None else f"{names[row.parent_id]}/{row.name}"
+        found.append(
+            paths.Path(
+                row.id,
+                row.parent_id,
+                names[row.id] or "/",
+                row.type,
+                row.version,
+                row.state,
+                row.operation_id,
+                row.created_step,
+                json.loads(row.body),
+            )
+        )
+    return found
 
 
 def _named(body: Any, named: dict[int, str]) -> Any:

@@ -100,19 +100,18 @@ def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
 
     with story.step("Morning: new orders, and old ones are paid") as step:
         new = ", ".join(f"({rows + i}, {i % CUSTOMERS}, 'new', {100 + i})" for i in range(1000))
-        db.sql(f"UPSERT INTO orders (id, customer, status, total) VALUES {new}; UPDATE orders SET status = 'paid' WHERE id < 500")
-        step.remark = "1,000 new, 500 changed, one commit"
+        text = f"UPSERT INTO orders (id, customer, status, total) VALUES {new}; UPDATE orders SET status = 'paid' WHERE id < 500"
+        step.remark = f"{db.sql(text).rows_changed:,} rows, one commit"
     morning = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
 
     with story.step("Afternoon: customer 42 moves, some orders are cancelled") as step:
-        db.sql("UPDATE customers SET city = 'city 7' WHERE id = 42; DELETE FROM orders WHERE id BETWEEN 1000 AND 1199")
-        step.remark = "1 changed, 200 deleted"
+        text = "UPDATE customers SET city = 'Lisbon' WHERE id = 42; DELETE FROM orders WHERE id BETWEEN 1000 AND 1199"
+        step.remark = f"{db.sql(text).rows_changed:,} rows in two tables, one commit"
     afternoon = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
     before, answer = _digests(db), db.sql(QUESTION).rows()
 
     with story.step("Disaster: a bad script, and somebody backs up its work before anyone looks") as step:
-        db.sql("UPDATE orders SET total = 0 WHERE id < 5000")
-        step.remark = "5,000 totals are gone"
+        step.remark = f"{db.sql('UPDATE orders SET total = 0 WHERE id < 5000').rows_changed:,} totals are gone"
     evening = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "the damage is in it")
     with story.step("Then the tables are dropped") as step:
         db.sql("DROP TABLE orders; DROP TABLE customers")

@@ -3,16 +3,24 @@ backup must bring back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import event, select
+
 import strandline
-from strandline.catalog.sessions import Session
+from strandline.catalog import schema
 from strandline.clock import Clock
 from strandline.database.database import Database
+from strandline.operations.engine import Engine
+from strandline.operations.restore import Restore
+from strandline.operations.restore_plan import RestoreRequest
 from strandline.settings import Settings
-from strandline.storage.files import Files
+from strandline.storage.files import Files, LocalFiles
+from strandline.storage.segment import write_segment
 
 IN_PROCESS = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0)
 
@@ -28,9 +36,49 @@ class Story:
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+class QuickFiles(LocalFiles):
+    """Files that need not survive a power cut."""
+
+    def _flush(self, descriptor: int) -> None:
+        pass
+
+    def _sync(self, path: str) -> None:
+        pass
+
+
 def open_at(folder: Path, url: str | None = None, clock: Clock | None = None, files: Files | None = None, **settings: Any) -> Database:
-    chosen = Settings(**{**{k: getattr(IN_PROCESS, k) for k in IN_PROCESS.__dataclass_fields__}, **settings})
-    return strandline.connect(folder, catalog=url, clock=clock, files=files, settings=chosen)
+    """A connection for tests that make many: no thread but the caller's works on an operation, and nothing waits for the disk."""
+    db = strandline.connect(folder, catalog=url, clock=clock, files=files or QuickFiles(folder), settings=replace(IN_PROCESS, **settings))
+    catalog = db.context.catalog
+    if catalog.is_sqlite:
+        catalog.engine.dispose()
+        event.listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+    return db
+
+
+@contextmanager
+def every_segment_a_file() -> Iterator[None]:
+    """Slices of increments follow no setting: without this, those of a small table are kept in the catalog."""
+    defaults = write_segment.__kwdefaults__
+    kept = dict(defaults)
+    defaults.update(inline_rows=-1)
+    try:
+        yield
+    finally:
+        defaults.update(kept)
+
+
+def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engine, str]:
+    """A restore that is planned and waits for somebody to carry it out."""
+    engine = Engine(db.context.catalog, db.context.session, [Restore(db.context)], metrics=db.context.metrics, **options)
+    return engine, engine.start("restore", request.to_json())
+
+
+def unknown_files(db: Database) -> set[str]:
+    """Files that no segment refers to."""
+    with db.context.catalog.read() as conn:
+        known = set(conn.execute(select(schema.segments.c.file)).scalars())
+    return set(db.context.files.names("data")) - known
 
 
 def tell(db: Database) -> Story:
@@ -44,7 +92,8 @@ def tell(db: Database) -> Story:
     )
     orders = db.table("orders")
     items = db.table("dir/items")
-    orders.upsert([{"id": i, "customer": f"c{i % 5}", "total": i} for i in range(40)])
+    for shard in range(4):
+        orders.upsert([{"id": i, "customer": f"c{i % 5}", "total": i} for i in range(10 * shard, 10 * shard + 10)])
     items.upsert([{"a": "x", "b": i, "name": f"n{i}"} for i in range(12)] + [{"a": None, "b": None, "name": None}])
     _backup(db, story, "BACKUP c")
     orders.upsert([{"id": i, "customer": "moved"} for i in range(0, 40, 3)])
@@ -68,11 +117,6 @@ def state(db: Database, prefix: str = "") -> dict[str, Any]:
         described = db.describe(f"{prefix}{index}/indexImplTable")
         found[index] = (described["rows"], described["digest"], _rows(db, f"{prefix}{index}/indexImplTable"))
     return found
-
-
-def forget_session(session: Session) -> None:
-    """Let a session look like that of a dead process: nobody renews its lease."""
-    session._stop.set()
 
 
 def _rows(db: Database, path: str) -> list[tuple[Any, ...]]:

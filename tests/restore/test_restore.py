@@ -12,11 +12,9 @@ import pytest
 from strandline.catalog import operations, paths
 from strandline.database.database import Database
 from strandline.errors import AlreadyExists, Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, TimedOut, UnderOperation
-from strandline.operations.engine import Engine
-from strandline.operations.restore import Restore
 from strandline.operations.restore_plan import RestoreRequest
 from strandline.operations.scheduler import Explicit, InOrder, Shuffled
-from tests.restore.story import INDEXES, TABLES, Story, open_at, state, tell
+from tests.restore.story import INDEXES, TABLES, Story, open_at, started, state, tell
 
 
 @pytest.fixture
@@ -134,12 +132,6 @@ def test_no_backup_no_restore(tmp_path: Path) -> None:
         db.sql("CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster')")
         with pytest.raises(PreconditionFailed):
             db.sql("RESTORE c")
-
-
-def started(db: Database, request: RestoreRequest) -> tuple[Engine, str]:
-    """A restore that is planned and waits for somebody to carry it out."""
-    engine = Engine(db.context.catalog, db.context.session, [Restore(db.context)])
-    return engine, engine.start("restore", request.to_json())
 
 
 def test_while_it_runs_the_targets_are_closed(on_sqlite: tuple[Database, Story], tmp_path: Path) -> None:

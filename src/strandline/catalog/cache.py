@@ -107,6 +107,11 @@ class SchemeCache:
             self._polled = self.catalog.clock.now()
             self._apply(self._delivery(new))
 
+    def catch_up(self, generation: int) -> None:
+        """Make sure that everything published up to ``generation`` has been delivered."""
+        if self._generation is None or self._generation < generation:
+            self.poll()
+
     def _poll_if_due(self) -> None:
         pause = LISTENING_POLL_SECONDS if self.is_listening else self._poll_seconds
         if self.catalog.clock.now() - self._polled >= pause:

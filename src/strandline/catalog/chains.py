@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, Row, func, insert, or_, select, updat
 
 from strandline.catalog import board, schema, sessions
 from strandline.catalog.paths import CLOSED_STATES
-from strandline.errors import InvalidArgument, PreconditionFailed, UnderOperation
+from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
 
 _CHUNK = 500
@@ -74,7 +74,9 @@ def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
         .where(schema.commits.c.table_id == table_id, schema.commits.c.step <= step)
         .order_by(schema.commits.c.step.desc())
         .limit(1)
-    ).one()
+    ).one_or_none()
+    if row is None:
+        raise Stale(table_id, "it was dropped")
     return Digest.parse(row.rows, row.digest)
 
 
@@ -91,6 +93,9 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
         raise InvalidArgument(f"step {step} has not been committed yet", f"The last step is {now}.")
     kept_from = state(conn, table_id).kept_from
     if step < kept_from:
+        created = conn.execute(select(schema.paths.c.created_step).where(schema.paths.c.id == table_id)).scalar_one()
+        if step < created:
+            raise PathNotFound(f"{path} did not exist at step {step}", f"It was created at step {created}; ask for that or later.")
         raise PreconditionFailed(
             f"the state of {path} at step {step} is no longer kept",
             f"The oldest readable step is {kept_from}; pin a step with db.pin() to keep it, or restore a backup.",

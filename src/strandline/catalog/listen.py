@@ -38,9 +38,9 @@ class Listener:
                         for _ in connection.notifies(timeout=_WAIT_SECONDS, stop_after=1):
                             self._cache.poll()
             except (psycopg.Error, StrandlineError):
-                self._stop.wait(_WAIT_SECONDS)
-            finally:
                 self._cache.is_listening = False
+                self._stop.wait(_WAIT_SECONDS)
+        self._cache.is_listening = False
 
 
 def listen(cache: SchemeCache) -> Listener | None:

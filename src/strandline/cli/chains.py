@@ -133,6 +133,13 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
     cli.output.table(columns, rows)
 
 
+def _size(b: dict[str, Any]) -> str:
+    if b["parent"] is None:
+        return size(b["bytes"])
+    saved = b["percent_saved"]
+    return f"{size(b['bytes'])}, {f'{saved:.1f} % saved against' if saved > 0 else 'no less than'} the full backup"
+
+
 def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
     cli.output.fields(
         (
@@ -142,7 +149,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("parent", b["parent"] or "none"),
             ("children", ", ".join(b["children"]) or "none"),
             ("chain", f"{count(len(b['chain']), 'backup')}, {size(b['chain_bytes'])}"),
-            ("size", f"{size(b['bytes'])}, {b['percent_saved']:.1f} % saved against the full backup" if b["parent"] else size(b["bytes"])),
+            ("size", _size(b)),
             ("steps", f"({b['after_step']}, {b['step']}]"),
         )
     )

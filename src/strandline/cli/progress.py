@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from strandline.cli.session import Cli
 from strandline.cli.values import duration, size
-from strandline.errors import PreconditionFailed, StrandlineError
+from strandline.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from strandline.database import Database
@@ -68,22 +68,24 @@ class _Waiting:
     def __init__(self, db: Database, operation_id: str) -> None:
         self._db = db
         self._id = operation_id
-        self._failure: StrandlineError | None = None
-        self._thread = threading.Thread(target=self._wait, name=f"strandline-follow-{operation_id}", daemon=True)
-        self._thread.start()
+        self._failure: Exception | None = None
+        # Not Thread.join: interrupted by Ctrl-C, it takes a thread that still runs for one that has ended (bpo-45274).
+        self._ended = threading.Event()
+        threading.Thread(target=self._wait, name=f"strandline-follow-{operation_id}", daemon=True).start()
 
     def _wait(self) -> None:
         try:
             self._db.wait(self._id)
-        except StrandlineError as error:
+        except Exception as error:
             self._failure = error
+        finally:
+            self._ended.set()
 
     def watch(self, show: Show) -> OperationInfo:
         patient_until = time.monotonic() + PATIENCE_SECONDS
-        while self._thread.is_alive():
+        while not self._ended.wait(POLL_SECONDS):
             if time.monotonic() > patient_until:
                 show(self._db.operation(self._id))
-            self._thread.join(POLL_SECONDS)
         if self._failure is not None:
             raise self._failure
         return self._db.operation(self._id)

@@ -293,7 +293,8 @@ class Database:
         open_one = self.current_transaction()
         if open_one is not None:
             before = open_one.rows_changed
-            run(open_one)
+            with open_one.savepoint():
+                run(open_one)
             return None, open_one.rows_changed - before
         clock, tries = self.context.clock, self.context.settings.commit_tries
         for number in range(tries):

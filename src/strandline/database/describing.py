@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from strandline.catalog import board, chains, paths, schema
 from strandline.catalog.paths import Path
@@ -56,6 +56,8 @@ def describe(conn: Connection, row: Path) -> dict[str, Any]:
         return common | _table(conn, row)
     if row.type == "index":
         return common | _index(conn, row)
+    if row.type == "stream":
+        return common | _stream(conn, row)
     return common | {key: value for key, value in row.body.items() if key not in common}
 
 
@@ -101,3 +103,33 @@ def _index(conn: Connection, row: Path) -> dict[str, Any]:
             )
         ).scalar_one()
     return described
+
+
+def _stream(conn: Connection, row: Path) -> dict[str, Any]:
+    """``position``: the step up to which it was dealt with; ``steps_behind``: how far the table has gone since; ``held_segments`` and
+    ``held_bytes``: what the table itself does not need any more and only this stream, perhaps with others, keeps."""
+    hold = conn.execute(select(schema.holds).where(schema.holds.c.owner_id == row.id)).one_or_none()
+    owner = row.body["owner"]
+    collection = None if owner is None else paths.by_id(conn, owner)
+    described: dict[str, Any] = {
+        "mode": row.body["mode"],
+        "format": row.body["format"],
+        "owner": None if collection is None else collection.path,
+        "created_step": row.body["created_step"],
+    }
+    if hold is None:
+        return described  # it is being created
+    held = select(func.count(), func.coalesce(func.sum(schema.segments.c.bytes), 0)).select_from(
+        schema.chains.join(schema.segments, schema.segments.c.id == schema.chains.c.segment_id)
+    )
+    needed = and_(schema.segments.c.role == "log", schema.segments.c.upto > hold.step)
+    if hold.keeps_state:
+        needed = or_(needed, schema.chains.c.removed > hold.step)
+    gone = and_(schema.chains.c.table_id == hold.table_id, schema.chains.c.removed.is_not(None), schema.chains.c.superseded.is_(False))
+    count, size = conn.execute(held.where(gone, needed)).one()
+    return described | {
+        "position": hold.step,
+        "steps_behind": max(0, chains.state(conn, hold.table_id).step - hold.step),
+        "held_segments": int(count),
+        "held_bytes": int(size),
+    }

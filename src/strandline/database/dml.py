@@ -100,7 +100,7 @@ def write_frame(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[
     """Apply the rows of a DataFrame, on Spark. Its columns are ``columns``, in this order."""
     from strandline.storage.spark.bulk import bulk_write
 
-    impls = [(ref, tx.snapshot.index(view, ref).info) for ref in view.info.indexes if ref.definition.is_sync]
+    impls = [(ref, tx.impl_of(view, ref)) for ref in view.info.indexes if ref.definition.is_sync]
     result = bulk_write(
         frame.sparkSession,
         tx.context.files,

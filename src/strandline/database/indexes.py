@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, select, update
 
 from strandline.catalog import board, chains, paths, schema, tables
 from strandline.catalog.chains import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.database.publish import discard, publishing
 from strandline.database.snapshot import Snapshot, TableView
 from strandline.model import Chain, Digest, IndexDef, Segment, TableSchema
 from strandline.operations.context import Context
@@ -39,17 +40,21 @@ def build_index(context: Context, path: str, index: IndexDef) -> int:
     name = context.session.file_name(table.info.id)
     built = _Built(*index_entries(context, table.info.schema, table.chain, index, impl, name), snapshot.step)
     while True:
-        now = Snapshot(context)
-        built = _caught_up(context, table, index, impl, built, now)
-        table = now.table(path)
-        with context.catalog.write() as conn:
+        try:
+            now = Snapshot(context)
+            built = _caught_up(context, table, index, impl, built, now)
+            snapshot, table = now, now.table(path)  # A view is good while its snapshot exists.
+        except Exception:
+            discard(context, built.segments)
+            raise
+        with publishing(context, built.segments) as conn:
             row = paths.require(conn, path, "table")
             paths.check_ready(row)
             if row.id != table.info.id or row.version != table.info.version:
                 raise Stale(row.id, "its description changed")
-            if chains.state(conn, row.id).step > built.step:
-                continue  # rows were committed meanwhile: follow them, it is less every time
-            return _attach(context, conn, row, index, built)
+            if chains.state(conn, row.id).step <= built.step:
+                return _attach(context, conn, row, index, built)
+        # Rows were committed meanwhile: follow them, it is less every time.
 
 
 def _caught_up(context: Context, table: TableView, index: IndexDef, impl: TableSchema, built: _Built, now: Snapshot) -> _Built:
@@ -114,8 +119,9 @@ def follow(context: Context, path: str, ref: IndexRef) -> bool:
             return False
         before = chains.load(conn, table.info.id, followed)
         logs = chains.log_between(conn, table.info.id, followed, snapshot.step)
+        is_streamed = _is_streamed(conn, ref)
     impl = snapshot.index(table, ref)
-    if sum(s.rows for s in logs) > context.settings.bulk_rows:
+    if sum(s.rows for s in logs) > context.settings.bulk_rows and not is_streamed:
         _rebuild(context, table, ref, impl, followed, snapshot.step)
         return True
     changes = _changes_between(context, table.info, before, table.chain)
@@ -136,7 +142,7 @@ def follow(context: Context, path: str, ref: IndexRef) -> bool:
                 inline_bytes=context.settings.inline_bytes,
             ),
         )
-    with context.catalog.write() as conn:
+    with publishing(context, segments) as conn:
         _move_followed(conn, ref, followed, snapshot.step)
         if segments:
             part = chains.TablePart(ref.impl_id, impl.info.version, None, segments, delta)
@@ -145,12 +151,20 @@ def follow(context: Context, path: str, ref: IndexRef) -> bool:
 
 
 def _rebuild(context: Context, table: TableView, ref: IndexRef, impl: TableView, followed: int, step: int) -> None:
-    """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of every changed key."""
+    """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of every changed key. It leaves
+    no changes behind, so it cannot be done under a stream."""
     name = context.session.file_name(ref.impl_id)
     new, digest = index_entries(context, table.info.schema, table.chain, ref.definition, impl.info.schema, name)
-    with context.catalog.write() as conn:
+    with publishing(context, new) as conn:
+        if _is_streamed(conn, ref):
+            raise Stale(ref.impl_id, "a stream was created on it")
         _move_followed(conn, ref, followed, step)
         chains.replace_segments(conn, context.clock.now(), ref.impl_id, impl.chain.segments, new, "rebuild", digest)
+
+
+def _is_streamed(conn: Connection, ref: IndexRef) -> bool:
+    held = select(schema.holds.c.owner_id).where(schema.holds.c.table_id == ref.impl_id).limit(1)
+    return conn.execute(held).one_or_none() is not None
 
 
 def _move_followed(conn: Connection, ref: IndexRef, followed: int, step: int) -> None:

@@ -19,7 +19,7 @@ from strandline.catalog.tables import TableInfo
 from strandline.database import indexes
 from strandline.database.publish import discard, publishing
 from strandline.database.snapshot import Snapshot, TableView
-from strandline.errors import Corrupted, StrandlineError, UnderOperation
+from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
 from strandline.model import STEP, Digest, Segment
 from strandline.operations.context import Context
 from strandline.storage import chain as fold
@@ -33,6 +33,8 @@ log = logging.getLogger("strandline")
 MEDIUM_ROWS = 200_000
 """Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time; larger ones wait for compaction."""
 MEDIUM_SEGMENTS = 16
+GOOD_SIZE = 4
+"""A file of at least one part in so many of the target size is large enough to be left alone by compaction."""
 
 
 @dataclass
@@ -59,7 +61,8 @@ def after_commit(context: Context, changed: Sequence[tuple[TableInfo, Snapshot]]
 
 def merge(context: Context, path: str) -> bool:
     """Merge the last small logs of a table into one; answers whether there were enough of them and nobody else was at it."""
-    view = Snapshot(context).table(path)
+    snapshot = Snapshot(context)
+    view = snapshot.table(path)
     if len(_run(view.chain.segments, context.settings.inline_rows)) < context.settings.merge_segments:
         return False
     with context.catalog.read() as conn:
@@ -163,13 +166,13 @@ def collect_garbage(context: Context, report: Report | None = None) -> Report:
         with context.catalog.write() as conn:
             collect.forget_garbage(conn, garbage)
     report.removed_files += len(garbage)
-    report.removed_orphans += _remove_orphans(context)
+    report.removed_orphans += _remove_orphans(context, garbage)
     return report
 
 
-def _remove_orphans(context: Context) -> int:
+def _remove_orphans(context: Context, garbage: Sequence[str]) -> int:
     """Files that no commit refers to and whose writer's session has ended, so that none ever will. The folder is listed before the
-    catalog is read: a file that was committed in between is then known."""
+    catalog is read: a file that was committed in between is then known. With the last file of a bulk write goes its folder."""
     found = list(context.files.names("data"))
     with context.catalog.read() as conn:
         known = collect.known_files(conn)
@@ -177,18 +180,35 @@ def _remove_orphans(context: Context) -> int:
     orphans = [file for file in found if file not in known and sessions.writer_of(file) not in writers]
     for file in orphans:
         context.files.remove(file)
+    left = {_bulk_folder(file) for file in known}
+    for folder in {_bulk_folder(file) for file in (*garbage, *orphans)} - left:
+        if folder is not None:
+            context.files.remove_tree(folder)
     return len(orphans)
+
+
+def _bulk_folder(file: str) -> str | None:
+    """The folder that one job on Spark wrote, ``data/<table>/<session>-<number>``, if the file is in one."""
+    parts = file.split("/")
+    return "/".join(parts[:3]) if len(parts) > 3 else None
 
 
 def maintain(context: Context, path: str | None = None) -> Report:
     """One round of housekeeping over all tables (or those at and below ``path``). Safe to run beside anything, also beside itself."""
     report = Report()
+    failed: StrandlineError | None = None
     for table in _tables(context, path or "/"):
         try:
             _maintain_table(context, table, report)
-        except (Stale, UnderOperation):
-            continue  # somebody else is at work on it
-    return collect_garbage(context, report)
+        except (Stale, UnderOperation, PathNotFound):
+            continue  # somebody else is at work on it, or has dropped it
+        except StrandlineError as error:
+            log.warning("maintenance of %s failed: %s", table, error.message)
+            failed = failed or error  # One damaged table is no reason to neglect the others.
+    collect_garbage(context, report)
+    if failed is not None:
+        raise failed
+    return report
 
 
 def _maintain_table(context: Context, path: str, report: Report) -> None:
@@ -206,12 +226,13 @@ def _maintain_table(context: Context, path: str, report: Report) -> None:
 
 
 def _wants_compaction(context: Context, view: TableView) -> bool:
-    logs = [s for s in view.chain.segments if s.role == "log" and not s.fresh]
-    fresh = [s for s in view.chain.segments if s.role == "log" and s.fresh]
-    base_rows = sum(s.rows for s in view.chain.segments if s.role == "base")
-    rows = sum(s.rows for s in logs)
-    many = len(logs) + len(fresh) > context.settings.compact_log_segments
-    return many or rows > max(base_rows * context.settings.compact_log_rows, context.settings.inline_rows)
+    """Whether too many rows have to be folded, or too many segments looked at. Large logs of new keys read like a base."""
+    settings = context.settings
+    fresh = [s for s in view.chain.segments if s.fresh]
+    changes = sum(s.rows for s in view.chain.segments if not s.fresh)
+    crumbs = [s for s in view.chain.segments if s.role == "log" and not (s.fresh and s.bytes * GOOD_SIZE >= settings.target_file_bytes)]
+    many = len(crumbs) > settings.compact_log_segments
+    return many or changes > max(sum(s.rows for s in fresh) * settings.compact_log_rows, settings.inline_rows)
 
 
 def _tables(context: Context, path: str) -> list[str]:

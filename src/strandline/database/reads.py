@@ -67,9 +67,7 @@ def matching_rows(reader: Reader, view: TableView, alias: str, where: Expression
 
 def _candidates(reader: Reader, view: TableView, constraints: Constraints, columns: Sequence[str]) -> Iterable[Row] | None:
     """Rows among which are all that satisfy the constraints; None if too many would have to be read here."""
-    if constraints.impossible or not view.chain.segments:
-        # Even the absence of rows is something that the outcome depends on.
-        reader.read_whole(view)
+    if constraints.impossible:
         return []
     key = view.info.schema.key
     sets = [constraints.values(name) for name in key]
@@ -78,6 +76,10 @@ def _candidates(reader: Reader, view: TableView, constraints: Constraints, colum
         keys: list[Key] = list(itertools.product(*finite))
         reader.read_keys(view, keys)
         return lookup(reader, view, keys, columns).values()
+    if not view.chain.segments:
+        # Even the absence of rows is something that the outcome depends on.
+        reader.read_whole(view)
+        return []
     lower, upper = _bounds(key, constraints)
     if _rows_between(reader.context, view, lower, upper) > reader.context.settings.scan_rows:
         return None
@@ -133,6 +135,7 @@ def _select_here(reader: Reader, simple: SimpleSelect) -> tuple[list[str], list[
     if holds is None:
         return None
     if simple.count is not None and simple.where is None and simple.table.index is None and not view.chain.segments:
+        reader.read_whole(view)
         return [simple.count], [(0,)]
     rows = _rows_here(reader, view, simple, types, {exact[name.lower()] for name in used})
     if rows is None:
@@ -167,6 +170,7 @@ def _rows_here(
     if len(entries) > reader.context.settings.bulk_rows:
         return None
     keys = [tuple(entry[n] for n in view.info.schema.key) for entry in entries]
+    reader.read_keys(view, keys)
     rows = lookup(reader, view, keys)
     # What the entry says comes first: an asynchronous index shows the table as it was when it was last brought up to date.
     return [

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from strandline.catalog.operations import Operation
-from strandline.operations.backup import FullBackup, IncrementalBackup
+from strandline.operations.backup import FullBackup
 from strandline.operations.collections import DropCollection
 from strandline.operations.context import Context
 from strandline.operations.copy import Copy
 from strandline.operations.engine import Engine
+from strandline.operations.increment import IncrementalBackup
 from strandline.operations.restore import Restore
 from strandline.operations.streams import CreateStream, DropStreams
 
@@ -82,7 +83,11 @@ class Operations:
 
     def execute(self, kind: str, request: dict[str, Any]) -> OperationInfo:
         """Run an operation to its end here; its error is raised."""
-        return self._ended(self._run(self._plan(kind, request)))
+        operation = self._run(self._plan(kind, request))
+        if not operation.is_over:
+            # Others thought that this process was dead, and carry it on; or the database is being closed.
+            operation = self.engine.wait(operation.id)
+        return self._ended(operation)
 
     def resume(self) -> list[str]:
         """Carry on what dead processes left unfinished, to its end."""
@@ -121,7 +126,7 @@ class Operations:
             if on_progress is not None:
                 on_progress(OperationInfo.of(operation, self._context.clock.now()))
 
-        return self._ended(self.engine.wait(operation_id, timeout, tell))
+        return self._ended(self.engine.wait(operation_id, timeout, tell, self._context.settings.workers))
 
     def cancel(self, operation_id: str) -> OperationInfo:
         return OperationInfo.of(self.engine.cancel(operation_id), self._context.clock.now())

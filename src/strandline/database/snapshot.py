@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from strandline.catalog import chains, paths, tables
+from strandline.catalog import board, chains, paths, tables
 from strandline.catalog.paths import CLOSED_STATES, Path
 from strandline.catalog.sessions import SHORT_READ
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import InvalidArgument, PathNotFound, UnderOperation
+from strandline.errors import InvalidArgument, UnderOperation
 from strandline.model import Chain, Key, Segment
 from strandline.operations.context import Context
 
@@ -41,6 +41,7 @@ class Snapshot:
     def __init__(self, context: Context, step: int | None = None, for_seconds: float = SHORT_READ) -> None:
         self._context = context
         self._views: dict[str, TableView] = {}
+        self._plans: dict[str, dict[str, TableInfo]] = {}
         self._seconds = for_seconds
         self._historic = step is not None
         self._pinned = not self._historic
@@ -55,7 +56,11 @@ class Snapshot:
         if not self._pinned:
             self._pin(path)
         if path not in self._views:
-            self._views[path] = self._read(lambda conn: self._load(conn, paths.require(conn, path, "table")))
+            planned = self._planned(path)
+            if planned is not None:
+                self._views[path] = self._read(lambda conn: TableView(planned, chains.load(conn, planned.id, self.step)))
+            else:
+                self._views[path] = self._read(lambda conn: self._load(conn, paths.require(conn, path, "table")))
         return self._views[path]
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
@@ -78,6 +83,21 @@ class Snapshot:
         with self._context.catalog.read() as conn:
             return load(conn)
 
+    def _planned(self, path: str) -> TableInfo | None:
+        """The description of a live table, or of one of its implementation tables, as the loader plans it; None for any other path, which
+        is read from the catalog. The cache has seen everything that was published before, so a statement never misses a change that
+        was reported to anybody before it began."""
+        table = path.removesuffix(f"/{paths.IMPL_TABLE}").rsplit("/", 1)[0] if path.endswith(f"/{paths.IMPL_TABLE}") else path
+        if self._historic or table.startswith("/.backups/"):
+            return None
+        if table not in self._plans:
+            with self._context.catalog.read() as conn:
+                generation = board.generation(conn)
+            self._context.cache.catch_up(generation)
+            (plan,) = self._context.loader.plan([table])
+            self._plans[table] = {info.path: info for info in (plan.table, *plan.impls)}
+        return self._plans[table].get(path)
+
     def _load(self, conn: Connection, row: Path) -> TableView:
         if row.state in CLOSED_STATES:
             raise UnderOperation(
@@ -85,8 +105,6 @@ class Snapshot:
                 f"Wait for it with db.wait({row.operation_id!r}).",
             )
         if self._historic:
-            if 0 <= self.step < row.created_step:
-                raise PathNotFound(f"{row.path} did not exist at step {self.step}", f"It was created at step {row.created_step}.")
             chains.check_readable(conn, row.id, row.path, self.step)
         info = tables.at_step(conn, row, self.step)
         return TableView(info, chains.load(conn, row.id, self.step), bool(row.body.get("increment")))

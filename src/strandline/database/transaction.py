@@ -6,16 +6,17 @@ on must not have changed: a commit by others that touched none of its keys is le
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from strandline.catalog import chains
 from strandline.catalog.chains import Stale, TablePart
-from strandline.catalog.tables import TableInfo
+from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.database import maintain
 from strandline.database.publish import discard
 from strandline.database.snapshot import Reader, TableView
-from strandline.errors import InvalidArgument, StrandlineError, Unavailable
+from strandline.errors import InvalidArgument, PathNotFound, StrandlineError, Unavailable
 from strandline.model import PENDING, Digest, Key, Segment
 from strandline.operations.context import Context
 from strandline.storage import chain as fold
@@ -31,7 +32,7 @@ class _Pending:
     info: TableInfo
     read_step: int
     follows: bool = False
-    """A synchronous index: whatever it depends on is checked at its table."""
+    """A synchronous index: whatever its changes depend on is checked at its table."""
     segments: list[Segment] = field(default_factory=list)
     delta: Digest = field(default_factory=Digest)
     keys: set[Key] = field(default_factory=set)
@@ -62,6 +63,13 @@ class Transaction(Reader):
             raise InvalidArgument(f"{path} belongs to an index and follows its table", "Change the rows of the table.")
         return view
 
+    def impl_of(self, view: TableView, ref: IndexRef) -> TableInfo:
+        """The implementation table of an index that must be written with its table."""
+        try:
+            return self.snapshot.index(view, ref).info
+        except PathNotFound:
+            raise Stale(view.info.id, f"its index {ref.definition.name} was dropped") from None
+
     def read_keys(self, view: TableView, keys: Iterable[Key]) -> None:
         self._of(view.info).keys.update(keys)
 
@@ -81,7 +89,7 @@ class Transaction(Reader):
         self._write(view.info, changes, at, follows=False)
         for ref in view.info.indexes:
             if ref.definition.is_sync:
-                impl = self.snapshot.index(view, ref).info
+                impl = self.impl_of(view, ref)
                 entries = index_changes(view.info.schema, ref.definition, impl.schema, changes)
                 if entries:
                     self._write(impl, entries, at, follows=True)
@@ -94,6 +102,22 @@ class Transaction(Reader):
         pending.segments.extend(segments)
         pending.delta += delta
 
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """What fails inside has no effect; what came before it stays."""
+        before = {table_id: (len(p.segments), p.delta) for table_id, p in self._pending.items()}
+        rows_changed = self.rows_changed
+        try:
+            yield
+        except BaseException:
+            for table_id, pending in self._pending.items():
+                kept, delta = before.get(table_id, (0, Digest()))
+                discard(self.context, pending.segments[kept:])
+                pending.segments[kept:] = []
+                pending.delta = delta
+            self.rows_changed = rows_changed
+            raise
+
     def commit(self) -> int | None:
         """Publish everything at one step; answers it, or None if nothing was changed. Stale if it must be done again."""
         changed = [p for p in self._pending.values() if p.segments]
@@ -105,7 +129,7 @@ class Transaction(Reader):
         while True:
             parts = [TablePart(p.info.id, p.info.version, None if p.follows else p.read_step, tuple(p.segments), p.delta) for p in changed]
             # A table that was only read matters as well: what was written may depend on it.
-            reads = [p for p in self._pending.values() if not p.segments and (p.whole or p.keys)]
+            reads = [p for p in self._pending.values() if (p.follows or not p.segments) and (p.whole or p.keys)]
             try:
                 step = self._publish(parts, reads)
             except Stale as stale:
@@ -146,7 +170,7 @@ class Transaction(Reader):
     def _write(self, info: TableInfo, changes: list[Change], at: int, *, follows: bool) -> None:
         rows, delta = log_table(info.schema, changes)
         settings = self.context.settings
-        small = len(changes) <= settings.inline_rows
+        small = len(changes) <= settings.inline_rows and rows.nbytes <= settings.inline_bytes
         segment = write_segment(
             self.context.files,
             info.schema,
@@ -180,7 +204,7 @@ class Transaction(Reader):
     def _let_pass(self, stale: Stale) -> None:
         """Move on to the table's present step if nothing that was committed since touches what this transaction read or wrote."""
         pending = self._pending.get(stale.table_id)
-        if pending is None or pending.whole or pending.follows:
+        if pending is None or pending.whole:
             raise stale
         with self.context.catalog.read() as conn:
             head = chains.state(conn, stale.table_id).step

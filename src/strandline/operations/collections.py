@@ -53,7 +53,7 @@ class DropCollection(Kind):
 
     def plan(self, conn: Connection, run: Run) -> Plan:
         path = require_collection(conn, run.operation.request["collection"])
-        streams = owned_streams(conn, path)
+        streams = [stream.path for stream in owned_streams(conn, path)]
         run.lock(conn, paths.subtree(conn, path), "dropping")
         return Plan(plan_drops(conn, run, streams) if streams else [])
 

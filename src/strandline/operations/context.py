@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from strandline.catalog.cache import SchemeCache
 from strandline.catalog.engine import Catalog
+from strandline.catalog.loader import Loader
 from strandline.catalog.sessions import Session
 from strandline.clock import Clock
 from strandline.metrics import Metrics
@@ -26,6 +28,14 @@ class Context:
         self.clock = clock
         self.metrics = Metrics()
         self.session = Session(catalog, settings.session_seconds)
+        self.cache = SchemeCache(catalog, metrics=self.metrics)
+        self.loader = Loader(
+            self.cache,
+            clock,
+            retries=settings.schema_retries,
+            retry_seconds=settings.schema_retry_seconds,
+            metrics=self.metrics,
+        )
         self._spark = spark
         self._lock = threading.Lock()
 

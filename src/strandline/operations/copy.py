@@ -145,7 +145,7 @@ def _table_body(conn: Connection, source: Path, target_id: int, step: int, strea
 def _make_target(conn: Connection, run: Run, step: int, source: Path, path: str) -> Path:
     found = paths.find(conn, path)
     if found is not None:
-        paths.check_ready(found)
+        paths.check_ready(found, run.operation.id)
         raise AlreadyExists(f"{path} already exists", "Choose another target, or drop it first.")
     parent = run.make_parents(conn, path, step)
     # Indexes are listed by their own parts, when they are there.

@@ -21,7 +21,7 @@ from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, R
 from strandline.catalog.registry import VersionRegistry
 from strandline.errors import Cancelled, Internal, InvalidArgument, PreconditionFailed, StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event
-from strandline.operations.kind import Kind, Run
+from strandline.operations.kind import Handler, Kind, Run
 from strandline.operations.pool import run_parallel
 from strandline.operations.scheduler import InOrder, Scheduler
 
@@ -91,15 +91,15 @@ class Engine:
         event("operation started", operation=operation.id, kind=kind, parts=len(plan.parts))
         return operation.id
 
-    def run(self, operation_id: str, workers: int = 1) -> Operation:
+    def run(self, operation_id: str, workers: int = 1, after_step: Callable[[], None] = lambda: None) -> Operation:
         """Carry an operation to its end and answer it as it ended: in this thread, or with its parts on ``workers`` threads. If another
-        thread is at it, wait for that one. After ``stopping`` it is left unfinished, for another process to resume."""
+        thread is at it, wait for that one. After ``stopping``, or if another process has taken it over, it is left unfinished."""
         with self._driving(operation_id) as is_ours:
             if is_ours and workers > 1:
-                run_parallel(self, operation_id, workers)
+                run_parallel(self, operation_id, workers, after_step)
             elif is_ours:
                 while not self.stopping.is_set() and self.step(operation_id):
-                    pass
+                    after_step()
         return self.get(operation_id) if is_ours else self.wait(operation_id)
 
     def execute(self, kind: str, request: dict[str, Any], workers: int = 1) -> Operation:
@@ -138,25 +138,44 @@ class Engine:
         try:
             made = handler.work(run, part)
             run = self.run_of(operation)  # the work may have taken long
-            with self.catalog.write() as conn:
-                run.operation = self._fence(conn, operation.id)
-                present = operations.part(conn, operation.id, part.id)
-                if (present.state, present.attempt) != (part.state, part.attempt):
-                    return True  # a late report: this phase was carried out, or given up, by another try
-                if part.stage > operations.first_open_stage(conn, operation.id):
-                    event("part refused", operation=operation.id, part=part.id, kind=part.kind, stage=part.stage)
-                    return True  # too early: an earlier stage is not done yet
-                after = handler.advance(conn, run, part, made)
-                operations.save_part(conn, after)
+            after = self._transition(handler, run, part, made)
         except _Lost:
             return False
         except _Cancelling:
             return True
         except Exception as error:
             return self.part_failed(operation, part, error)
-        run.flush()
-        self.metrics.part_transitions.labels(after.state).inc()
-        event("part", operation=operation.id, part=part.id, kind=part.kind, was=part.state, state=after.state)
+        if after is not None:
+            run.flush()
+            self.metrics.part_transitions.labels(after.state).inc()
+            event("part", operation=operation.id, part=part.id, kind=part.kind, was=part.state, state=after.state)
+        return True
+
+    def _transition(self, handler: Handler, run: Run, part: Part, made: Any) -> Part | None:
+        """The transaction of a part's phase; None if it must not take place. What was made for it is then discarded. If the catalog does
+        not say whether it took place, that stays: a file too many is an orphan, one too few is a table that cannot be read."""
+        after: Part | None = None
+        try:
+            with self.catalog.write() as conn:
+                run.operation = self._fence(conn, run.operation.id)
+                if self._is_due(conn, part):
+                    after = handler.advance(conn, run, part, made)
+                    operations.save_part(conn, after)
+        except Exception:
+            if after is None:
+                handler.discard(made)
+            raise
+        if after is None:
+            handler.discard(made)
+        return after
+
+    def _is_due(self, conn: Connection, part: Part) -> bool:
+        present = operations.part(conn, part.operation_id, part.id)
+        if (present.state, present.attempt) != (part.state, part.attempt):
+            return False  # a late report: this phase was carried out, or given up, by another try
+        if part.stage > operations.first_open_stage(conn, part.operation_id):
+            event("part refused", operation=part.operation_id, part=part.id, kind=part.kind, stage=part.stage)
+            return False  # too early: an earlier stage is not done yet
         return True
 
     def part_failed(self, operation: Operation, part: Part, error: Exception) -> bool:
@@ -299,19 +318,24 @@ class Engine:
             operations.get(conn, operation_id)
             return operations.parts(conn, operation_id)
 
-    def wait(self, operation_id: str, timeout: float | None = None, on_progress: Callable[[Operation], None] | None = None) -> Operation:
+    def wait(
+        self,
+        operation_id: str,
+        timeout: float | None = None,
+        on_progress: Callable[[Operation], None] = lambda _: None,
+        workers: int = 1,
+    ) -> Operation:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT leaves it running."""
         deadline = None if timeout is None else self.catalog.clock.now() + timeout
         while True:
             operation = self.get(operation_id)
-            if on_progress is not None:
-                on_progress(operation)
+            on_progress(operation)
             if operation.is_over:
                 return operation
             if self.stopping.is_set():
                 raise Unavailable(f"the database was closed before operation {operation_id} ended", "Connect again and wait for it.")
             if self.take_over(operation_id):
-                self.run(operation_id)
+                self.run(operation_id, workers, lambda: on_progress(self.get(operation_id)))
                 continue
             if deadline is not None and self.catalog.clock.now() >= deadline:
                 raise TimedOut(

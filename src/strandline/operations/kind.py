@@ -124,6 +124,9 @@ class Handler:
         nothing when the operation is cancelled or the part times out."""
         return None
 
+    def discard(self, made: Any) -> None:
+        """Called with the answer of ``work`` when its phase does not take place: the report came too late, or was refused."""
+
     def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
         return part.body
 

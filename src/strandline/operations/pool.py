@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ class _Report:
     error: BaseException | None
 
 
-def run_parallel(engine: Engine, operation_id: str, workers: int) -> None:
+def run_parallel(engine: Engine, operation_id: str, workers: int, after_step: Callable[[], None] = lambda: None) -> None:
     """Carry an operation to its end with up to ``workers`` parts at the same time."""
     reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
     busy: dict[int, _Task] = {}
@@ -47,6 +47,7 @@ def run_parallel(engine: Engine, operation_id: str, workers: int) -> None:
         if operation.state != CANCELLING:
             _fill(engine, operation, [p for p in runnable if p.id not in busy], busy, workers, reports)
         _collect(engine, operation, busy, reports)
+        after_step()
     # What still works is let come to its end, so that nothing touches files after this call; what hangs was given up above.
     while busy:
         _collect(engine, operation, busy, reports)

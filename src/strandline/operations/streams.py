@@ -18,9 +18,7 @@ from strandline.catalog.paths import Path
 from strandline.catalog.registry import unit_above
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
-
-STATEFUL_MODES = frozenset({"UPDATES", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"})
-"""Modes that show what a row was before: their streams hold the table's state at their position, too."""
+from strandline.storage.feed import STATEFUL_MODES
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def plan_drops(conn: Connection, run: Run, streams: list[str]) -> list[PartPlan]
 def check_free(conn: Connection, table: Path, name: str) -> None:
     found = paths.find(conn, f"{table.path}/{name}")
     if found is not None:
-        raise AlreadyExists(f"{table.path} has a {found.type} {name!r} already", "Choose another name.")
+        raise AlreadyExists(f"{found.path} is a {found.type} already", "Choose another name.")
 
 
 def require_id(conn: Connection, path_id: int | None) -> Path:

@@ -6,25 +6,28 @@ what was there at the window's beginning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, Key, Segment, TableSchema
+from strandline.errors import StrandlineError
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, Key, Segment, TableSchema, order
 from strandline.storage.chain import fold_logs, scan
 from strandline.storage.digest import digest_of, row_hashes, unsigned
 from strandline.storage.files import Files
-from strandline.storage.keys import compare
+from strandline.storage.keys import keys_of, sort_indices
 from strandline.storage.segment import write_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Slice", "Window", "by_shard", "shard_of", "write_slice"]
+__all__ = ["Slice", "Window", "by_shard", "discard", "shard_of", "write_slice"]
 
 
 @dataclass(frozen=True)
@@ -67,22 +70,13 @@ def write_slice(
     if window.rows_at_most > bulk_rows:
         return _on_spark(spark(), files, schema, window, name)
     rows = _rows(files, schema, window)
-    segments = []
-    for number, part in enumerate(by_shard(schema, rows)):
-        fresh = part[WAS_HI].null_count == part.num_rows and not pc.any(pc.equal(part[OP], "E")).as_py()
-        segments.append(
-            write_segment(
-                files,
-                schema,
-                part,
-                name=f"{name}-{number}.parquet",
-                role="log",
-                fresh=fresh,
-                stepped=True,
-                after=window.after,
-                upto=window.upto,
-            )
-        )
+    segments: list[Segment] = []
+    try:
+        for number, part in enumerate(by_shard(schema, rows)):
+            segments.append(_written(files, schema, part, f"{name}-{number}.parquet", window))
+    except StrandlineError:
+        discard(files, segments)
+        raise
     erased = pc.equal(rows[OP], "E")
     written = rows.filter(pc.invert(erased))
     now = digest_of(*row_hashes(schema, {n: written[n] for n in schema.names}))
@@ -90,10 +84,16 @@ def write_slice(
     return Slice(tuple(segments), rows.num_rows, rows.num_rows - written.num_rows, now - was)
 
 
+def discard(files: Files, segments: Iterable[Segment]) -> None:
+    """Remove the files of segments that nothing refers to, and nothing will. What cannot be removed now is an orphan."""
+    for segment in segments:
+        if segment.file is not None:
+            with suppress(StrandlineError):
+                files.remove(segment.file)
+
+
 def shard_of(schema: TableSchema, key: Key) -> int:
     """The number of the shard that a key is in."""
-    from strandline.model import order
-
     ordered = order(key)
     return sum(1 for bound in schema.bounds if order(bound) <= ordered[: len(bound)])
 
@@ -114,13 +114,18 @@ def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
     if not schema.bounds:
         yield rows
         return
-    shard = np.zeros(rows.num_rows, np.int64)
-    columns = [rows.column(name) for name in schema.key]
-    for bound in schema.bounds:
-        below, _ = compare(schema, columns, bound)
-        shard += ~below
-    for number in np.unique(shard):
-        yield rows.filter(pa.array(shard == number))
+    rows = rows.take(sort_indices([rows.column(name) for name in schema.key]))
+    keys = [order(key) for key in keys_of(schema, rows)]
+    # A bound may be the beginning of a key, and then it sorts before it.
+    firsts = [bisect_left(keys, order(bound)) for bound in schema.bounds]
+    for first, end in pairwise([0, *firsts, rows.num_rows]):
+        if first < end:
+            yield rows.slice(first, end - first)
+
+
+def _written(files: Files, schema: TableSchema, rows: pa.Table, name: str, window: Window) -> Segment:
+    fresh = rows[WAS_HI].null_count == rows.num_rows and not pc.any(pc.equal(rows[OP], "E")).as_py()
+    return write_segment(files, schema, rows, name=name, role="log", fresh=fresh, stepped=True, after=window.after, upto=window.upto)
 
 
 def _on_spark(spark: SparkSession, files: Files, schema: TableSchema, window: Window, name: str) -> Slice:
@@ -136,10 +141,7 @@ def _on_spark(spark: SparkSession, files: Files, schema: TableSchema, window: Wi
         nothing = F.lit(None).cast("bigint")
         rows = rows.withColumns({OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing})
     segments, delta = write_by_shard(rows, files, schema, name, after=window.after, upto=window.upto)
-    segments = tuple(replace(s, after=window.after, upto=window.upto) for s in segments)
     tombstones = 0
-    total = sum(s.rows for s in segments)
-    if segments:
-        erased = on_spark.changes(spark, files, schema, segments, window.after, window.upto).where(F.col(OP) == "E")
-        tombstones = erased.count()
-    return Slice(segments, total, tombstones, delta)
+    if window.chain is None and any(not s.fresh for s in segments):
+        tombstones = on_spark.changes(spark, files, schema, segments, window.after, window.upto).where(F.col(OP) == "E").count()
+    return Slice(segments, sum(s.rows for s in segments), tombstones, delta)

@@ -40,18 +40,25 @@ VALUES: dict[str, list[Any]] = {
     "Json": ["{}", '{"a": [1, null]}'],
     "Date": [date(1, 1, 1), date(9999, 12, 31), date(1970, 1, 1)],
     "Datetime": [datetime(1, 1, 1, tzinfo=timezone.utc), datetime(2024, 3, 31, 1, 30, tzinfo=timezone.utc)],
-    "Timestamp": [datetime(1, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=1), datetime(9999, 12, 31, 23, 59, 59, 999999, timezone.utc)],
+    "Timestamp": [
+        datetime(1, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=1),
+        datetime(9999, 12, 31, 23, 59, 59, 999999, timezone.utc),
+    ],
 }
 
 ALL_TYPES = TableSchema.of(
-    [("id", parse_type("Int32"), False), ("part", parse_type("Utf8"), True)]
-    + [(f"c {name}", parse_type(name), False) for name in VALUES],
+    [("id", parse_type("Int32"), False), ("part", parse_type("Utf8"), True)] + [(f"c {name}", parse_type(name), False) for name in VALUES],
     ("part", "id"),
 )
 """Every type, a composite key with a nullable part, key columns that are not in the order of the table."""
 
 SMALL = TableSchema.of(
-    [("k", parse_type("Int64"), False), ("v", parse_type("Utf8"), False), ("n", parse_type("Int32"), False), ("x", parse_type("Double"), False)],
+    [
+        ("k", parse_type("Int64"), False),
+        ("v", parse_type("Utf8"), False),
+        ("n", parse_type("Int32"), False),
+        ("x", parse_type("Double"), False),
+    ],
     ("k",),
 )
 BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))

@@ -58,9 +58,7 @@ def logged(schema: TableSchema, changes: list[Change]) -> list[Row]:
 def check(spark: SparkSession, table: Table, mode: Mode, columns: Sequence[str], rows: Sequence[Row]) -> bulk.BulkResult:
     expected = table.changes(mode, columns, rows)
     incoming = frame(spark, table.schema, columns, rows)
-    result = bulk_write(
-        spark, table.files, table.schema, table.chain, mode, columns, incoming, table.index_schemas, table.fresh_name()
-    )
+    result = bulk_write(spark, table.files, table.schema, table.chain, mode, columns, incoming, table.index_schemas, table.fresh_name())
     assert written(table, table.schema, result.segments) == logged(table.schema, expected)
     assert result.delta == log_table(table.schema, expected)[1]
     assert result.keys_changed == len(expected)
@@ -90,9 +88,7 @@ def test_every_mode_on_all_types(spark: SparkSession, tmp_path: Path, mode: Mode
 
 @pytest.mark.parametrize("broadcast", [True, False])
 @pytest.mark.parametrize("mode", ["UPSERT", "REPLACE", "UPDATE", "DELETE ON", "DELETE"])
-def test_indexes_follow(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, broadcast: bool
-) -> None:
+def test_indexes_follow(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, broadcast: bool) -> None:
     if not broadcast:
         monkeypatch.setattr(bulk, "BROADCAST_ROWS", 0)
     rng = random.Random(mode)
@@ -231,9 +227,7 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
 def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 9, BY_V, BY_NK)
     for index, impl in table.index_schemas:
-        segments, digest = build_index(
-            spark, table.files, SMALL, table.chain, index, impl, table.fresh_name()
-        )
+        segments, digest = build_index(spark, table.files, SMALL, table.chain, index, impl, table.fresh_name())
         assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in segments)
         known = table.impls[index.name]
         assert digest == known.digest
@@ -263,9 +257,7 @@ def test_statements_of_a_transaction_are_collapsed(spark: SparkSession, tmp_path
         rows = [row[: len(columns)] for row in rows]
         changes = table.changes(mode, columns, rows)
         incoming = frame(spark, SMALL, columns, rows)
-        result = bulk_write(
-            spark, table.files, SMALL, table.chain.plus(pending), mode, columns, incoming, [], table.fresh_name()
-        )
+        result = bulk_write(spark, table.files, SMALL, table.chain.plus(pending), mode, columns, incoming, [], table.fresh_name())
         pending += tuple(replace(s, upto=PENDING + n) for s in result.segments)
         total += result.delta
         table.apply(changes)

@@ -58,7 +58,7 @@ def test_queries(spark: SparkSession, text: str, kind: type[StrandlineError], me
 
 
 def test_columns_of_a_dataframe(spark: SparkSession) -> None:
-    assert isinstance(error_of(lambda: spark.range(1).select("nope")), InvalidArgument)
+    assert isinstance(error_of(lambda: spark.range(1).select("nope").collect()), InvalidArgument)
 
 
 @pytest.mark.parametrize("kind", [PreconditionFailed, InvalidArgument, Conflict])
@@ -91,7 +91,10 @@ def test_python_functions_that_fail(spark: SparkSession) -> None:
     [
         ("An error occurred while calling o1.x.\n: java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory."),
         ("java.io.IOException: No space left on device", "Spark's disk is full."),
-        ("An error occurred while calling o1.x.\n: java.lang.IllegalStateException: what\n\tat a.b", "Spark failed: java.lang.IllegalStateException: what."),
+        (
+            "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: what\n\tat a.b",
+            "Spark failed: java.lang.IllegalStateException: what.",
+        ),
         ("", "Spark failed: Exception."),
     ],
 )

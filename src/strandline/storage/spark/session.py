@@ -106,7 +106,7 @@ def _start(options: dict[str, str]) -> SparkSession:
         log4j.write_text(_LOG4J + "".join(_logger(i, name) for i, name in enumerate(_RAISED_ANYWAY)), "utf-8")
         java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {options.pop('spark.driver.extraJavaOptions', '')}"
         try:
-            return _configured(builder, _defaults() | options | {"spark.driver.extraJavaOptions": java_options.strip()}).getOrCreate()
+            return _configured(builder, _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()}).getOrCreate()
         except Exception as error:
             said.seek(0)
             lines = [line.strip() for line in said.read().decode("utf-8", "replace").splitlines() if "WARN" not in line]
@@ -126,12 +126,13 @@ def _no_session(where: str, why: str) -> StrandlineError:
     )
 
 
-def _defaults() -> dict[str, str]:
+def _defaults(options: Mapping[str, str]) -> dict[str, str]:
     cores = os.cpu_count() or 2
-    return {
-        "spark.master": os.environ.get("SPARK_MASTER", "local[*]"),
-        "spark.driver.host": "127.0.0.1",  # The machine's own name may not resolve on a laptop or in a container.
-        "spark.driver.bindAddress": "127.0.0.1",
+    master = options.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
+    # The machine's own name may not resolve on a laptop or in a container.
+    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if master.startswith("local") else {}
+    return here | {
+        "spark.master": master,
         "spark.driver.memory": f"{_driver_gigabytes()}g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

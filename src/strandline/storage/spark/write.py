@@ -31,15 +31,19 @@ WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _HI, _LO = "__strandline_hash_hi", "__strandline_hash_lo"
+_CUT = "__strandline_cut"
 _NOW, _WAS, _ROWS, _ROUGH = "now", "was", "rows", "rough"
 
 
 def arranged(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
     """The rows cut into ranges of keys and sorted by key, then by ``then``. Without a number of partitions they are joined to a good size
     when their size is known."""
-    keys = [col(name) for name in schema.key]
-    ranges = df.repartitionByRange(*keys) if partitions is None else df.repartitionByRange(partitions, *keys)
-    return ranges.sortWithinPartitions(*keys, *then)
+    return _ranges(df, schema, partitions).sortWithinPartitions(*map(col, schema.key), *then)
+
+
+def _ranges(df: DataFrame, schema: TableSchema, partitions: int | None) -> DataFrame:
+    keys = map(col, schema.key)
+    return df.repartitionByRange(*keys) if partitions is None else df.repartitionByRange(partitions, *keys)
 
 
 def write_sorted(
@@ -55,22 +59,31 @@ def write_sorted(
     upto: int = PENDING,
     partitions: int | None = None,
     in_order: bool = False,
+    cut: Column | None = None,
 ) -> tuple[tuple[Segment, ...], Digest]:
     """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table. ``df`` has the columns of the
     schema under their logical names and the meta columns that the role needs; ``in_order`` says that it is ``arranged`` already. The files
     go into the folder ``name_prefix``, which must be new, and are durable when this returns; when it raises, there is none.
-    ``fresh`` None, for a log: find out whether all keys are new."""
+    ``fresh`` None, for a log: find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
     with working(df.sparkSession):
-        rows = df if in_order else arranged(df.select(*map(col, names)), schema, partitions, *by_step)
+        cuts = [] if cut is None else [_CUT]
+        if cut is not None:
+            rows = _ranges(df.select(*map(col, names), cut.alias(_CUT)), schema, partitions)
+        else:
+            rows = df if in_order else arranged(df.select(*map(col, names)), schema, partitions, *by_step)
         seen = Observation()
         # Summed up after the last exchange, where a task counts once, however often the rows before it are computed.
-        observed = _hashed(rows, schema, names).observe(seen, *_sums(role, fresh))
+        observed = _hashed(rows, schema, [*names, *cuts]).observe(seen, *_sums(role, fresh))
+        if cut is not None:
+            # Last of all, where Spark sees that the rows are in the order that folders need; it would sort them by that alone.
+            observed = observed.sortWithinPartitions(col(_CUT), *map(col, schema.key), *by_step)
         chosen = [col(c.name).alias(c.physical) for c in schema.columns]
         try:
-            observed.select(*chosen, *map(col, meta)).write.options(**WRITING).parquet(spark_path(files.path(name_prefix)))
+            writer = observed.select(*chosen, *map(col, [*meta, *cuts])).write.options(**WRITING)
+            writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
             sums = Row(**seen.get)
             described = _described(files, schema, name_prefix, role, stepped, after, upto)
             if sum(s.rows for s in described) != sums[_ROWS]:

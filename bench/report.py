@@ -1,0 +1,39 @@
+"""A table of figures: what was measured, what was to be reached, and whether it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Report:
+    """Figures in the order in which they were measured."""
+
+    lines: list[tuple[str, str, str, str]] = field(default_factory=list)
+
+    def at_most(self, figure: str, measured: float, target: float, unit: str = "x", detail: str = "") -> None:
+        self._add(figure, measured, target, unit, detail, "at most", measured <= target)
+
+    def at_least(self, figure: str, measured: float, target: float, unit: str = "x", detail: str = "") -> None:
+        self._add(figure, measured, target, unit, detail, "at least", measured >= target)
+
+    def note(self, figure: str, measured: str) -> None:
+        """Something worth knowing that has no target."""
+        self._show((figure, measured, "", ""))
+
+    def holds(self, figure: str, measured: str, ok: bool) -> None:
+        self._show((figure, measured, "", "ok" if ok else "MISSED"))
+
+    def _add(self, figure: str, measured: float, target: float, unit: str, detail: str, sense: str, ok: bool) -> None:
+        shown = f"{measured:.2f}{unit}" if measured < 100 else f"{measured:.0f}{unit}"
+        self._show((figure, f"{shown} ({detail})" if detail else shown, f"{sense} {target:g}{unit}", "ok" if ok else "MISSED"))
+
+    def _show(self, line: tuple[str, str, str, str]) -> None:
+        self.lines.append(line)
+        print(f"  {line[0]}: {line[1]} {line[3]}".rstrip(), flush=True)
+
+    def render(self) -> str:
+        rows = [("figure", "measured", "target", "ok"), *self.lines]
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        shown = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([shown[0], "  ".join("-" * width for width in widths), *shown[1:]])

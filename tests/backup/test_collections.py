@@ -1,0 +1,111 @@
+"""What a collection is: its tables, its settings, and the names of its backups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.backup.collections import Collection, next_name, stream_name, time_of
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError
+
+CLUSTER = ("STORAGE", "cluster")
+NOON = 1767268800.0  # 2026-01-01 12:00:00 UTC
+
+
+def test_settings_and_their_defaults() -> None:
+    made = Collection.of(["/a"], [CLUSTER])
+    assert made == Collection(("/a",), "cluster", incremental=False, omit_indexes=False)
+    assert Collection.of(None, [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", True), ("OMIT_INDEXES", "FALSE")]).incremental
+    assert Collection.from_json(made.to_json()) == made
+    assert Collection.from_json(Collection.of(None, [CLUSTER]).to_json()).tables is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        [("OMIT_INDEXES", "true")],
+        [CLUSTER, CLUSTER],
+        [("STORAGE", "s3")],
+        [("STORAGE", 1)],
+        [("STORAGE", "Cluster")],
+        [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", "maybe")],
+        [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", 1)],
+        [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", "")],
+        [CLUSTER, ("OMIT_INDEXES", 0)],
+        [CLUSTER, ("OMIT_INDEXES", "true"), ("OMIT_INDEXES", "true")],
+        [CLUSTER, ("NO_SUCH_SETTING", "1")],
+        [CLUSTER, ("storage", "cluster")],
+    ],
+)
+def test_settings_that_are_refused(settings: list[tuple[str, Any]]) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Collection.of(["/a"], settings)
+    assert caught.value.hint
+    if settings and settings != [("OMIT_INDEXES", "true")] and settings[0][0] != "STORAGE":
+        with pytest.raises(InvalidArgument):
+            Collection(("/a",)).with_settings(settings)
+
+
+def test_a_close_name_is_offered() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Collection(("/a",)).with_settings([("INCREMENTAL_BACKUP", "true")])
+    assert "INCREMENTAL_BACKUP_ENABLED" in caught.value.hint
+
+
+def test_settings_are_changed_and_put_back() -> None:
+    changed = Collection(("/a",)).with_settings([("INCREMENTAL_BACKUP_ENABLED", "true"), ("OMIT_INDEXES", "true")])
+    assert (changed.incremental, changed.omit_indexes) == (True, True)
+    assert changed.without_settings(["OMIT_INDEXES"]) == Collection(("/a",), incremental=True)
+    assert changed.without_settings(["INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"]) == Collection(("/a",))
+
+
+@pytest.mark.parametrize("names", [["STORAGE"], ["NOTHING"], ["OMIT_INDEXES", "OMIT_INDEXES"]])
+def test_resets_that_are_refused(names: list[str]) -> None:
+    with pytest.raises(InvalidArgument):
+        Collection(("/a",)).without_settings(names)
+
+
+def test_tables_come_and_go() -> None:
+    made = Collection(("/a",)).with_table("/dir/b")
+    assert made.tables == ("/a", "/dir/b")
+    assert made.without_table("/a").without_table("/dir/b").tables == ()
+    refused: list[tuple[Any, type[StrandlineError]]] = [
+        (lambda: made.with_table("/a"), AlreadyExists),
+        (lambda: made.without_table("/b"), PathNotFound),
+        (lambda: made.with_table("/.backups/x"), InvalidArgument),
+        (lambda: Collection.of(["/a", "/a"], [CLUSTER]), InvalidArgument),
+        (lambda: Collection.of(["/.backups/collections/c/t"], [CLUSTER]), InvalidArgument),
+        (lambda: Collection(None).with_table("/a"), InvalidArgument),
+        (lambda: Collection(None).without_table("/a"), InvalidArgument),
+    ]
+    for act, error in refused:
+        with pytest.raises(error):
+            act()
+
+
+def test_names() -> None:
+    assert next_name("full", NOON + 0.9, []) == "20260101120000Z_full"
+    assert stream_name("20260101120000Z_full") == "20260101120000Z_continuousBackupImpl"
+    assert stream_name("20260101120000Z_incremental") == "20260101120000Z_continuousBackupImpl"
+
+
+def test_a_name_that_its_streams_cannot_have_is_passed_over() -> None:
+    taken = ["20260101120000Z_continuousBackupImpl", "20260101120001Z_continuousBackupImpl", "99991231235959Z_continuousBackupImpl", "feed"]
+    assert next_name("full", NOON, [], taken) == "20260101120002Z_full"
+    assert next_name("full", NOON, ["20260101120000Z_full"], taken) == "20260101120002Z_full"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["full", "incremental"]), st.floats(-5, 5)), max_size=20))
+def test_names_differ_and_sort_in_the_order_of_the_backups(taken: list[Any]) -> None:
+    """However close they are, and also when the clock goes back."""
+    made: list[str] = []
+    for kind, shift in taken:
+        made.append(next_name(kind, NOON + shift, made))
+    assert made == sorted(made)
+    times = [time_of(name) for name in made]
+    assert len({stream_name(name) for name in made}) == len(made) == len(set(times))
+    assert times == sorted(times)

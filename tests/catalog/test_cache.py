@@ -1,0 +1,264 @@
+"""The cache follows the board, however late and in whatever order publications arrive."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from strandline.catalog import board, paths, tables
+from strandline.catalog.board import Publication
+from strandline.catalog.cache import SchemeCache
+from strandline.catalog.engine import Catalog
+from strandline.catalog.listen import Listener, listen
+from strandline.catalog.tables import TableInfo
+from strandline.clock import SystemClock
+from strandline.errors import PathNotFound, UnderOperation
+from strandline.metrics import Metrics
+from tests.world import BY_V, create, drop, engine_of
+
+STREAM = {"name": "s", "mode": "UPDATES", "format": "JSON", "owner": None}
+
+
+class Held:
+    """Publications wait here until a test lets them go."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Publication] = []
+        self.released: list[Publication] = []
+
+    def __call__(self, new: list[Publication]) -> list[Publication]:
+        self.waiting += new
+        now, self.released = self.released, []
+        return now
+
+    def release(self, *paths_: str) -> None:
+        self.released += [p for p in self.waiting if not paths_ or p.path in paths_]
+        self.waiting = [p for p in self.waiting if p not in self.released]
+
+
+def alter(catalog: Catalog, path: str) -> None:
+    with catalog.write() as conn:
+        tables.alter(conn, board.next_step(conn), catalog.clock.now(), TableInfo.of(paths.require(conn, path)))
+
+
+def touch_index(catalog: Catalog, name: str = "s") -> None:
+    """Moves the implementation table, its index and its table."""
+    engine_of(catalog).execute("create stream", {"table": "/orders/by_v/indexImplTable", "stream": {**STREAM, "name": name}})
+
+
+def test_a_description_is_read_once(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(catalog, "/orders", [BY_V])
+    cache = SchemeCache(catalog)
+    first = cache.unit("/orders")
+    monkeypatch.setattr(catalog, "read", lambda: pytest.fail("it is known already"))
+    assert cache.unit("/orders") == first
+    assert [i.path for i in first.impls if i is not None] == ["/orders/by_v/indexImplTable"]
+
+
+def test_a_publication_is_seen_when_the_board_is_looked_at(catalog: Catalog, clock: SystemClock) -> None:
+    create(catalog, "/orders", [BY_V])
+    cache = SchemeCache(catalog, poll_seconds=1.0)
+    assert cache.unit("/orders").table.version == 1
+    alter(catalog, "/orders")
+    assert cache.unit("/orders").table.version == 1, "it was looked at less than a second ago"
+    assert cache.read_unit("/orders").table.version == 2, "an authoritative read skips the cache"
+    alter(catalog, "/orders")
+    clock.sleep(1.0)
+    assert cache.unit("/orders").table.version == 3
+    alter(catalog, "/orders")
+    cache.poll()
+    assert cache.unit("/orders").table.version == 4
+
+
+def test_one_generation_is_seen_whole(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    cache = SchemeCache(catalog)
+    cache.unit("/orders")
+    touch_index(catalog)
+    cache.poll()
+    unit = cache.unit("/orders")
+    assert [unit.table.version, unit.table.indexes[0].version, unit.impls[0] and unit.impls[0].version] == [2, 2, 2]
+
+
+def test_a_path_that_was_dropped_and_made_again_is_another_one(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    held = Held()
+    cache = SchemeCache(catalog, poll_seconds=0, delivery=held)
+    first = cache.unit("/orders").table
+    drop(catalog, "/orders")
+    assert cache.unit("/orders").table == first, "the news is on its way"
+    create(catalog, "/orders")
+    cache.poll()
+    held.waiting.reverse()
+    held.release()
+    cache.poll()
+    assert cache.unit("/orders").table.id > first.id
+    drop(catalog, "/orders")
+    cache.poll()
+    held.release()
+    with pytest.raises(PathNotFound):
+        cache.unit("/orders")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_order_of_delivery_ends_with_the_last_version(catalog: Catalog, seed: int) -> None:
+    random_ = random.Random(seed)
+    create(catalog, "/orders", [BY_V])
+    held = Held()
+    cache = SchemeCache(catalog, poll_seconds=0, delivery=held)
+    for number in range(3):
+        cache.unit("/orders")
+        touch_index(catalog, f"s{number}")
+        cache.poll()
+        for news in random_.sample(held.waiting, random_.randint(0, len(held.waiting))):
+            held.released += [news] * random_.randint(1, 2)
+            held.waiting.remove(news)
+    random_.shuffle(held.waiting)
+    held.release()
+    cache.poll()
+    assert cache.unit("/orders") == SchemeCache(catalog).read_unit("/orders")
+    assert cache.unit("/orders").table.version == 4
+
+
+def test_what_was_read_before_a_publication_is_not_kept_after_it(catalog: Catalog) -> None:
+    """A slow reader: its snapshot is older than the publication that arrives before it has stored what it read."""
+    create(catalog, "/orders", [BY_V])
+    cache = SchemeCache(catalog, poll_seconds=0)
+    cache.poll()
+    with cache._loading() as conn:
+        old = TableInfo.of(paths.require(conn, "/orders"))
+        writer = threading.Thread(target=lambda: (alter(catalog, "/orders"), cache.poll()))
+        writer.start()
+        writer.join()
+        cache._learn([old])
+    assert cache.unit("/orders").table.version == 2
+
+
+def test_states_are_not_remembered(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    engine = engine_of(catalog)
+    operation_id = engine.start("create stream", {"table": "/orders", "stream": STREAM})
+    cache = SchemeCache(catalog)
+    known = cache.unit("/orders").table
+    assert (known.state, known.operation_id) == ("ready", None)
+    engine.cancel(operation_id)
+    with catalog.write() as conn:
+        paths.set_state(conn, [known.id], "incoming restore", "op")
+    with pytest.raises(UnderOperation, match="incoming restore by operation op"):
+        SchemeCache(catalog).unit("/orders")
+
+
+def test_a_full_cache_starts_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.catalog.cache._MAX_TABLES", 2)
+    cache = SchemeCache(catalog)
+    for number in range(8):
+        create(catalog, f"/t{number}", ())
+        cache.unit(f"/t{number}")
+    assert len(cache._tables) <= 3
+
+
+def test_delays_of_delivery_are_measured(catalog: Catalog, clock: SystemClock) -> None:
+    metrics = Metrics()
+    cache = SchemeCache(catalog, metrics=metrics)
+    cache.poll()
+    create(catalog, "/orders", ())
+    clock.sleep(2.0)
+    cache.poll()
+    assert metrics.value("delivery_delay_seconds_sum") == pytest.approx(2.0)
+
+
+def test_threads_share_a_cache(open_catalog: Callable[..., Catalog]) -> None:
+    catalog = open_catalog(SystemClock())
+    create(catalog, "/orders", [BY_V])
+    cache = SchemeCache(catalog, poll_seconds=0.001)
+    wrong: list[str] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        last = 0
+        while not stop.is_set():
+            unit = cache.unit("/orders")
+            if unit.impls[0] is None or unit.table.indexes[0].version != unit.impls[0].version:
+                wrong.append(f"{unit}")
+            if unit.table.version < last:
+                wrong.append(f"version {unit.table.version} after {last}")
+            last = unit.table.version
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(8):
+        touch_index(catalog, f"s{number}")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    cache.poll()
+    assert cache.unit("/orders").table.version == 9
+
+
+def test_a_listener_brings_publications_on_postgresql(open_catalog: Callable[..., Catalog]) -> None:
+    catalog = open_catalog(SystemClock())
+    create(catalog, "/orders", [BY_V])
+    cache = SchemeCache(catalog, poll_seconds=3600)
+    listener = listen(cache)
+    if catalog.is_sqlite:
+        assert listener is None
+        return
+    assert isinstance(listener, Listener)
+    try:
+        assert eventually(lambda: cache.is_listening)
+        assert cache.unit("/orders").table.version == 1
+        cache._polled = time.time() + 3600  # so that only a notification can bring the news
+        alter(catalog, "/orders")
+        assert eventually(lambda: cache._tables == {} or cache.unit("/orders").table.version == 2)
+        assert cache.unit("/orders").table.version == 2
+    finally:
+        listener.close()
+    assert not cache.is_listening
+
+
+def test_a_listener_that_lost_its_connection_comes_back(open_catalog: Callable[..., Catalog]) -> None:
+    catalog = open_catalog(SystemClock())
+    if catalog.is_sqlite:
+        pytest.skip("nothing to listen to")
+    cache = SchemeCache(catalog)
+    listener = Listener(cache)
+    try:
+        assert eventually(lambda: cache.is_listening)
+        with catalog.engine.connect() as conn:
+            conn.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND query LIKE 'LISTEN%' AND pid <> pg_backend_pid()"
+                )
+            )
+        assert eventually(lambda: not cache.is_listening)
+        assert eventually(lambda: cache.is_listening)
+    finally:
+        listener.close()
+
+
+def eventually(true: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        if true():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_publications_are_read_in_order(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    touch_index(catalog)
+    with catalog.read() as conn:
+        seen = board.since(conn, 0)
+        assert [p.generation for p in seen] == sorted(p.generation for p in seen)
+        assert board.since(conn, 1) == [p for p in seen if p.generation > 1]
+        assert replace(seen[0], time=0.0) == Publication(1, seen[0].path_id, "/orders", 1, False, 0.0)

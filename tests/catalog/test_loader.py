@@ -1,0 +1,145 @@
+"""Plans fit together, or they are planned again, or the request fails with both versions in the error."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.catalog import chains, paths
+from strandline.catalog.cache import SchemeCache
+from strandline.catalog.chains import Stale
+from strandline.catalog.engine import Catalog
+from strandline.catalog.loader import Loader
+from strandline.catalog.registry import VersionRegistry
+from strandline.clock import Clock
+from strandline.errors import InvalidArgument, PathNotFound, SchemaMismatch, StrandlineError
+from strandline.metrics import Metrics
+from tests.catalog.test_cache import Held, alter, touch_index
+from tests.world import BY_N, BY_V, commit, create, write
+
+IMPL = "/orders/by_v/indexImplTable"
+
+
+class Setup:
+    """A loader whose publications the test holds back."""
+
+    def __init__(self, catalog: Catalog, retries: int = 3) -> None:
+        self.held = Held()
+        self.metrics = Metrics()
+        self.cache = SchemeCache(catalog, poll_seconds=0, delivery=self.held)
+        self.loader = Loader(self.cache, catalog.clock, retries=retries, metrics=self.metrics)
+
+    def mismatches(self) -> tuple[float, float, float]:
+        seen, cured, failed = (self.metrics.value("schema_mismatches_total", result=r) for r in ("seen", "cured", "failed"))
+        return seen, cured, failed
+
+
+def test_a_plan_has_a_table_and_its_implementation_tables(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V, BY_N])
+    create(catalog, "/plain", ())
+    orders, plain, again = Setup(catalog).loader.plan(["/orders", "plain", "orders"])
+    assert [i.path for i in orders.impls] == [IMPL, "/orders/by_n/indexImplTable"]
+    assert (plain.table.path, plain.impls, again) == ("/plain", (), orders)
+
+
+def test_a_mismatch_in_the_cache_is_cured_by_a_retry(catalog: Catalog, clock: Clock) -> None:
+    create(catalog, "/orders", [BY_V])
+    setup = Setup(catalog)
+    setup.loader.plan(["/orders"])
+    touch_index(catalog)
+    setup.cache.poll()
+    setup.held.release(IMPL)  # the table's own publication is late
+    setup.loader.plan([IMPL])
+    before = clock.now()
+    (plan,) = setup.loader.plan(["/orders"])
+    assert (plan.table.version, plan.table.indexes[0].version, plan.impls[0].version) == (2, 2, 2)
+    assert setup.mismatches() == (1, 1, 0)
+    assert clock.now() - before == pytest.approx(0.1)
+
+
+def test_a_mismatch_in_the_catalog_fails_after_the_retries_with_both_versions(catalog: Catalog, clock: Clock) -> None:
+    create(catalog, "/orders", [BY_V])
+    setup = Setup(catalog)
+    with catalog.write() as conn:  # as if a part had published what it did by itself
+        paths.set_version(conn, paths.require(conn, IMPL).id, 2)
+    before = clock.now()
+    with pytest.raises(SchemaMismatch, match=rf"mismatch for {IMPL}: /orders expects version 1, got 2") as failure:
+        setup.loader.plan(["/orders"])
+    assert failure.value.code == "SCHEMA_MISMATCH"
+    assert clock.now() - before == pytest.approx(0.3)
+    assert setup.mismatches() == (4, 0, 1)
+
+
+def test_the_number_of_retries_is_a_setting(catalog: Catalog, clock: Clock) -> None:
+    create(catalog, "/orders", [BY_V])
+    with catalog.write() as conn:
+        paths.set_version(conn, paths.require(conn, IMPL).id, 2)
+    before = clock.now()
+    with pytest.raises(SchemaMismatch):
+        Setup(catalog, retries=0).loader.plan(["/orders"])
+    assert clock.now() == before
+
+
+def test_an_implementation_table_that_is_not_there_is_a_mismatch(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    with catalog.write() as conn:
+        paths.remove(conn, [paths.require(conn, IMPL).id])
+    with pytest.raises(SchemaMismatch, match="/orders expects version 1, but it is not there"):
+        Setup(catalog).loader.plan(["/orders"])
+
+
+def test_a_stale_plan_is_whole_and_an_authoritative_one_is_new(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    setup = Setup(catalog)
+    setup.loader.plan(["/orders"])
+    touch_index(catalog)
+    (stale,) = setup.loader.plan(["/orders"])
+    assert (stale.table.version, stale.impls[0].version) == (1, 1)
+    (fresh,) = setup.loader.plan(["/orders"], authoritative=True)
+    assert (fresh.table.version, fresh.impls[0].version) == (2, 2)
+    assert setup.mismatches() == (0, 0, 0)
+
+
+def test_a_commit_with_an_old_plan_is_planned_again_and_never_half_applied(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    setup = Setup(catalog)
+    (stale,) = setup.loader.plan(["/orders"])
+    touch_index(catalog)
+    (planned,) = setup.loader.plan(["/orders"])
+    assert planned == stale
+    with catalog.read() as conn:
+        before = [chains.state(conn, i) for i in (stale.table.id, stale.impls[0].id)]
+    with pytest.raises(Stale, match="its version is 2, planned with 1"):
+        commit(catalog, planned.table, [(planned.impls[0].id, planned.impls[0].version)], 1)
+    mixed = setup.loader.plan(["/orders"], authoritative=True)[0]
+    with pytest.raises(Stale):  # the table's version is right, the index's is not: nothing of it may be there afterwards
+        commit(catalog, mixed.table, [(mixed.impls[0].id, 1)], 1)
+    with catalog.read() as conn:
+        assert [chains.state(conn, i) for i in (stale.table.id, stale.impls[0].id)] == before
+    (fresh,) = setup.loader.plan(["/orders"], authoritative=True)
+    commit(catalog, fresh.table, [(fresh.impls[0].id, fresh.impls[0].version)], 1)
+
+
+def test_an_altered_table_is_planned_with_its_new_columns(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    setup = Setup(catalog)
+    setup.loader.plan(["/orders"])
+    alter(catalog, "/orders")
+    setup.cache.poll()
+    setup.held.release()
+    assert setup.loader.plan(["/orders"])[0].table.version == 2
+
+
+@pytest.mark.parametrize(("path", "error"), [("/missing", PathNotFound), ("/orders/by_v", InvalidArgument), ("a//b", InvalidArgument)])
+def test_what_is_not_a_table_cannot_be_planned(catalog: Catalog, path: str, error: type[StrandlineError]) -> None:
+    create(catalog, "/orders", [BY_V])
+    with pytest.raises(error):
+        Setup(catalog).loader.plan([path])
+
+
+def test_claims_are_not_in_a_plan(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    with catalog.write() as conn:
+        VersionRegistry().move(conn, "op", 1, paths.require(conn, IMPL))
+    (plan,) = Setup(catalog).loader.plan(["/orders"])
+    assert (plan.table.version, plan.impls[0].version) == (1, 1)
+    write(catalog, "/orders", 1)

@@ -1,0 +1,60 @@
+"""The command line in this process: fast, and with the Spark session of the test run where one is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.cli import main
+
+SHOP = """
+CREATE TABLE orders (id Uint64 NOT NULL, customer Utf8, total Int64, PRIMARY KEY (id),
+                     INDEX by_customer GLOBAL SYNC ON (customer) COVER (total));
+UPSERT INTO orders (id, customer, total) VALUES (1, 'ada', 10), (2, 'bob', 20);
+CREATE BACKUP COLLECTION nightly (TABLE orders) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("STRANDLINE_WAREHOUSE", "STRANDLINE_CATALOG"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*args: str) -> Ran:
+        capsys.readouterr()
+        code = main(args)
+        said = capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    return call
+
+
+@pytest.fixture
+def shop(run: Run) -> Iterator[Run]:
+    """The same in a folder with a warehouse ``wh`` that has a table, an index and a collection; it is named by the environment."""
+    assert run("init", "wh").code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRANDLINE_WAREHOUSE", "wh")
+        assert run("sql", SHOP).code == 0
+        yield run

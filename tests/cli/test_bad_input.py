@@ -1,0 +1,186 @@
+"""Bad input on every command: the right exit code, one sentence, one hint, and never a traceback."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strandline.errors import StrandlineError
+from tests.cli.conftest import Ran, Run
+
+COMMANDS = {
+    "sql": ["sql", "SELECT 1"],
+    "ls": ["ls"],
+    "tree": ["tree"],
+    "describe": ["describe", "/orders"],
+    "load": ["load", "orders", "rows.csv"],
+    "backup": ["backup", "nightly"],
+    "restore": ["restore", "nightly"],
+    "show-backup": ["show-backup", "nightly"],
+    "operations list": ["operations", "list"],
+    "operations get": ["operations", "get", "x"],
+    "operations wait": ["operations", "wait", "x"],
+    "operations cancel": ["operations", "cancel", "x"],
+    "operations forget": ["operations", "forget", "x"],
+    "check": ["check"],
+    "maintain": ["maintain"],
+    "metrics": ["metrics"],
+}
+every_command = pytest.mark.parametrize("args", COMMANDS.values(), ids=COMMANDS.keys())
+
+
+def refused(said: Ran, code: int) -> None:
+    assert said.code == code, said
+    sentence, hint = said.err.strip().splitlines()
+    assert sentence.startswith("error: ")
+    assert hint.startswith("hint: ")
+    assert len(hint) > 10
+    assert "Traceback" not in said.out + said.err
+
+
+@every_command
+def test_no_warehouse_is_named(run: Run, args: list[str]) -> None:
+    Path("rows.csv").write_text("id\n1\n")
+    refused(run(*args), 15)
+
+
+@every_command
+def test_the_folder_is_no_warehouse(run: Run, args: list[str]) -> None:
+    Path("rows.csv").write_text("id\n1\n")
+    Path("empty").mkdir()
+    refused(run(*args, "-w", "empty"), 15)
+    refused(run(*args, "-w", "nowhere"), 15)
+    assert not Path("nowhere").exists()
+    assert not list(Path("empty").iterdir())
+
+
+@every_command
+def test_the_warehouse_is_a_file(run: Run, args: list[str]) -> None:
+    Path("rows.csv").write_text("id\n1\n")
+    refused(run(*args, "-w", "rows.csv"), 7)
+
+
+@every_command
+def test_the_catalog_is_corrupt(shop: Run, args: list[str]) -> None:
+    Path("rows.csv").write_text("id\n1\n")
+    for file in Path("wh").glob("catalog.sqlite*"):
+        file.write_bytes(b"this is not a database, it only says so" * 100)
+    refused(shop(*args), 11)
+
+
+def test_init_refuses_a_file_and_a_place_that_cannot_be(run: Run) -> None:
+    Path("file").write_text("")
+    refused(run("init", "file"), 7)
+    refused(run("init", "/proc/nothing/here"), 15)
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["ls", "/nope"], 3),
+        (["tree", "/nope"], 3),
+        (["describe", "/ordres"], 3),
+        (["sql", "SELECT * FROM nope"], 3),
+        (["sql", "SELEC 1"], 8),
+        (["sql", "SELECT 1", "-f", "file.sql"], 7),
+        (["sql", "-f", "nope.sql"], 15),
+        (["load", "orders", "nope.csv"], 15),
+        (["load", "orders", "wh"], 7),
+        (["backup", "nope"], 3),
+        (["backup", "nightly", "--incremental"], 6),
+        (["restore", "nope"], 3),
+        (["restore", "nightly"], 6),
+        (["show-backup", "nope"], 3),
+        (["show-backup", "nightly", "nope"], 3),
+        (["operations", "get", "nope"], 12),
+        (["operations", "wait", "nope"], 12),
+        (["operations", "cancel", "nope"], 12),
+        (["operations", "forget", "nope"], 12),
+        (["check", "/nope"], 3),
+        (["check", "-c", "nope"], 3),
+        (["maintain", "/nope"], 3),
+        (["maintain", "--compact"], 2),
+        (["ls", "--nope"], 2),
+        (["nope"], 2),
+        (["describe"], 2),
+        (["ls", "--catalog", "mysql://host/db"], 7),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_unknown_names_and_wrong_words(shop: Run, args: list[str], code: int) -> None:
+    refused(shop(*args), code)
+
+
+def test_a_near_miss_gets_a_suggestion(shop: Run) -> None:
+    assert "Did you mean 'orders'?" in shop("describe", "/ordres").err
+    assert "Did you mean 'nightly'?" in shop("show-backup", "nigthly").err
+
+
+def test_a_broken_file_changes_nothing(shop: Run) -> None:
+    Path("broken.sql").write_text("DELETE FROM orders;\nDROP TABLE orders;\nSELEC 1;\n")
+    said = shop("sql", "-f", "broken.sql")
+    refused(said, 8)
+    assert "Line 3" in said.err
+    assert shop("describe", "/orders", "--json").json["rows"] == 2
+    Path("binary.sql").write_bytes(b"\xff\xfe\x00")
+    refused(shop("sql", "-f", "binary.sql"), 7)
+
+
+def test_errors_are_json_when_answers_are(shop: Run) -> None:
+    said = shop("describe", "/nope", "--json")
+    assert said.out == ""
+    error = json.loads(said.err)["error"]
+    assert (error["code"], error["exit_code"], said.code) == ("PATH_NOT_FOUND", 3, 3)
+
+
+def test_hints_speak_of_commands(shop: Run) -> None:
+    assert "strandline operations list" in shop("operations", "get", "nope").err
+
+
+def test_debug_shows_the_traceback(shop: Run) -> None:
+    assert "Traceback" in shop("describe", "/nope", "--debug").err
+
+
+def test_exit_codes_tell_error_classes_apart() -> None:
+    by_exit_code: dict[int, str] = {}
+    for kind in StrandlineError.__subclasses__():
+        assert by_exit_code.setdefault(kind.exit_code, kind.code) == kind.code
+        assert kind.exit_code not in (0, 2, 130)
+
+
+def _without_power() -> None:
+    """Root may read and write everything; a process without these two capabilities may not."""
+    if os.geteuid() == 0:
+        prctl = ctypes.CDLL(None).prctl
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
+@pytest.mark.parametrize("args", [["ls"], ["sql", "UPSERT INTO orders (id, total) VALUES (9, 9)"], ["backup", "nightly"], ["check"]])
+def test_no_rights(shop: Run, args: list[str], tmp_path: Path) -> None:
+    for file in Path("wh").rglob("*"):
+        if file.is_file():
+            file.chmod(0o000)
+    said = subprocess.run(
+        [sys.executable, "-m", "strandline.cli", "-w", "wh", *args],
+        capture_output=True,
+        text=True,
+        preexec_fn=_without_power,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        timeout=60,
+        check=False,
+    )
+    refused(Ran(said.returncode, said.stdout, said.stderr), 15)
+
+
+def test_a_folder_that_vanished(shop: Run) -> None:
+    shutil.rmtree("wh")
+    refused(shop("ls"), 15)

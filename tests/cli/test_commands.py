@@ -1,0 +1,138 @@
+"""What each command does, in words and in JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tests.cli.conftest import Run
+
+
+def test_init_creates_a_warehouse_once(run: Run) -> None:
+    first, again = run("init", "wh", "--json"), run("init", "wh", "--json")
+    assert (first.json["created"], again.json["created"]) == (True, False)
+    assert Path("wh/strandline.json").exists()
+    assert "created the warehouse" in run("init", "other").out
+
+
+def test_the_warehouse_is_an_option_before_or_after_the_command(run: Run) -> None:
+    run("init", "wh")
+    assert run("-w", "wh", "ls").code == run("ls", "-w", "wh").code == run("ls", "--warehouse=wh").code == 0
+
+
+def test_the_current_folder_is_used_when_it_is_a_warehouse(run: Run) -> None:
+    run("init", ".")
+    assert run("ls", "--json").json == []
+
+
+def test_version_needs_no_warehouse(run: Run) -> None:
+    assert set(run("version", "--json").json) == {"strandline", "python", "pyspark", "pyarrow", "sqlalchemy"}
+
+
+def test_ls_lists_names_and_types(shop: Run) -> None:
+    assert shop("ls").out.splitlines() == ["name     | type", "---------+----------", ".backups | directory", "orders   | table"]
+    assert shop("ls", "--json").json[1] == {"name": "orders", "type": "table", "path": "/orders"}
+    assert shop("ls", "-l", "--json").json[1]["rows"] == 2
+
+
+def test_tree_goes_down(shop: Run) -> None:
+    assert "    └── by_customer  index" in shop("tree").out
+    assert [child["name"] for child in shop("tree", "/orders", "--json").json["children"]] == ["by_customer"]
+    assert shop("tree", "--depth", "1", "--json").json["children"][1]["children"] == []
+
+
+def test_describe_tells_columns_and_indexes(shop: Run) -> None:
+    said = shop("describe", "/orders")
+    assert "by_customer | GLOBAL SYNC | customer | total |" in said.out
+    assert shop("describe", "orders", "--json").json["key"] == ["id"]
+    assert "kind" in shop("describe", "/orders/by_customer").out
+
+
+def test_sql_shows_every_result(shop: Run) -> None:
+    said = shop(
+        "sql", "SELECT id FROM orders ORDER BY id; UPSERT INTO orders (id, total) VALUES (3, 30); SELECT id FROM orders WHERE id = 3"
+    )
+    assert said.out.count("row") == 3
+    lines = shop("sql", "SELECT id, customer FROM orders WHERE id = 1; SHOW TABLES", "--json").out.splitlines()
+    assert json.loads(lines[0]) == {"columns": ["id", "customer"], "rows": [[1, "ada"]]}
+    assert len(lines) == 2
+
+
+def test_consecutive_changes_are_one_commit(shop: Run) -> None:
+    changed = shop("sql", "UPSERT INTO orders (id, total) VALUES (3, 1); DELETE FROM orders WHERE id = 1", "--json").json
+    assert changed["rows_changed"] == 2
+
+
+def test_sql_takes_a_file(shop: Run) -> None:
+    Path("q.sql").write_text("SELECT total\nFROM orders WHERE id = 2;")
+    assert shop("sql", "-f", "q.sql", "--json").json["rows"] == [[20]]
+
+
+def test_backup_restore_and_show_backup(shop: Run) -> None:
+    full = shop("backup", "nightly", "--json").json
+    assert (full["kind"], full["state"], full["error"]) == ("backup", "done", None)
+    shop("sql", "UPSERT INTO orders (id, customer, total) VALUES (3, 'ada', 30); DELETE FROM orders WHERE id = 2")
+    increment = shop("backup", "nightly", "--incremental", "--json").json["result"]["backup"]
+    chain = shop("show-backup", "nightly", "--json").json
+    assert [b["kind"] for b in chain] == ["full", "incremental"]
+    assert chain[0]["children"] == [increment]
+    assert chain[1]["root"] == chain[1]["parent"] == full["result"]["backup"]
+    assert chain[1]["chain_bytes"] == chain[0]["bytes"] + chain[1]["bytes"]
+    assert [part["path"] for part in chain[1]["parts"]] == ["/orders", "/orders/by_customer"]
+    one = shop("show-backup", "nightly", "last").out
+    assert f"parent    {chain[0]['name']}" in one
+    assert chain[1]["parts"][0]["digest"] in one
+
+    shop("sql", "DROP TABLE orders")
+    restored = shop("restore", "nightly", "--verify", "--json").json
+    assert restored["result"]["tables"] == ["/orders"]
+    assert shop("describe", "/orders", "--json").json["digest"] == chain[1]["parts"][0]["digest"]
+    found = shop("sql", "SELECT id, total FROM orders VIEW by_customer WHERE customer = 'ada' ORDER BY id", "--json").json
+    assert found["rows"] == [[1, 10], [3, 30]]
+    assert shop("restore", "nightly", "--at", chain[0]["name"], "-t", "orders=old", "--json").json["result"]["rows"] == 2
+    assert shop("restore", "nightly", "--into", "beside", "--copy", "--json").json["result"]["tables"] == ["/beside/orders"]
+    assert "in the way" in shop("restore", "nightly", "--explain").out
+
+
+def test_operations_are_listed_read_and_forgotten(shop: Run) -> None:
+    made = shop("backup", "nightly", "--json").json["id"]
+    assert [o["id"] for o in shop("operations", "list", "--json").json] == [made]
+    assert made in shop("operations", "list").out
+    assert "state      done" in shop("operations", "get", made).out
+    assert shop("operations", "wait", made, "--json").json["state"] == "done"
+    assert shop("operations", "wait", made, "--timeout", "5", "--json").json["percent"] == 100
+    assert shop("operations", "cancel", made).code == 6
+    assert shop("operations", "forget", made, "--json").json == {"forgotten": made}
+    assert shop("operations", "forget", made).code == 12
+
+
+def test_check_maintain_and_metrics(shop: Run) -> None:
+    shop("backup", "nightly")
+    assert "/orders: ok, 2 rows" in shop("check").out
+    assert shop("check", "/orders", "--json").json[0]["ok"] is True
+    assert shop("check", "-c", "nightly", "--json").json == [{"collection": "nightly", "ok": True, "problems": []}]
+    assert shop("maintain", "--json").json["removed_orphans"] == 0
+    assert shop("maintain", "/orders", "--compact", "--json").json["compacted"][0] == "/orders"
+    assert "# TYPE strandline_operations_total counter" in shop("metrics").out
+    assert {"name", "labels", "value"} == set(shop("metrics", "--json").json[0])
+
+
+def test_check_finds_damage_and_says_so_in_its_exit_code(shop: Run) -> None:
+    shop("maintain", "/orders", "--compact")
+    (file, *_) = sorted(Path("wh/data").rglob("*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    said = shop("check", "--json")
+    assert said.code == 11
+    assert said.json[0]["problems"]
+    assert json.loads(said.err)["error"]["code"] == "CORRUPTED"
+
+
+COMMANDS = "init demo version sql load ls tree describe backup restore show-backup operations check maintain metrics"
+
+
+def test_help_names_every_command(run: Run) -> None:
+    said = run("--help").out
+    assert [name for name in re.findall(r"[a-z-]+", COMMANDS) if f" {name} " not in said] == []

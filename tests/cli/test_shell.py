@@ -1,0 +1,131 @@
+"""The shell on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline.cli.shell import is_complete
+from tests.cli.conftest import Run
+from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, STRANDLINE, TAB, Terminal
+
+SRC = str(Path(__file__).parents[2] / "src")
+SLOW = """
+import sys, time
+from strandline.cli import main
+from strandline.storage.files import LocalFiles
+copy = LocalFiles.copy
+def slowly(self, *args):
+    time.sleep(2)
+    return copy(self, *args)
+LocalFiles.copy = slowly
+sys.exit(main())
+"""
+"""The command line on a disk that takes two seconds to copy a file."""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"PYTHONPATH": SRC, "XDG_STATE_HOME": str(tmp_path / "state"), "STRANDLINE_WAREHOUSE": "wh"}
+
+
+@pytest.fixture
+def shell(shop: Run, env: dict[str, str]) -> Iterator[Terminal]:
+    with Terminal([*STRANDLINE, "sql"], env) as terminal:
+        terminal.expect("strandline>")
+        yield terminal
+
+
+def test_a_session(shell: Terminal, tmp_path: Path) -> None:
+    # A statement goes on until its semicolon.
+    shell.send(f"SELECT id, customer{ENTER}")
+    shell.expect("...>")
+    shell.send(f"FROM orders ORDER BY id;{ENTER}")
+    assert "2 | bob" in shell.expect("(2 rows)")
+    # Tab completes names and keywords: the editor writes only what it adds.
+    shell.expect("strandline>")
+    shell.send(f"SELECT total FROM ord{TAB}")
+    shell.expect("FROM ord")
+    shell.expect("ers")
+    shell.send(f" WHER{TAB}")
+    shell.expect("WHER")
+    shell.expect("E")
+    shell.send(f" id = 1;{ENTER}")
+    assert "10" in shell.expect("(1 row)")
+    # An error has its hint, and the session goes on.
+    shell.expect("strandline>")
+    shell.send(f"SELECT * FROM ordres;{ENTER}")
+    shell.expect("error: ")
+    shell.expect("hint: Did you mean 'orders'?")
+    # Ctrl-C drops what is typed.
+    shell.expect("strandline>")
+    shell.send(f"DELETE FROM orders{CTRL_C}")
+    shell.expect("strandline>")
+    shell.send(f"\\d{ENTER}")
+    shell.expect("orders")
+    shell.expect("strandline>")
+    shell.send(f"\\d orders{ENTER}")
+    shell.expect("GLOBAL SYNC")
+    shell.expect("strandline>")
+    shell.send(f"\\nope{ENTER}")
+    shell.expect("there is no command \\nope")
+    shell.expect("strandline>")
+    shell.send(CTRL_D)
+    assert shell.exit_code() == 0
+    assert "FROM orders ORDER BY id;" in (tmp_path / "state" / "strandline" / "history").read_text()
+
+
+def test_ctrl_c_during_a_restore_asks_and_cancels(shop: Run, env: dict[str, str]) -> None:
+    shop("maintain", "/orders", "--compact")
+    shop("backup", "nightly")
+    with Terminal([sys.executable, "-c", SLOW, "sql"], env) as shell:
+        shell.expect("strandline>")
+        shell.send(f"RESTORE nightly INTO beside WITH (MODE = 'copy');{ENTER}")
+        shell.expect("shards")
+        shell.send(CTRL_C)
+        shell.expect("[c]ancel and undo it, [l]eave it running, or [w]ait?")
+        shell.send(f"c{ENTER}")
+        shell.expect("was cancelled [CANCELLED]")
+        shell.expect("hint: ")
+        shell.expect("strandline>")
+        shell.send(f"\\q{ENTER}")
+        assert shell.exit_code() == 0
+    assert "beside" not in shop("ls").out
+    assert shop("operations", "list", "--json").json[-1]["state"] == "cancelled"
+
+
+def test_a_restore_that_is_left_alone_goes_on_in_the_background(shop: Run, env: dict[str, str]) -> None:
+    shop("maintain", "/orders", "--compact")
+    shop("backup", "nightly")
+    with Terminal([sys.executable, "-c", SLOW, "restore", "nightly", "--into", "beside", "--copy"], env) as terminal:
+        terminal.expect("shards")
+        terminal.send(CTRL_C)
+        terminal.expect("or [w]ait?")
+        terminal.send(f"l{ENTER}")
+        terminal.expect("It goes on in the background.")
+        assert terminal.exit_code() == 130
+    operation = shop("operations", "list", "--json").json[-1]["id"]
+    assert shop("operations", "wait", operation, "--json").json["state"] == "done"
+    assert "beside" in shop("ls").out
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("", True),
+        ("\\d", True),
+        ("SELECT 1", False),
+        ("SELECT 1;", True),
+        ("SELECT ';", False),
+        ("SELECT ';'", False),
+        ("SELECT 1; -- and so on", True),
+        ("SELECT 1 /* ;", False),
+        ("SELECT 1 -- ;", False),
+        ("SELECT ?;", True),
+    ],
+)
+def test_enter_runs_a_statement_that_is_complete(text: str, complete: bool) -> None:
+    assert is_complete(text) is complete

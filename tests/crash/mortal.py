@@ -1,0 +1,158 @@
+"""A process that dies at a chosen write, and what must be true afterwards.
+
+Every change of the disk and every catalog transaction is a boundary: before each primitive of ``LocalFiles``, in the middle of an append,
+before a transaction is committed, and right after it. (After a primitive is before the next one.) Once dead, a process does nothing more:
+whatever its ``finally`` clauses try raises ``Death`` again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sqlalchemy import event, select, update
+
+import strandline
+from strandline import Database
+from strandline.catalog import schema
+from strandline.settings import Settings
+from strandline.storage.files import LocalFiles
+from tests.world import Death
+
+NOW = Settings(history_seconds=0.0)
+"""Nothing is kept for its history, so that collection has something to do."""
+
+
+def by_exception() -> NoReturn:
+    raise Death
+
+
+def by_kill() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still alive")
+
+
+class Fate:
+    """Ends the process at the n-th boundary that it comes to; at none if n is 0."""
+
+    def __init__(self, at: int, end: Callable[[], NoReturn] = by_exception) -> None:
+        self.at = at
+        self.trail: list[str] = []
+        self.dead = False
+        self._end = end
+        self._lock = threading.Lock()
+
+    def meet(self, boundary: str) -> None:
+        if threading.current_thread().name == "strandline-session":
+            return  # It renews the lease whenever it likes, and nothing depends on when.
+        with self._lock:
+            if self.dead:
+                raise Death
+            self.trail.append(boundary)
+            if len(self.trail) != self.at:
+                return
+            self.dead = True
+        self._end()
+
+    @property
+    def place(self) -> str:
+        return f"boundary {len(self.trail)}: {self.trail[-1] if self.trail else 'none'}"
+
+
+class MortalFiles(LocalFiles):
+    """Files whose every change of the disk is a boundary."""
+
+    def __init__(self, root: str | os.PathLike[str], fate: Fate) -> None:
+        super().__init__(root)
+        self._fate = fate
+
+    def _mkdir(self, path: str) -> None:
+        self._fate.meet("mkdir")
+        super()._mkdir(path)
+
+    def _create(self, path: str) -> int:
+        self._fate.meet("create")
+        return super()._create(path)
+
+    def _append(self, descriptor: int, data: memoryview) -> int:
+        self._fate.meet("append")
+        done = super()._append(descriptor, data[: len(data) // 2]) if len(data) > 1 else 0
+        self._fate.meet("middle of append")
+        return done + super()._append(descriptor, data[done:])
+
+    # A process that dies takes nothing out of the page cache, so that the disk itself need not be waited for here.
+
+    def _flush(self, descriptor: int) -> None:
+        self._fate.meet("flush")
+
+    def _sync(self, path: str) -> None:
+        self._fate.meet("sync")
+
+    def _unlink(self, path: str) -> None:
+        self._fate.meet("unlink")
+        super()._unlink(path)
+
+    def _rmdir(self, path: str) -> None:
+        self._fate.meet("rmdir")
+        super()._rmdir(path)
+
+
+def connect(folder: Path, url: str | None, fate: Fate, settings: Settings, spark: Any = None) -> Database:
+    """A connection that lives until its fate meets it."""
+    db = strandline.connect(folder, catalog=url, files=MortalFiles(folder, fate), settings=settings, spark=spark)
+    engine = db.context.catalog.engine
+
+    def refuse_the_dead(_: Any) -> None:
+        if fate.dead:
+            raise Death
+
+    event.listen(engine, "begin", refuse_the_dead, insert=True)
+    event.listen(engine, "commit", lambda _: fate.meet("before the catalog commits"))
+    db.context.catalog.after_commit = lambda: fate.meet("after the catalog committed")
+    return db
+
+
+def bury(db: Database, folder: Path, url: str | None) -> None:
+    """What the operating system does with a dead process: its threads stop, its connections close, its id is free."""
+    session = db.context.session
+    session._stop.set()
+    if session._thread is not None:
+        session._thread.join()
+    db.context.catalog.close()
+    with strandline.connect(folder, catalog=url) as other, other.context.catalog.write() as conn:
+        conn.execute(update(schema.sessions).where(schema.sessions.c.id == session.id).values(pid=_dead_pid()))
+
+
+_dead: list[int] = []
+
+
+def _dead_pid() -> int:
+    if not _dead:
+        process = subprocess.Popen([sys.executable, "-c", ""])
+        process.wait()
+        _dead.append(process.pid)
+    return _dead[0]
+
+
+def rows(db: Database, query: str) -> list[tuple[Any, ...]]:
+    return sorted(db.sql(query).rows(), key=repr)
+
+
+def unknown_files(db: Database) -> set[str]:
+    """Files that no segment refers to."""
+    with db.context.catalog.read() as conn:
+        known = set(conn.execute(select(schema.segments.c.file)).scalars())
+    return set(db.context.files.names("data")) - known
+
+
+def lost_files(db: Database) -> set[str]:
+    """Files that a segment refers to and that are not there."""
+    with db.context.catalog.read() as conn:
+        known = set(conn.execute(select(schema.segments.c.file).where(schema.segments.c.file.is_not(None))).scalars())
+    return known - set(db.context.files.names("data"))

@@ -1,0 +1,173 @@
+"""What a process is doing when it dies. Each scenario can be repeated for ever on one warehouse: death after death, nothing may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import strandline
+from strandline import Database
+from strandline.settings import Settings
+from tests.crash.mortal import NOW, lost_files, rows, unknown_files
+
+Rows: TypeAlias = dict[Any, tuple[Any, ...]]
+Model: TypeAlias = dict[str, Rows]
+"""The rows of each table by key."""
+
+TABLES = """
+CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k),
+                INDEX by_v GLOBAL SYNC ON (v) COVER (n), INDEX by_n GLOBAL SYNC ON (n),
+                INDEX later GLOBAL ASYNC ON (v)) WITH (PARTITION_AT_KEYS = (10, 30));
+CREATE TABLE u (k Utf8 NOT NULL, w Int64, PRIMARY KEY (k), INDEX by_w GLOBAL SYNC ON (w))
+"""
+FILES = replace(NOW, inline_rows=0, inline_bytes=0)
+"""Every commit goes to files."""
+MERGING = replace(NOW, merge_segments=3)
+SPARK = replace(FILES, bulk_rows=0)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``prepare`` is done by a process that lives; ``act`` is what another one dies in; ``after`` what the tables hold if it succeeds."""
+
+    name: str
+    settings: Settings
+    act: Callable[[Database, int], None]
+    prepare: Callable[[Database, int], None] = lambda db, i: None
+    after: Callable[[Model, int], Model] = lambda model, i: model
+    again: Callable[[Database], bool] = lambda db: False
+    """Whether it is left to be done although the rows are as they should be."""
+
+
+def create(folder: Path, url: str | None) -> None:
+    with strandline.connect(folder, catalog=url, settings=NOW) as db:
+        db.sql(TABLES)
+        db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k % 5} for k in range(40)])
+        db.table("u").upsert([{"k": f"u{k}", "w": k} for k in range(10)])
+
+
+def state(db: Database) -> Model:
+    return {"t": {r[0]: r for r in rows(db, "SELECT k, v, n FROM t")}, "u": {r[0]: r for r in rows(db, "SELECT k, w FROM u")}}
+
+
+def verify(db: Database, *allowed: Model) -> Model:
+    """The tables are as one of the models says, on all tables and indexes, and nothing but what they need is left on the disk after a
+    collection. Answers the model."""
+    found = state(db)
+    assert found in allowed
+    entries = sorted(((v, k, n) for k, v, n in found["t"].values()), key=repr)
+    assert rows(db, "SELECT v, k, n FROM t VIEW by_v") == entries
+    assert rows(db, "SELECT n, k FROM t VIEW by_n") == sorted(((n, k) for _, k, n in entries), key=repr)
+    assert rows(db, "SELECT w, k FROM u VIEW by_w") == sorted(((w, k) for k, w in found["u"].values()), key=repr)
+    assert lost_files(db) == set()
+    for path in ("/t", "/u"):
+        assert db.check(path).problems == []
+    db.collect()
+    assert unknown_files(db) == set()
+    assert lost_files(db) == set()
+    again = db.collect()
+    assert (again.removed_files, again.removed_orphans) == (0, 0)
+    return found
+
+
+# --- commits -------------------------------------------------------------------------------------------------------------------------
+
+
+def write(db: Database, i: int) -> None:
+    """One commit over two tables: rows changed, added, erased, one of them twice."""
+    db.sql(
+        f"UPSERT INTO t (k, v, n) VALUES (5, 'five{i}', {i}), ({100 + i}, 'new', {i});"
+        f"DELETE FROM t ON (k) VALUES ({99 + i}), (5), ({i % 3});"
+        f"REPLACE INTO u (k, w) VALUES ('u1', {i}), ('x', {i})"
+    )
+
+
+def written(model: Model, i: int) -> Model:
+    t, u = dict(model["t"]), dict(model["u"])
+    t[100 + i] = (100 + i, "new", i)
+    for k in (99 + i, 5, i % 3):
+        t.pop(k, None)
+    u["u1"], u["x"] = ("u1", i), ("x", i)
+    return {"t": t, "u": u}
+
+
+def write_frames(db: Database, i: int) -> None:
+    """The same commit by way of Spark."""
+    spark = db.context.spark
+    with db.transaction():
+        db.table("t").upsert(spark.createDataFrame([(5, f"five{i}", i), (100 + i, "new", i)], "k bigint, v string, n bigint"))
+        db.table("t").delete(spark.createDataFrame([(99 + i,), (5,), (i % 3,)], "k bigint"))
+        db.table("u").replace(spark.createDataFrame([("u1", i), ("x", i)], "k string, w bigint"))
+
+
+# --- housekeeping --------------------------------------------------------------------------------------------------------------------
+
+
+def litter(db: Database, i: int) -> None:
+    """Something to fold: it changes no state in the end."""
+    db.sql("UPSERT INTO t (k, n) VALUES (1000, 0); UPSERT INTO u (k, w) VALUES ('z', 0)")
+    db.sql("DELETE FROM t WHERE k = 1000; DELETE FROM u WHERE k = 'z'")
+    db.sql(f"UPDATE t SET v = 'again{i}' WHERE k = 8; UPDATE t SET v = 'v1' WHERE k = 8")
+
+
+def litter_and_compact(db: Database, i: int) -> None:
+    litter(db, i)
+    db.compact("/t")
+
+
+def compact(db: Database, i: int) -> None:
+    db.compact("/t")
+
+
+def without_extra(db: Database, i: int) -> None:
+    litter(db, i)
+    if not lacks_extra(db):
+        db.sql("ALTER TABLE t DROP INDEX extra")
+
+
+def lacks_extra(db: Database) -> bool:
+    return all(index["name"] != "extra" for index in db.describe("/t")["indexes"])
+
+
+def build_index(db: Database, i: int) -> None:
+    db.sql("ALTER TABLE t ADD INDEX extra GLOBAL SYNC ON (n, v)")
+
+
+def without_extra_table(db: Database, i: int) -> None:
+    if any(entry.name == "w" for entry in db.ls("/")):
+        db.sql("DROP TABLE w")
+
+
+def ddl(db: Database, i: int) -> None:
+    db.sql(
+        "CREATE TABLE w (k Int64 NOT NULL, a Utf8, PRIMARY KEY (k), INDEX by_a GLOBAL ON (a)); UPSERT INTO w (k, a) VALUES (1, 'x');"
+        "ALTER TABLE w ADD COLUMN b Int64; ALTER TABLE w DROP INDEX by_a; ALTER TABLE w DROP COLUMN a; DROP TABLE w"
+    )
+
+
+def _maintain(db: Database, i: int) -> None:
+    db.maintain()
+
+
+def _collect(db: Database, i: int) -> None:
+    db.collect()
+
+
+HERE = [
+    Scenario("inline commit", NOW, write, after=written),
+    Scenario("commit to files", FILES, write, after=written),
+    Scenario("commit with merge", MERGING, write, after=written),
+    Scenario("compaction", FILES, compact, litter, again=lambda db: True),
+    Scenario("index build", FILES, build_index, without_extra, again=lacks_extra),
+    Scenario("description", FILES, ddl, without_extra_table),
+    Scenario("collection", FILES, _collect, litter_and_compact, again=lambda db: True),
+    Scenario("maintenance", replace(FILES, merge_segments=3, compact_log_segments=2), _maintain, litter, again=lambda db: True),
+]
+ON_SPARK = [
+    Scenario("commit on Spark", SPARK, write_frames, after=written),
+    Scenario("compaction on Spark", SPARK, compact, litter, again=lambda db: True),
+    Scenario("index build on Spark", SPARK, build_index, without_extra, again=lacks_extra),
+]
+BY_NAME = {scenario.name: scenario for scenario in (*HERE, *ON_SPARK)}

@@ -1,0 +1,198 @@
+"""Stored data that is not as it was written: ``check`` says what is wrong, where, and with which keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+import strandline
+from strandline import Database
+from strandline.catalog import chains, paths, schema
+from strandline.catalog.chains import TablePart
+from strandline.catalog.tables import TableInfo
+from strandline.errors import Corrupted
+from strandline.model import Digest, Segment, TableSchema
+from strandline.storage import segment as segments
+from strandline.storage.changes import Change, log_table
+from strandline.storage.segment import write_segment
+from tests.crash.scenarios import FILES, TABLES, litter
+
+BY_V = "/t/by_v/indexImplTable"
+
+
+@pytest.fixture(params=["here", "on Spark"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A table with a base, and logs in files and in the catalog; checked in the process or on Spark."""
+    spark = request.getfixturevalue("spark") if request.param == "on Spark" else None
+    with strandline.connect(tmp_path, settings=FILES) as writer:
+        writer.sql(TABLES)
+        writer.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k % 5} for k in range(40)])
+        writer.compact("/t")
+        litter(writer, 1)
+    with strandline.connect(tmp_path) as writer:
+        writer.sql("UPSERT INTO t (k, v, n) VALUES (3, 'three', 3)")
+    settings = replace(FILES, bulk_rows=0) if spark else FILES
+    with strandline.connect(tmp_path, settings=settings, spark=spark) as db:
+        assert db.check("/t").ok
+        yield db
+
+
+def kinds(db: Database) -> set[str]:
+    segments.forget()  # As if by a process that has not read the files before.
+    return {problem.kind for problem in db.check("/t").problems}
+
+
+def files(db: Database) -> list[tuple[str, str]]:
+    """File and path of each segment of the table and its indexes that is a file."""
+    found = []
+    with db.context.catalog.read() as conn:
+        step = chains.state(conn, paths.require(conn, "/t").id).step
+        for path in ("/t", BY_V, "/t/by_n/indexImplTable"):
+            chain = chains.load(conn, paths.require(conn, path).id, step)
+            found += [(s.file, path) for s in chain.segments if s.file is not None]
+    return found
+
+
+def flip(name: str, at: int) -> None:
+    with open(name, "r+b") as file:
+        file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 0x10]))
+
+
+def test_a_wrong_byte_in_any_file(db: Database) -> None:
+    found = files(db)
+    assert {path for _, path in found} == {"/t", BY_V, "/t/by_n/indexImplTable"}
+    for file, path in found:
+        name = db.context.files.path(file)
+        size = os.path.getsize(name)
+        for at in (0, 5, size // 3, size // 2, -200, -6, -1):
+            flip(name, at)
+            segments.forget()
+            problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
+            assert [p.path for p in problems] == [path], (file, at)
+            assert file in problems[0].message
+            flip(name, at)
+    assert db.check("/t").ok
+
+
+def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
+    for file, path in files(db):
+        if path == "/t":
+            flip(db.context.files.path(file), os.path.getsize(db.context.files.path(file)) // 3)
+    segments.forget()
+    with pytest.raises(Corrupted):
+        db.sql("SELECT * FROM t").rows()
+
+
+def test_a_cut_file(db: Database) -> None:
+    for file, path in files(db):
+        name = db.context.files.path(file)
+        content = Path(name).read_bytes()
+        for size in (0, 1, len(content) // 2, len(content) - 1):
+            Path(name).write_bytes(content[:size])
+            segments.forget()
+            assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [("corrupt_file", path)]
+        Path(name).write_bytes(content)
+    assert db.check("/t").ok
+
+
+def test_a_missing_file(db: Database) -> None:
+    for file, path in files(db):
+        name = db.context.files.path(file)
+        content = Path(name).read_bytes()
+        os.remove(name)
+        segments.forget()
+        assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [("missing_file", path)]
+        Path(name).write_bytes(content)
+    assert db.check("/t").ok
+
+
+def test_wrong_bytes_in_the_catalog(db: Database) -> None:
+    with db.context.catalog.write() as conn:
+        row = conn.execute(select(schema.segments).where(schema.segments.c.file.is_(None)).order_by(schema.segments.c.id.desc())).first()
+        assert row is not None
+        data = bytearray(row.data)
+        data[-20] ^= 1
+        conn.execute(update(schema.segments).where(schema.segments.c.id == row.id).values(data=bytes(data)))
+    with strandline.connect(Path(db.context.files.path("x")).parent, settings=db.context.settings, spark=db.context._spark) as other:
+        assert kinds(other) == {"corrupt_file"}
+
+
+# --- an index behind its table's back ------------------------------------------------------------------------------------------------
+
+
+def behind_its_back(db: Database, path: str, make: Callable[[TableSchema], Change], *, honest: bool = True) -> None:
+    """Commits a change to one path alone; with ``honest`` the digest goes with it, as a defect in the writer would do it."""
+    with db.context.catalog.read() as conn:
+        info = TableInfo.of(paths.require(conn, path))
+    rows, delta = log_table(info.schema, [make(info.schema)])
+    made: Segment = write_segment(db.context.files, info.schema, rows, name="", role="log", fresh=False, stepped=False, inline_bytes=10**6)
+    with db.context.catalog.write() as conn:
+        chains.commit(conn, 0.0, [TablePart(info.id, info.version, None, (made,), delta if honest else Digest())])
+
+
+def problems(db: Database) -> dict[str, list[tuple[Any, ...]]]:
+    return {p.kind: p.keys for p in db.check("/t").problems}
+
+
+def test_an_entry_without_a_row(db: Database) -> None:
+    behind_its_back(db, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)))
+    assert problems(db) == {"dangling_index_entry": [("ghost", 999)]}
+
+
+def test_a_row_without_an_entry(db: Database) -> None:
+    behind_its_back(db, BY_V, lambda s: Change(("three", 3), "E", ("three", 3, 3), None))
+    assert problems(db) == {"missing_index_entry": [("three", 3)]}
+
+
+def test_a_row_added_behind_the_indexes(db: Database) -> None:
+    behind_its_back(db, "/t", lambda s: Change((777,), "U", None, (777, "x", 1)))
+    found = db.check("/t").problems
+    assert {(p.kind, p.path) for p in found} == {("missing_index_entry", BY_V), ("missing_index_entry", "/t/by_n/indexImplTable")}
+    assert {k for p in found for k in p.keys} == {("x", 777), (1, 777)}
+
+
+def test_an_entry_with_a_wrong_covered_value(db: Database) -> None:
+    behind_its_back(db, BY_V, lambda s: Change(("three", 3), "U", ("three", 3, 3), ("three", 3, 4)))
+    assert problems(db)["dangling_index_entry"] == [("three", 3)]
+
+
+def test_a_change_that_the_digest_does_not_know(db: Database) -> None:
+    behind_its_back(db, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)), honest=False)
+    assert set(problems(db)) == {"dangling_index_entry", "row_count_mismatch", "digest_mismatch"}
+
+
+def test_a_wrong_number_in_the_catalog(db: Database) -> None:
+    with db.context.catalog.write() as conn:
+        table_id = paths.require(conn, "/t").id
+        conn.execute(update(schema.commits).where(schema.commits.c.table_id == table_id).values(digest="0" * 32))
+    assert kinds(db) == {"digest_mismatch"}
+    with db.context.catalog.write() as conn:
+        conn.execute(update(schema.commits).where(schema.commits.c.table_id == table_id).values(rows=7))
+    assert kinds(db) == {"digest_mismatch", "row_count_mismatch"}
+    report = db.check("/t")
+    assert any("39 rows are there, 7 were recorded" in p.message or "40 rows are there, 7 were recorded" in p.message for p in report.problems)
+
+
+def test_compaction_does_not_bake_damage_in(db: Database) -> None:
+    behind_its_back(db, "/t", lambda s: Change((777,), "U", None, (777, "x", 1)), honest=False)
+    before = set(db.context.files.names("data"))
+    with pytest.raises(Corrupted, match="compaction of /t would turn 40 rows"):
+        db.compact("/t")
+    assert set(db.context.files.names("data")) == before
+
+
+def test_check_table_in_sql(db: Database) -> None:
+    assert db.sql("CHECK TABLE t").rows() == []
+    behind_its_back(db, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)))
+    ((kind, path, message, keys),) = db.sql("CHECK TABLE t").rows()
+    assert (kind, path, keys) == ("dangling_index_entry", BY_V, ["('ghost', 999)"])
+    assert message.startswith("1 entries")

@@ -1,0 +1,70 @@
+"""A writer dies at every write boundary, one after the other, on one warehouse: a commit is there whole or not at all."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import strandline
+from tests.crash.mortal import NOW, Fate, bury, connect
+from tests.crash.scenarios import HERE, ON_SPARK, Model, Scenario, create, state, verify
+from tests.world import Death
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def die_everywhere(folder: Path, url: str | None, scenario: Scenario, spark: Any = None) -> list[str]:
+    """Answers the boundaries that the last run, which survived, came to."""
+    create(folder, url)
+    for i in itertools.count(1):
+        with strandline.connect(folder, catalog=url, settings=NOW) as living:
+            scenario.prepare(living, i)
+            before = state(living)
+        after = scenario.after(before, i)
+        fate = Fate(i)
+        mortal = connect(folder, url, fate, scenario.settings, spark)
+        try:
+            scenario.act(mortal, i)
+            mortal.close()
+        except Death:
+            bury(mortal, folder, url)
+        try:
+            _look(folder, url, scenario, i, before if fate.dead else after, after, spark)
+        except BaseException as error:
+            error.add_note(f"after death at {fate.place}")
+            raise
+        if not fate.dead:
+            return fate.trail
+    raise AssertionError
+
+
+def _look(folder: Path, url: str | None, scenario: Scenario, i: int, before: Model, after: Model, spark: Any) -> None:
+    with strandline.connect(folder, catalog=url, settings=NOW) as db:
+        found = verify(db, before, after)
+        if found == before != after or scenario.again(db):
+            # Whatever it died in can be done again, by another process, with the usual result.
+            with strandline.connect(folder, catalog=url, settings=scenario.settings, spark=spark) as other:
+                scenario.act(other, i)
+            assert state(db) == after
+            assert db.check("/t").problems == db.check("/u").problems == []
+        if i % 5 == 0:
+            db.compact("/t")  # Or else there would be ever more to look at.
+            db.compact("/u")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
+def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
+    trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario)
+    assert "before the catalog commits" in trail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ON_SPARK, ids=lambda s: s.name)
+def test_death_at_every_boundary_on_spark(scenario: Scenario, tmp_path: Path, spark: SparkSession) -> None:
+    trail = die_everywhere(tmp_path / "warehouse", None, scenario, spark)
+    assert "sync" in trail

@@ -1,0 +1,39 @@
+"""A process that carries out a copy and kills itself, without any chance to clean up, after its n-th transaction. There are 19:
+its session, the plan, 3 for each of 4 tables, 2 for each of 2 indexes, and the end.
+
+python -m tests.operations.killed CATALOG_URL N
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from strandline.catalog.engine import Catalog
+from strandline.catalog.sessions import Session
+from strandline.operations.engine import Engine
+from tests.world import STREAM, copy_request, kinds
+
+ROOT = Path(__file__).resolve().parents[2]
+REQUEST = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)
+
+
+def main(url: str, last: int) -> None:
+    catalog = Catalog(url)
+    catalog.open()
+    done = 0
+
+    def die() -> None:
+        nonlocal done
+        done += 1
+        if done == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    catalog.after_commit = die
+    Engine(catalog, Session(catalog, 60.0), kinds()).execute("copy", REQUEST)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

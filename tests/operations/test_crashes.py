@@ -1,0 +1,191 @@
+"""A process may die after any of its transactions: another one brings the operation to the same end, or to the same beginning."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.catalog.engine import Catalog
+from strandline.catalog.operations import CANCELLED, DONE
+from strandline.operations.streams import StreamSpec
+from tests.operations import killed
+from tests.world import (
+    BY_N,
+    BY_V,
+    LEASE_SECONDS,
+    STREAM,
+    Death,
+    Template,
+    copy_request,
+    create,
+    die_after,
+    dump,
+    engine_of,
+    open_catalog,
+    write,
+)
+
+COPY = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)
+OLD = StreamSpec("old")
+REPLACE = copy_request(("/orders", "/copies/orders"), stream=STREAM, drop_streams=("/orders/old", "/orders/by_v/indexImplTable/old"))
+
+
+def make_tables(catalog: Catalog) -> None:
+    create(catalog, "/orders", [BY_V])
+    create(catalog, "/users", [BY_N])
+    write(catalog, "/orders", 1)
+    write(catalog, "/users", 2)
+    engine = engine_of(catalog)
+    for table in ("/orders", "/orders/by_v/indexImplTable"):
+        engine.execute("create stream", {"table": table, "stream": OLD.to_json()})
+
+
+def nobody(catalog: Catalog) -> None:
+    """Let the leases of all processes that were there run out."""
+    catalog.after_commit = lambda: None
+    catalog.clock.sleep(2 * LEASE_SECONDS)
+
+
+def state(catalog: Catalog) -> dict[str, Any]:
+    with catalog.read() as conn:
+        return dump(conn)
+
+
+REQUESTS = {
+    "copy of two tables with streams": ("copy", COPY),
+    "copy that replaces streams": ("copy", REPLACE),
+    "stream on a table": ("create stream", {"table": "/users", "stream": STREAM.to_json()}),
+    "stream on an implementation table": ("create stream", {"table": "/users/by_n/indexImplTable", "stream": STREAM.to_json()}),
+    "drop of streams": ("drop streams", {"streams": ["/orders/old", "/orders/by_v/indexImplTable/old"]}),
+}
+
+
+def count_transactions(catalog: Catalog, act: Callable[[], object]) -> int:
+    counted = 0
+
+    def count() -> None:
+        nonlocal counted
+        counted += 1
+
+    catalog.after_commit = count
+    act()
+    return counted
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_death_after_every_transaction_changes_nothing_in_the_end(tmp_path: Path, name: str) -> None:
+    kind, request = REQUESTS[name]
+    template = Template(tmp_path, make_tables)
+    plain = template.fresh()
+    transactions = count_transactions(plain, lambda: engine_of(plain).execute(kind, request))
+    expected = state(plain)
+    assert expected["leaks"] == expected["disagreements"] == []
+    for number in range(1, transactions + 1):
+        catalog = template.fresh()
+        die_after(catalog, number)
+        with pytest.raises(Death):
+            engine_of(catalog).execute(kind, request)
+        nobody(catalog)
+        other = engine_of(catalog)
+        resumed = other.resume()
+        if number == 1:
+            assert resumed == [], "only its session was there, so nothing was promised to anybody"
+            other.execute(kind, request)
+        elif number < transactions:
+            assert [o.state for o in resumed] == [DONE]
+        assert state(catalog) == expected, f"death after transaction {number} of {transactions}"
+        catalog.close()
+
+
+def test_the_one_who_takes_over_may_die_as_well(tmp_path: Path) -> None:
+    """One after the other, each process manages two transactions: one to take over, one of work."""
+    template = Template(tmp_path, make_tables)
+    plain = template.fresh()
+    engine_of(plain).execute("copy", REPLACE)
+    catalog = template.fresh()
+    die_after(catalog, 2)
+    with pytest.raises(Death):
+        engine_of(catalog).execute("copy", REPLACE)
+    deaths = 1
+    while True:
+        nobody(catalog)
+        die_after(catalog, 3)  # its session, the lease of the operation, one transition
+        try:
+            engine_of(catalog).resume()
+            break
+        except Death:
+            deaths += 1
+    assert deaths > 10
+    assert state(catalog) == state(plain)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_cancelled_operation_is_undone_wherever_its_process_died(tmp_path: Path, name: str) -> None:
+    kind, request = REQUESTS[name]
+    template = Template(tmp_path, make_tables)
+    plain = template.fresh()
+    transactions = count_transactions(plain, lambda: engine_of(plain).execute(kind, request))
+    before = state(template.fresh())
+    for number in range(2, transactions):
+        catalog = template.fresh()
+        die_after(catalog, number)
+        with pytest.raises(Death):
+            engine_of(catalog).execute(kind, request)
+        nobody(catalog)
+        other = engine_of(catalog)
+        (operation,) = [o for o in other.listed() if not o.is_over]
+        assert other.cancel(operation.id).state == CANCELLED
+        assert state(catalog) == before, f"death after transaction {number} of {transactions}"
+        catalog.close()
+
+
+def test_a_death_while_undoing(tmp_path: Path) -> None:
+    template = Template(tmp_path, make_tables)
+    before = state(template.fresh())
+    for number in (1, 2):  # after cancelling is asked for, and after all is undone
+        catalog = template.fresh()
+        engine = engine_of(catalog)
+        operation_id = engine.start("copy", COPY)
+        for _ in range(7):
+            engine.step(operation_id)
+        die_after(catalog, number)
+        with pytest.raises(Death):
+            engine.cancel(operation_id)
+        nobody(catalog)
+        other = engine_of(catalog)
+        other.resume()
+        assert other.get(operation_id).state == CANCELLED
+        assert state(catalog) == before
+
+
+@pytest.mark.parametrize("number", [2, 9, 18])
+def test_kill_9_and_another_process_finishes(tmp_path: Path, catalog_url: str | None, number: int) -> None:
+    url = catalog_url or f"sqlite:///{tmp_path / 'catalog.db'}"
+    catalog = open_catalog(tmp_path, url)
+    make_tables(catalog)
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.operations.killed", url, str(number)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        cwd=killed.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == -9, run.stderr
+    engine = engine_of(catalog)
+    resumed = engine.resume()  # at once: the process was on this machine, and its number is free again
+    (operation,) = [o for o in engine.listed() if o.kind == "copy"]
+    assert operation.state == DONE
+    assert [o.id for o in resumed] == [operation.id]
+
+    plain = Template(tmp_path, make_tables).fresh()
+    engine_of(plain).execute("copy", killed.REQUEST)
+    assert state(catalog) == state(plain)
+    catalog.close()

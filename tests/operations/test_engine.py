@@ -1,0 +1,549 @@
+"""The engine: leases, refusals, failures, cancelling, waiting, retries, stages, and what it counts and logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from sqlalchemy import Connection, select
+
+from strandline.catalog import operations, paths, schema
+from strandline.catalog.engine import Catalog
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Part
+from strandline.clock import SystemClock
+from strandline.errors import (
+    Cancelled,
+    Corrupted,
+    Internal,
+    NotEmpty,
+    OperationNotFound,
+    PreconditionFailed,
+    TimedOut,
+    Unavailable,
+    UnderOperation,
+)
+from strandline.operations.engine import Engine
+from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
+from tests.world import (
+    BY_V,
+    LEASE_SECONDS,
+    STREAM,
+    ManualClock,
+    Process,
+    copy_request,
+    create,
+    drop,
+    dump,
+    engine_of,
+    kinds,
+    leaks,
+    open_catalog,
+    write,
+)
+
+COPY = copy_request(("/orders", "/copies/orders"), stream=STREAM)
+STREAM_REQUEST = {"table": "/orders/by_v/indexImplTable", "stream": STREAM.to_json()}
+
+
+@pytest.fixture
+def orders(catalog: Catalog) -> Catalog:
+    create(catalog, "/orders", [BY_V])
+    write(catalog, "/orders", 1)
+    return catalog
+
+
+def state(catalog: Catalog) -> dict[str, Any]:
+    with catalog.read() as conn:
+        return dump(conn)
+
+
+# -- two operations on one table ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second"), [("copy", "create stream"), ("create stream", "copy"), ("copy", "copy")])
+@pytest.mark.parametrize("steps", [0, 3, 100])
+def test_of_two_operations_on_a_table_one_runs_and_the_other_is_refused(orders: Catalog, first: str, second: str, steps: int) -> None:
+    requests = {"copy": COPY, "create stream": STREAM_REQUEST}
+    engine, other = engine_of(orders), engine_of(orders)
+    running = engine.start(first, requests[first])
+    for _ in range(min(steps, 6)):
+        if engine.get(running).parts_done < engine.get(running).parts:
+            engine.step(running)
+    before = state(orders)
+    where = "copying" if first == "copy" else "altering"
+    with pytest.raises(UnderOperation, match=rf"path is under operation: /orders\S* is {where} by operation {running}") as refused:
+        other.start(second, requests[second])
+    assert running in refused.value.hint
+    assert state(orders) == before, "a refused operation leaves nothing"
+    with pytest.raises(UnderOperation, match=running):
+        drop(orders, "/orders")
+    ended = engine.run(running)
+    assert ended.state == DONE
+    with orders.read() as conn:
+        assert leaks(conn) == []
+    follow_up = "drop streams" if second != "create stream" else "copy"
+    request = {"streams": [f"/orders/by_v/indexImplTable/{STREAM.name}"]} if follow_up == "drop streams" else None
+    other.execute(follow_up, request or copy_request(("/orders", "/again/orders")))
+    with orders.read() as conn:
+        assert leaks(conn) == []
+
+
+def test_operations_on_different_tables_do_not_meet(orders: Catalog) -> None:
+    create(orders, "/users", [BY_V])
+    engine = engine_of(orders)
+    first = engine.start("copy", COPY)
+    second = engine.start("create stream", {"table": "/users", "stream": STREAM.to_json()})
+    for operation_id in (second, first):
+        assert engine.run(operation_id).state == DONE
+
+
+def test_rows_are_written_while_a_table_is_copied(orders: Catalog) -> None:
+    engine = engine_of(orders)
+    operation_id = engine.start("copy", COPY)
+    while engine.step(operation_id):
+        write(orders, "/orders", 1)
+    write(orders, "/orders", 1)
+    assert engine.get(operation_id).state == DONE
+
+
+# -- failure ------------------------------------------------------------------------------------------------------------------------
+
+
+class Trouble(Handler):
+    """Does what it is told to, and fails where it is told to."""
+
+    phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
+
+    def __init__(self, errors: Sequence[BaseException] = (), pause: float | None = None) -> None:
+        self.errors = list(errors)
+        self.pause = pause
+        self.log: list[int] = []
+
+    def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+        table = paths.require(conn, "/orders", "table")
+        run.move(conn, part, table)
+        paths.add(conn, table, f"made{part.id}", "stream", {}, 1, state="creating", operation_id=run.operation.id)
+        run.report(conn, seen=part.id)
+        return {**part.body, "proposed": True}
+
+    def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+        self.log.append(part.id)
+        if self.errors and part.id == 2:
+            raise self.errors.pop(0)
+        return part.body
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return self.pause if attempt < 4 else None
+
+
+class Tried(Kind):
+    name = "tried"
+
+    def __init__(self, handler: Handler, stages: Sequence[int] = (0, 0, 0)) -> None:
+        self.handlers = {"trouble": handler}
+        self.stages = stages
+
+    def plan(self, conn: Connection, run: Run) -> Plan:
+        run.lock(conn, [paths.require(conn, "/orders")], "altering")
+        run.make_parents(conn, "/new/deep/thing", 1)
+        run.pin(conn, 1)
+        return Plan([PartPlan("trouble", {}, stage) for stage in self.stages])
+
+
+def tried(catalog: Catalog, handler: Handler, **options: Any) -> Engine:
+    return engine_of(catalog, kinds=[*kinds(), Tried(handler, **options)])
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(Corrupted("bad bytes", "Look."), Corrupted), (ValueError("oops"), Internal), (NotEmpty("full"), PreconditionFailed)],
+)
+def test_one_part_that_fails_fails_the_operation_and_all_is_undone(orders: Catalog, error: Exception, raised: type[Exception]) -> None:
+    engine = tried(orders, Trouble([error]))
+    engine.lease.ensure()
+    before = state(orders)
+    with pytest.raises(raised) as failure:
+        engine.execute("tried", {})
+    (operation,) = engine.listed()
+    assert operation.state == FAILED
+    assert operation.error is not None
+    assert str(error.args[0]) in operation.error["message"]
+    assert str(failure.value) == str(operation.failure())
+    assert state(orders) == before
+
+
+def test_an_error_at_the_end_fails_the_operation_as_well(orders: Catalog) -> None:
+    class Late(Tried):
+        def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
+            raise Corrupted("the sums differ")
+
+    engine = engine_of(orders, kinds=[Late(Trouble())])
+    engine.lease.ensure()
+    before = state(orders)
+    with pytest.raises(Corrupted, match="the sums differ"):
+        engine.execute("tried", {})
+    assert state(orders) == before
+
+
+def test_a_directory_that_others_use_by_now_stays_after_a_failure(orders: Catalog) -> None:
+    engine = tried(orders, Trouble([Corrupted("bad")]))
+    operation_id = engine.start("tried", {})
+    create(orders, "/new/table", ())
+    engine.run(operation_id)
+    with orders.read() as conn:
+        assert paths.find(conn, "/new/table") is not None
+        assert paths.find(conn, "/new/deep") is None
+        assert leaks(conn) == []
+
+
+def test_a_failing_part_is_tried_again_as_long_as_its_handler_hopes(orders: Catalog, clock: ManualClock) -> None:
+    handler = Trouble([Unavailable("busy"), Unavailable("busy")], pause=2.0)
+    engine = tried(orders, handler)
+    start = clock.now()
+    ended = engine.execute("tried", {})
+    assert (ended.state, handler.log.count(2), clock.now() - start) == (DONE, 3, 4.0)
+    assert [p.attempt for p in engine.parts(ended.id)] == [0, 2, 0]
+    assert engine.metrics.value("part_retries_total", kind="trouble") == 2
+
+
+def test_a_part_that_fails_too_often_fails_the_operation(orders: Catalog) -> None:
+    engine = tried(orders, Trouble([Unavailable(f"busy {n}") for n in range(9)], pause=1.0))
+    ended = engine.run(engine.start("tried", {}))
+    assert ended.state == FAILED
+    assert ended.error is not None
+    assert ended.error["message"] == "busy 3"
+
+
+def test_a_late_report_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None:
+    handler = Trouble()
+    engine = tried(orders, handler)
+    operation_id = engine.start("tried", {})
+    operation, (late, *_) = engine.runnable(operation_id)
+    engine.advance(operation, late)
+    assert engine.parts(operation_id)[0].state == "configure"
+    assert engine.advance(operation, late), "the same report once more"
+    assert engine.parts(operation_id)[0].state == "configure"
+    assert handler.log == []
+
+
+def test_a_catalog_that_cannot_be_reached_leaves_the_operation_to_be_resumed(orders: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(orders)
+    operation_id = engine.start("copy", COPY)
+    with monkeypatch.context() as broken:
+        broken.setattr(orders, "_open_write", lambda: (_ for _ in ()).throw(Unavailable("no catalog")))
+        with pytest.raises(Unavailable):
+            engine.run(operation_id)
+    assert engine.get(operation_id).state == RUNNING
+    assert [o.id for o in engine.resume()] == [operation_id], "nobody is at it, so this process may go on with it"
+    assert engine.get(operation_id).state == DONE
+
+
+# -- stages, progress ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_begins_when_the_one_before_it_is_done(orders: Catalog) -> None:
+    handler = Trouble()
+    engine = tried(orders, handler, stages=(2, 0, 1))
+    assert engine.execute("tried", {}).state == DONE
+    assert handler.log == [2, 3, 1]
+
+
+def test_a_part_can_make_more_parts(orders: Catalog) -> None:
+    class Growing(Trouble):
+        def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+            if part.id == 1:
+                run.add_parts(conn, [PartPlan("trouble", {"late": True}, stage=5)])
+            return part.body
+
+    handler = Growing()
+    engine = tried(orders, handler)
+    ended = engine.execute("tried", {})
+    assert (ended.parts, handler.log) == (4, [1, 2, 3, 4])
+
+
+def test_progress_is_kept_with_the_transition(orders: Catalog) -> None:
+    engine = tried(orders, Trouble())
+    operation_id = engine.start("tried", {})
+    engine.step(operation_id)
+    found = engine.get(operation_id)
+    assert (found.progress, found.parts_done, found.parts) == ({"seen": 1}, 0, 3)
+    assert engine.run(operation_id).progress == {"seen": 3}
+
+
+# -- leases -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_operation_of_a_live_process_is_left_alone(orders: Catalog) -> None:
+    engine, other = engine_of(orders), engine_of(orders)
+    operation_id = engine.start("copy", COPY)
+    assert other.resume() == []
+    assert not other.step(operation_id), "it is not ours"
+    assert engine.run(operation_id).state == DONE
+
+
+def test_a_process_that_comes_back_after_its_lease_changes_nothing(orders: Catalog, clock: ManualClock) -> None:
+    engine, other = engine_of(orders), engine_of(orders)
+    operation_id = engine.start("copy", COPY)
+    operation, (part, *_) = engine.runnable(operation_id)
+    clock.sleep(LEASE_SECONDS + 1)
+    assert other.take_over() == [operation_id]
+    before = state(orders)
+    assert not engine.advance(operation, part)
+    engine.finish(operation)
+    engine.undo(operation, FAILED, Internal("too late"))
+    assert not engine.step(operation_id)
+    assert state(orders) == before
+    assert other.run(operation_id).state == DONE
+    assert other.metrics.value("operations_resumed_total", kind="copy") == 1
+
+
+def test_kinds_that_a_process_does_not_know_are_left_to_others(orders: Catalog, clock: ManualClock) -> None:
+    operation_id = engine_of(orders).start("copy", COPY)
+    clock.sleep(LEASE_SECONDS + 1)
+    assert engine_of(orders, kinds=[Tried(Trouble())]).resume() == []
+    assert [o.id for o in engine_of(orders).resume()] == [operation_id]
+
+
+def test_a_closing_process_leaves_its_operations_to_others(orders: Catalog, clock: ManualClock) -> None:
+    engine = engine_of(orders)
+    operation_id = engine.start("copy", COPY)
+    engine.stopping.set()
+    assert engine.run(operation_id).state == RUNNING
+    with pytest.raises(Unavailable):
+        engine.wait(operation_id)
+    clock.sleep(LEASE_SECONDS + 1)
+    assert engine_of(orders).wait(operation_id).state == DONE, "who waits for an orphan carries it out"
+
+
+# -- looking, waiting, cancelling, forgetting ---------------------------------------------------------------------------------------
+
+
+def test_a_running_operation_is_cancelled_before_its_next_transition(orders: Catalog) -> None:
+    engine, other = engine_of(orders), engine_of(orders)
+    engine.lease.ensure()
+    before = state(orders)
+    operation_id = engine.start("copy", COPY)
+    for _ in range(4):
+        engine.step(operation_id)
+    assert other.cancel(operation_id).state == CANCELLING
+    assert other.cancel(operation_id).state == CANCELLING, "asking twice is harmless"
+    ended = engine.run(operation_id)
+    assert ended.state == CANCELLED
+    assert isinstance(ended.failure(), Cancelled)
+    assert state(orders) == before
+    with pytest.raises(PreconditionFailed, match="is cancelled already"):
+        engine.cancel(operation_id)
+
+
+def test_an_operation_that_nobody_runs_is_cancelled_at_once(orders: Catalog) -> None:
+    engine = engine_of(orders)
+    operation_id = engine.start("copy", COPY)
+    assert engine.cancel(operation_id).state == CANCELLED
+
+
+def test_cancelling_while_the_last_part_ends_undoes_everything(orders: Catalog) -> None:
+    engine, other = engine_of(orders), engine_of(orders)
+    engine.lease.ensure()
+    before = state(orders)
+    operation_id = engine.start("copy", COPY)
+    while engine.get(operation_id).parts_done < 3:
+        engine.step(operation_id)
+    operation = engine.get(operation_id)
+    other.cancel(operation_id)
+    engine.finish(operation)
+    assert engine.get(operation_id).state == CANCELLED
+    assert state(orders) == before
+
+
+def test_only_what_has_ended_can_be_forgotten_and_only_once(orders: Catalog) -> None:
+    engine = engine_of(orders)
+    operation_id = engine.start("copy", COPY)
+    with pytest.raises(PreconditionFailed, match="still running"):
+        engine.forget(operation_id)
+    engine.run(operation_id)
+    engine.forget(operation_id)
+    for call in (engine.forget, engine.get, engine.wait, engine.cancel, engine.parts):
+        with pytest.raises(OperationNotFound, match=operation_id):
+            call(operation_id)
+    assert engine.listed() == []
+    with orders.read() as conn:
+        assert conn.execute(select(schema.parts)).all() == []
+
+
+def test_operations_are_listed_in_the_order_they_came(orders: Catalog) -> None:
+    engine = engine_of(orders)
+    ids = [engine.execute("copy", copy_request(("/orders", f"/c{n}"))).id for n in range(3)]
+    assert [o.id for o in engine.listed()] == ids
+    assert all(o.ended is not None and o.ended >= o.created for o in engine.listed())
+
+
+def test_waiting_reports_progress_and_gives_up_in_time(orders: Catalog, clock: ManualClock) -> None:
+    engine, other = engine_of(orders), engine_of(orders)
+    operation_id = engine.start("copy", COPY)
+    seen: list[int] = []
+
+    def work(operation: operations.Operation) -> None:
+        seen.append(operation.parts_done)
+        engine.step(operation_id)
+
+    assert other.wait(operation_id, on_progress=work).state == DONE
+    assert seen == sorted(seen)
+    assert seen[-1] == 3
+    stuck = engine.start("copy", copy_request(("/orders", "/c")))
+    with pytest.raises(TimedOut, match="did not end within 5 seconds"):
+        other.wait(stuck, timeout=5)
+    assert engine.run(stuck).state == DONE
+
+
+def test_two_threads_that_run_one_operation_run_it_once(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path, clock=SystemClock())
+    create(catalog, "/orders", [BY_V])
+    engine = engine_of(catalog)
+    operation_id = engine.start("copy", COPY)
+    ended: list[str] = []
+    threads = [threading.Thread(target=lambda: ended.append(engine.run(operation_id).state)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ended == [DONE] * 4
+    assert engine.metrics.value("operations_total", kind="copy", result=DONE) == 1
+
+
+# -- several parts at once ----------------------------------------------------------------------------------------------------------
+
+
+class Slow(Trouble):
+    """Parts meet at a barrier in their work, so they come to their end only if they run at the same time."""
+
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, together: int) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(together)
+
+    def work(self, run: Run, part: Part) -> Any:
+        self.barrier.wait(timeout=20)
+        return part.id
+
+
+def real_time(tmp_path: Path, kind: Kind) -> Engine:
+    catalog = open_catalog(tmp_path)
+    create(catalog, "/orders", [BY_V])
+    return Engine(catalog, Process(catalog), [kind, *kinds()])
+
+
+def test_parts_run_on_several_threads(tmp_path: Path) -> None:
+    engine = real_time(tmp_path, Tried(Slow(3)))
+    assert engine.execute("tried", {}, workers=3).state == DONE
+    assert engine.execute("copy", COPY, workers=3).state == DONE
+    with engine.catalog.read() as conn:
+        assert leaks(conn) == []
+
+
+def test_a_part_that_hangs_is_given_up_and_tried_again(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    class Hanging(Trouble):
+        phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+        def work(self, run: Run, part: Part) -> Any:
+            if part.id == 2 and part.attempt == 0:
+                release.wait(30)
+
+        def time_limit(self, part: Part) -> float | None:
+            return 0.2
+
+    handler = Hanging(pause=0.0)
+    engine = real_time(tmp_path, Tried(handler))
+    try:
+        ended = engine.execute("tried", {}, workers=2)
+        assert ended.state == DONE
+        assert [p.attempt for p in engine.parts(ended.id)] == [0, 1, 0]
+    finally:
+        release.set()
+    time.sleep(0.2)
+    assert sorted(handler.log) == [1, 2, 3], "the late report is ignored"
+
+
+def test_a_failure_on_one_of_several_threads_undoes_everything(tmp_path: Path) -> None:
+    engine = real_time(tmp_path, Tried(Trouble([Corrupted("bad bytes")])))
+    engine.lease.ensure()
+    before = state(engine.catalog)
+    with pytest.raises(Corrupted):
+        engine.execute("tried", {}, workers=3)
+    assert state(engine.catalog) == before
+
+
+def test_cancelling_reaches_parts_on_several_threads(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    class Waiting(Trouble):
+        def work(self, run: Run, part: Part) -> Any:
+            begun.set()
+            time.sleep(0.1)
+
+    engine = real_time(tmp_path, Tried(Waiting()))
+    before = state(engine.catalog)
+    operation_id = engine.start("tried", {})
+    runner = threading.Thread(target=engine.run, args=(operation_id, 2))
+    runner.start()
+    begun.wait(20)
+    engine.cancel(operation_id)
+    runner.join(20)
+    assert engine.get(operation_id).state == CANCELLED
+    assert state(engine.catalog) == before
+
+
+# -- what is counted and logged -----------------------------------------------------------------------------------------------------
+
+
+def test_every_claim_publication_and_transition_is_counted_and_logged(orders: Catalog, caplog: pytest.LogCaptureFixture) -> None:
+    engine = engine_of(orders)
+    with caplog.at_level(logging.INFO, logger="strandline"):
+        operation_id = engine.execute("copy", COPY).id
+    lines = [
+        json.loads(r.getMessage().partition("{")[1] + r.getMessage().partition("{")[2]) | {"event": r.strandline["event"]}
+        for r in caplog.records
+    ]  # type: ignore[attr-defined]
+    assert all(line["operation"] == operation_id for line in lines)
+    claims = [line for line in lines if line["event"] == "claim"]
+    assert [line["result"] for line in claims] == ["claimed", "claimed", "claimed", "joined", "joined", "joined", "joined"]
+    assert {line["version"] for line in claims} == {2}
+    transitions = [(line["part"], line["state"]) for line in lines if line["event"] == "part"]
+    assert transitions[:3] == [(1, "configure"), (1, "wait"), (1, "done")]
+    assert len(transitions) == 8
+    (publication,) = [line for line in lines if line["event"] == "publication"]
+    assert publication["paths"]["/orders"] == publication["paths"]["/orders/by_v/indexImplTable"] == 2
+
+    value = engine.metrics.value
+    assert (value("claims_total", result="claimed"), value("claims_total", result="joined")) == (3, 4)
+    assert (value("publications_total"), value("published_paths_total")) == (1, len(publication["paths"]))
+    assert value("part_transitions_total", state="done") == 3
+    assert value("operations_total", kind="copy", result="done") == 1
+    assert value("publication_delay_seconds_count") == 1
+    text = engine.metrics.render()
+    assert 'strandline_operations_total{kind="copy",result="done"} 1.0' in text
+    assert 'strandline_schema_mismatches_total{result="failed"} 0.0' in text
+
+
+def test_a_claim_that_another_operation_holds_is_a_conflict(orders: Catalog) -> None:
+    engine = tried(orders, Trouble())
+    with orders.write() as conn:
+        engine.registry.claim(conn, "somebody", 1, paths.require(conn, "/orders"))
+    with pytest.raises(UnderOperation, match="/orders is claimed by operation somebody"):
+        engine.execute("tried", {})
+    assert engine.metrics.value("claims_total", result="conflict") == 1
+
+
+def test_the_process_learns_of_its_own_publications_at_once(orders: Catalog) -> None:
+    told: list[int] = []
+    engine = engine_of(orders, on_publish=lambda: told.append(1))
+    engine.execute("copy", COPY)
+    assert told == [1]

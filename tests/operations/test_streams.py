@@ -1,0 +1,110 @@
+"""Streams move the version of their table, and of all that moves with it, by exactly one; when they go, nothing of them is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from strandline.catalog import paths, schema
+from strandline.catalog.engine import Catalog
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
+from strandline.operations.streams import StreamSpec
+from tests.world import BY_N, BY_V, create, dump, engine_of, leaks, write
+
+IMPL = "/orders/by_v/indexImplTable"
+INDEX = "/orders/by_v"
+
+
+@pytest.fixture
+def orders(catalog: Catalog) -> Catalog:
+    create(catalog, "/orders", [BY_V, BY_N])
+    write(catalog, "/orders", 1)
+    return catalog
+
+
+def request(table: str, name: str = "feed", **options: Any) -> dict[str, Any]:
+    return {"table": table, "stream": StreamSpec(name, **options).to_json()}
+
+
+def moved(catalog: Catalog, before: dict[str, int]) -> dict[str, int]:
+    after = versions(catalog)
+    return {p: after[p] - v for p, v in before.items() if after.get(p, v) != v}
+
+
+def versions(catalog: Catalog) -> dict[str, int]:
+    with catalog.read() as conn:
+        return {p.path: p.version for p in paths.subtree(conn, paths.require(conn, "/orders"))}
+
+
+@pytest.mark.parametrize(("table", "moves"), [("/orders", {"/orders": 1}), (IMPL, {"/orders": 1, INDEX: 1, IMPL: 1})])
+def test_creating_and_dropping_moves_exactly_what_it_should(orders: Catalog, table: str, moves: dict[str, int]) -> None:
+    engine = engine_of(orders)
+    before = versions(orders)
+    step = engine.execute("create stream", request(table)).result
+    assert moved(orders, before) == moves
+    with orders.read() as conn:
+        stream = paths.require(conn, f"{table}/feed", "stream")
+        hold = conn.execute(select(schema.holds).where(schema.holds.c.owner_id == stream.id)).one()
+        assert (hold.table_id, hold.step) == (stream.parent_id, stream.body["cursor"])
+        assert {"step": stream.body["created_step"]} == step
+        assert leaks(conn) == []
+    before = versions(orders)
+    engine.execute("drop streams", {"streams": [f"{table}/feed"]})
+    assert moved(orders, before) == moves
+    with orders.read() as conn:
+        assert conn.execute(select(schema.holds)).all() == []
+        assert paths.find(conn, f"{table}/feed") is None
+        assert leaks(conn) == []
+
+
+def test_many_streams_of_one_table_move_it_once(orders: Catalog) -> None:
+    engine = engine_of(orders)
+    streams = []
+    for table in ("/orders", IMPL, "/orders/by_n/indexImplTable"):
+        for name in ("one", "two"):
+            engine.execute("create stream", request(table, name))
+            streams.append(f"{table}/{name}")
+    before = versions(orders)
+    engine.execute("drop streams", {"streams": streams})
+    assert moved(orders, before) == dict.fromkeys(("/orders", INDEX, IMPL, "/orders/by_n", "/orders/by_n/indexImplTable"), 1)
+
+
+def test_a_change_after_the_step_of_a_stream_belongs_to_it(orders: Catalog) -> None:
+    engine = engine_of(orders)
+    operation_id = engine.start("create stream", request("/orders"))
+    during = write(orders, "/orders", 2)
+    engine.run(operation_id)
+    with orders.read() as conn:
+        assert paths.require(conn, "/orders/feed").body["cursor"] == during - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "error"),
+    [
+        ("create stream", request("/nowhere"), PathNotFound),
+        ("create stream", request(INDEX), InvalidArgument),
+        ("create stream", request("/orders", "by_v"), AlreadyExists),
+        ("create stream", request("/orders", "taken"), AlreadyExists),
+        ("drop streams", {"streams": ["/orders/missing"]}, PathNotFound),
+        ("drop streams", {"streams": ["/orders/taken", "/orders/by_v"]}, InvalidArgument),
+        ("drop streams", {"streams": []}, InvalidArgument),
+    ],
+)
+def test_a_refused_request_leaves_nothing(orders: Catalog, kind: str, body: dict[str, Any], error: type[Exception]) -> None:
+    engine = engine_of(orders)
+    engine.execute("create stream", request("/orders", "taken"))
+    with orders.read() as conn:
+        before = dump(conn)
+    with pytest.raises(error):
+        engine.start(kind, body)
+    with orders.read() as conn:
+        assert dump(conn) == before
+
+
+def test_a_table_that_looks_like_an_implementation_table_moves_alone(orders: Catalog) -> None:
+    create(orders, "/by_v/indexImplTable", ())
+    engine_of(orders).execute("create stream", request("/by_v/indexImplTable"))
+    with orders.read() as conn:
+        assert (paths.require(conn, "/by_v").version, paths.require(conn, "/by_v/indexImplTable").version) == (1, 2)

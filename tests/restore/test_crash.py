@@ -1,0 +1,234 @@
+"""A process dies in the middle of a restore, at every point where something becomes durable, and another one carries on or cancels.
+
+A dead process leaves what it has written and nothing else. So the restore runs once, undisturbed, and the whole warehouse is copied at each
+such point: after every catalog transaction (each shard's report is one), in the middle of and after every file. Every copy is then what
+one death left behind. Real ``kill -9`` at a sample of points, on both catalogs, shows that the copies tell the truth.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import shutil
+import signal
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, make_url, select, text
+
+from strandline.catalog import operations, paths, schema
+from strandline.database.database import Database
+from strandline.database.running import OperationInfo
+from strandline.operations.restore_plan import RestoreRequest
+from tests.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
+from tests.restore.story import Story, every_segment_a_file, open_at, started, state, tell, unknown_files
+from tests.world import ManualClock, dump, leaks
+
+BEFORE, AFTER = 1_000_000.0, 1_001_000.0
+"""When the restore runs, and when its process counts as dead."""
+MODES = {
+    "reference": RestoreRequest("c", into="r"),
+    "copy": RestoreRequest("c", into="r", copy=True),
+    "verify": RestoreRequest("c", into="r", verify=True),
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """A warehouse with the story in it, every segment a file. ``url``: of its catalog, if that is not in the folder."""
+
+    folder: Path
+    story: Story
+    url: str | None = None
+
+
+@dataclass
+class Deaths:
+    """What deaths left behind: a folder for each point, and what the end must look like."""
+
+    points: list[tuple[str, Path]] = field(default_factory=list)
+    initial: dict[str, Any] = field(default_factory=dict)
+    final: dict[str, Any] = field(default_factory=dict)
+    parts: int = 0
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    folder = tmp_path_factory.mktemp("told") / "w"
+    with every_segment_a_file(), open_at(folder, clock=ManualClock(BEFORE), inline_rows=-1) as db:
+        return Told(folder, tell(db))
+
+
+def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
+    """Carry out a restore, and copy the warehouse whenever something has become durable."""
+    deaths = Deaths()
+    live = tmp_path / "live"
+    shutil.copytree(told.folder, live)
+
+    def meet(what: str) -> None:
+        copy = tmp_path / f"{len(deaths.points):04d}"
+        shutil.copytree(live, copy)
+        deaths.points.append((what, copy))
+
+    with open_at(live, clock=ManualClock(BEFORE)) as db:
+        db.collect()
+        deaths.initial = evidence(db)
+    with open_at(live, clock=ManualClock(BEFORE), files=WatchedFiles(live, meet)) as db:
+        db.context.catalog.after_commit = lambda: meet(TRANSACTION)
+        engine, operation = started(db, request)
+        assert engine.run(operation).state == "done"
+        db.context.catalog.after_commit = lambda: None
+        deaths.parts = len(engine.parts(operation))
+        db.collect()
+        deaths.final = evidence(db)
+        assert state(db, "/r") == told.story.states[told.story.backups[-1]]
+    return deaths
+
+
+def evidence(db: Database) -> dict[str, Any]:
+    """All that is in a warehouse: the catalog, without what only tells one history from another, and the files."""
+    with db.context.catalog.read() as conn:
+        found = dump(conn)
+        segments = {s.id: s for s in conn.execute(select(schema.segments))}
+        attached = conn.execute(select(schema.chains)).all()
+        named = {p.id: p.path for p in paths.by_ids(conn, {c.table_id for c in attached})}
+        chains = [(named.get(c.table_id, "?"), segments[c.segment_id].checksum, c.added, c.removed) for c in attached]
+    known = [(s.role, s.after, s.upto, s.rows, s.bytes, s.checksum, s.min_key or "", _without_session(s.file)) for s in segments.values()]
+    files = [_without_session(file) for file in db.context.files.names("data")]
+    return {**found, "chains": sorted(chains, key=repr), "segments": sorted(known), "files": sorted(files), "unknown": unknown_files(db)}
+
+
+def _without_session(file: str) -> str:
+    """Files are named after the session that wrote them and a number that it counts."""
+    return re.sub(r"/[0-9a-f]{16}-\d+", "/", file)
+
+
+def the_restore(db: Database) -> OperationInfo | None:
+    """The operation, if it was durable when its process died."""
+    return next((o for o in db.operations() if o.kind == "restore"), None)
+
+
+def carried_on(db: Database) -> None:
+    """Another process finds the dead one's restore, if there is one, and does what is left of it."""
+    found = the_restore(db)
+    assert db.resume() == ([] if found is None or found.is_over else [found.id])
+    db.collect()
+    if found is None:
+        return
+    ended = db.operation(found.id)
+    assert (ended.state, ended.parts_done) == ("done", ended.parts)
+    with db.context.catalog.read() as conn:
+        assert {p.attempt for p in operations.parts(conn, found.id)} == {0}
+    reported = db.context.metrics.value("part_transitions_total", state="done")
+    assert found.parts_done + reported == ended.parts, "a finished shard was done again"
+
+
+def cancelled(db: Database) -> None:
+    """Another process finds the dead one's restore, if there is one, and undoes it."""
+    found = the_restore(db)
+    if found is not None and not found.is_over:
+        assert db.cancel(found.id).state == "cancelled"
+    db.collect()
+    with db.context.catalog.read() as conn:
+        assert leaks(conn) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_death_at_every_point(told: Told, tmp_path: Path, mode: str) -> None:
+    deaths = deaths_of(told, tmp_path, MODES[mode])
+    kinds = [what for what, _ in deaths.points]
+    assert kinds.count(TRANSACTION) == deaths.parts + 3  # its session, the plan, each part, and the end
+    assert kinds.count(FILE) == kinds.count(MIDDLE) == len(deaths.final["files"]) - len(deaths.initial["files"])
+    assert (kinds.count(FILE) >= 20) == (mode == "copy")
+    assert deaths.final["leaks"] == deaths.final["disagreements"] == []
+    assert deaths.final["unknown"] == deaths.initial["unknown"] == set()
+    attached = [c for c in deaths.final["chains"] if c[0].startswith("/r/")]
+    assert len(attached) == len(set(attached)), "a segment was attached twice"
+    for number, (what, folder) in enumerate(deaths.points):
+        spare = folder.with_name(f"{folder.name}-cancelled")
+        shutil.copytree(folder, spare)
+        has_begun, is_over = number > 0, number == len(deaths.points) - 1
+        try:
+            with open_at(folder, clock=ManualClock(AFTER)) as db:
+                carried_on(db)
+                assert evidence(db) == (deaths.final if has_begun else deaths.initial)
+                if has_begun and number % 10 == 0:
+                    assert state(db, "/r") == told.story.states[told.story.backups[-1]]
+            with open_at(spare, clock=ManualClock(AFTER)) as db:
+                cancelled(db)
+                assert evidence(db) == (deaths.final if is_over else deaths.initial)
+        except BaseException as error:
+            error.add_note(f"after death number {number}: {what} was just written")
+            raise
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def victims(request: pytest.FixtureRequest, told: Told, tmp_path: Path) -> Iterator[Iterator[Told]]:
+    """Copies of a warehouse, as many as are asked for."""
+    if request.param == "sqlite":
+        yield _copies(told, tmp_path, [])
+        return
+    server: str = request.getfixturevalue("postgres_url")
+    made: list[str] = []
+    folder, url = tmp_path / "template", _database(server, made)
+    with every_segment_a_file(), open_at(folder, url, inline_rows=-1) as db:
+        template = Told(folder, tell(db), url)
+    yield _copies(template, tmp_path, made)
+    for name in made:
+        _run(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _copies(told: Told, tmp_path: Path, made: list[str]) -> Iterator[Told]:
+    while True:
+        folder = tmp_path / f"copy{uuid.uuid4().hex}"
+        shutil.copytree(told.folder, folder)
+        yield Told(folder, told.story, None if told.url is None else _database(told.url, made))
+
+
+def _database(url: str, made: list[str]) -> str:
+    """A new database; a copy of the one that the URL names, unless that is the server's own."""
+    name, source = f"restore_{uuid.uuid4().hex}", make_url(url).database
+    template = f" TEMPLATE {source}" if source in made else ""
+    server = make_url(url).set(database="postgres").render_as_string(hide_password=False)
+    _run(server, f"CREATE DATABASE {name}{template}")
+    made.append(name)
+    return make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+def _run(url: str, statement: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_kill_9(victims: Iterator[Told], workers: int) -> None:
+    """Dead in the middle of it, among them once with other threads that were in the middle of something else."""
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.restore.killed"])
+    statement = "RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')"
+    for number, last in enumerate((2, 4, 11, 28, 47, 63)):
+        victim = next(victims)
+        with open_at(victim.folder, victim.url) as db:
+            db.collect()
+            initial = evidence(db)
+        process = processes.Process(target=restore, args=(victim.folder, victim.url, statement, last, workers))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+        with open_at(victim.folder, victim.url) as db:
+            if number % 2:
+                cancelled(db)
+                assert evidence(db) == initial
+                continue
+            carried_on(db)
+            found = evidence(db)
+            assert found["leaks"] == found["disagreements"] == []
+            assert found["unknown"] == set()
+            assert state(db, "/r") == victim.story.states[victim.story.backups[-1]]
+            assert all(db.check(f"/r{table}").ok for table in ("/orders", "/dir/items"))
