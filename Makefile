@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo test check format lint types pytest bench simulate clean
+.PHONY: help setup doctor demo docs reference test check format lint types pytest bench simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: doctor setup ## Back up and restore a table with its indexes, and explain each step
 	@$(BIN)/strandline demo
+
+docs: reference ## Build the documentation into build/site
+	@$(BIN)/python -m tools.site
+
+reference: setup ## Write the pages of the reference that follow from the code
+	@$(BIN)/python -m tools.reference
 
 test: doctor setup ## Run all checks without changing a file: lint, format, types, tests
 	$(BIN)/ruff check .

@@ -170,9 +170,9 @@ def version(conn: Connection, path: str) -> int:
     return paths.require(conn, path).version
 
 
-def disagreements(conn: Connection) -> list[str]:
+def disagreements(seen: Connection | list[paths.Path]) -> list[str]:
     """Tables that a reader can see and whose indexes do not have the version that the table lists."""
-    rows = {row.id: row for row in all_paths(conn)}
+    rows = {row.id: row for row in (seen if isinstance(seen, list) else all_paths(seen))}
     wrong = []
     for row in rows.values():
         if row.type != "table" or row.state in paths.CLOSED_STATES:

@@ -137,7 +137,7 @@ def metrics() -> str:
         rows.append((f"`{name}`", metric.type, labels, metric.documentation))
     return (
         "# Metrics\n\n"
-        "`db.metrics()` and `strandline metrics` give the counters and histograms of one process in the text format that Prometheus reads.\n"
+        "`db.metrics()` and `strandline metrics` give the counters and histograms of one process in Prometheus' text format.\n"
         "A process starts with all of them at zero.\n\n" + _table(("metric", "type", "labels", "meaning"), rows) + "\n"
     )
 

@@ -5,8 +5,8 @@
 
 Blocks that are run: ``console`` (lines that start with ``$ `` are commands, the rest is their output), ``python`` (with ``>>>`` as a
 doctest, otherwise as a script) and ``sql`` (in the warehouse that the page uses). Blocks of one page share a folder and run in order.
-``...`` in an output stands for anything. Names of backups and streams, ids of operations, times, durations and sizes differ from run to run:
-they may be anything of the same form, and a name that was printed once stands for the real one in later commands.
+``...`` in an output stands for anything. Names of backups and streams, ids of operations, times, durations and sizes differ from run to
+run: they may be anything of the same form, and a name that was printed once stands for the real one in later commands.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class Runner:
         return "\n".join(lines) + "\n", problems
 
     def _sql(self, text: str) -> list[str]:
-        code, printed = strandline(["sql", self._real(text), *([] if "STRANDLINE_WAREHOUSE" in os.environ else ["-w", "warehouse"])])
+        where = os.environ.get("STRANDLINE_WAREHOUSE", "warehouse")
+        strandline(["init", where])
+        code, printed = strandline(["sql", self._real(text), "-w", where])
         return [] if code == 0 else [f"{text}\n--- it prints\n{printed}"]
 
     def _python(self, block: Block) -> list[str]:
@@ -114,7 +116,7 @@ class Runner:
         return done.stdout.replace(str(self.folder), HOME)
 
     def _real(self, text: str) -> str:
-        for said, meant in {**self.replace, **self.known}.items():
+        for said, meant in {HOME: str(self.folder), **self.replace, **self.known}.items():
             text = text.replace(said, meant)
         return text
 

@@ -5,16 +5,18 @@ Every number that is shown was measured while the story ran; nothing is staged. 
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import strandline
-from strandline.errors import Internal, PreconditionFailed
+from strandline.errors import Internal, PreconditionFailed, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,7 +84,7 @@ def run(
     if folder is not None:
         console.print(f"Look around: strandline tree -w {folder}, strandline sql -w {folder}", highlight=False, markup=False)
     if picture is not None:
-        console.save_svg(picture, title="strandline demo")
+        _draw(console, picture)
     return {"warehouse": folder, **report}
 
 
@@ -170,6 +172,15 @@ def _show_proof(story: Story, digests: dict[str, str], found: int) -> None:
     story.console.print(f"   [green]same[/]  {found:,} orders of customer 42, found through the restored index\n", highlight=False)
     total = sum(step.seconds for step in story.steps)
     story.console.print(f"All of it took {_seconds(total)}.", highlight=False)
+
+
+def _draw(console: Console, picture: str) -> None:
+    """What was shown as a picture that fetches nothing: rich's own would load its font from the network."""
+    drawn = re.sub(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", "", console.export_svg(title="strandline demo"), flags=re.DOTALL)
+    try:
+        Path(picture).write_text(drawn, "utf-8")
+    except OSError as error:
+        raise Unavailable(f"the picture {picture} cannot be written: {error.strerror}", "Choose a place that you may write to.") from None
 
 
 def _size(number: float) -> str:

@@ -35,6 +35,8 @@ def join(parts: Iterable[str]) -> str:
 
 
 def check_name(name: str, path: str | None = None) -> None:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"a name must be text, not {type(name).__name__}", "Pass a name such as 'orders'.")
     where = f" in the path {path!r}" if path is not None and path != name else ""
     if not name:
         raise InvalidArgument(f"a name is empty{where}", "Give every component between slashes a name.")

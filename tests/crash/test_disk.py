@@ -97,11 +97,12 @@ def test_a_folder_without_rights(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_removed_is_collected_later(tmp_path: Path) -> None:
     create(tmp_path, None)
-    files = FaultyFiles(tmp_path, only=("unlink",))
-    with strandline.connect(tmp_path, settings=FILES, files=files) as db:
+    with strandline.connect(tmp_path, settings=FILES) as db:
         write(db, 1)
         db.compact("/t")
-        before, files.trail, files.at = state(db), [], 2
+    files = FaultyFiles(tmp_path, 2, only=("unlink",))
+    with strandline.connect(tmp_path, settings=FILES, files=files) as db:
+        before = state(db)
         with pytest.raises(Unavailable, match="Cannot remove"):
             db.collect()
         assert files.failed
@@ -129,7 +130,7 @@ def test_a_commit_that_nobody_answered_may_have_taken_place(tmp_path: Path, cata
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
-        db.context.session.ensure()
+        db.table("t").get(1)  # From here on there is a pin, and the next transaction is the commit.
 
         def lose() -> None:
             db.context.catalog.after_commit = lambda: None
@@ -146,7 +147,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(tmp_path: Path, 
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
-        db.context.session.ensure()
+        db.table("t").get(1)  # From here on there is a pin, and the next transaction is the commit.
         armed = [True]
 
         def lose(_: object) -> None:

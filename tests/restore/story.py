@@ -28,12 +28,25 @@ TABLES = ("/orders", "/dir/items")
 INDEXES = ("/orders/by_customer", "/dir/items/by_name")
 
 
+TOLD_AT = 1_750_000_000.0
+"""When the copies of the story that tests get were told."""
+
+
 @dataclass
 class Story:
     """``states``: for each backup, every table and index as rows, and the digests that were recorded."""
 
     backups: list[str] = field(default_factory=list)
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A warehouse with a story in it. ``url``: of its catalog, if that is not in the folder."""
+
+    folder: Path
+    story: Story
+    url: str | None = None
 
 
 class QuickFiles(LocalFiles):

@@ -11,39 +11,29 @@ import multiprocessing
 import re
 import shutil
 import signal
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url, select, text
+from sqlalchemy import select
 
 from strandline.catalog import operations, paths, schema
 from strandline.database.database import Database
 from strandline.database.running import OperationInfo
 from strandline.operations.restore_plan import RestoreRequest
 from tests.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
-from tests.restore.story import Story, every_segment_a_file, open_at, started, state, tell, unknown_files
+from tests.restore.story import TOLD_AT, Told, open_at, started, state, unknown_files
 from tests.world import ManualClock, dump, leaks
 
-BEFORE, AFTER = 1_000_000.0, 1_001_000.0
+BEFORE, AFTER = TOLD_AT + 1_000.0, TOLD_AT + 2_000.0
 """When the restore runs, and when its process counts as dead."""
 MODES = {
     "reference": RestoreRequest("c", into="r"),
     "copy": RestoreRequest("c", into="r", copy=True),
     "verify": RestoreRequest("c", into="r", verify=True),
 }
-
-
-@dataclass(frozen=True)
-class Told:
-    """A warehouse with the story in it, every segment a file. ``url``: of its catalog, if that is not in the folder."""
-
-    folder: Path
-    story: Story
-    url: str | None = None
 
 
 @dataclass
@@ -54,13 +44,6 @@ class Deaths:
     initial: dict[str, Any] = field(default_factory=dict)
     final: dict[str, Any] = field(default_factory=dict)
     parts: int = 0
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    folder = tmp_path_factory.mktemp("told") / "w"
-    with every_segment_a_file(), open_at(folder, clock=ManualClock(BEFORE), inline_rows=-1) as db:
-        return Told(folder, tell(db))
 
 
 def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
@@ -138,8 +121,8 @@ def cancelled(db: Database) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_death_at_every_point(told: Told, tmp_path: Path, mode: str) -> None:
-    deaths = deaths_of(told, tmp_path, MODES[mode])
+def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None:
+    deaths = deaths_of(in_files, tmp_path, MODES[mode])
     kinds = [what for what, _ in deaths.points]
     assert kinds.count(TRANSACTION) == deaths.parts + 3  # its session, the plan, each part, and the end
     assert kinds.count(FILE) == kinds.count(MIDDLE) == len(deaths.final["files"]) - len(deaths.initial["files"])
@@ -157,7 +140,7 @@ def test_death_at_every_point(told: Told, tmp_path: Path, mode: str) -> None:
                 carried_on(db)
                 assert evidence(db) == (deaths.final if has_begun else deaths.initial)
                 if has_begun and number % 10 == 0:
-                    assert state(db, "/r") == told.story.states[told.story.backups[-1]]
+                    assert state(db, "/r") == in_files.story.states[in_files.story.backups[-1]]
             with open_at(spare, clock=ManualClock(AFTER)) as db:
                 cancelled(db)
                 assert evidence(db) == (deaths.final if is_over else deaths.initial)
@@ -166,54 +149,15 @@ def test_death_at_every_point(told: Told, tmp_path: Path, mode: str) -> None:
             raise
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def victims(request: pytest.FixtureRequest, told: Told, tmp_path: Path) -> Iterator[Iterator[Told]]:
-    """Copies of a warehouse, as many as are asked for."""
-    if request.param == "sqlite":
-        yield _copies(told, tmp_path, [])
-        return
-    server: str = request.getfixturevalue("postgres_url")
-    made: list[str] = []
-    folder, url = tmp_path / "template", _database(server, made)
-    with every_segment_a_file(), open_at(folder, url, inline_rows=-1) as db:
-        template = Told(folder, tell(db), url)
-    yield _copies(template, tmp_path, made)
-    for name in made:
-        _run(server, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _copies(told: Told, tmp_path: Path, made: list[str]) -> Iterator[Told]:
-    while True:
-        folder = tmp_path / f"copy{uuid.uuid4().hex}"
-        shutil.copytree(told.folder, folder)
-        yield Told(folder, told.story, None if told.url is None else _database(told.url, made))
-
-
-def _database(url: str, made: list[str]) -> str:
-    """A new database; a copy of the one that the URL names, unless that is the server's own."""
-    name, source = f"restore_{uuid.uuid4().hex}", make_url(url).database
-    template = f" TEMPLATE {source}" if source in made else ""
-    server = make_url(url).set(database="postgres").render_as_string(hide_password=False)
-    _run(server, f"CREATE DATABASE {name}{template}")
-    made.append(name)
-    return make_url(url).set(database=name).render_as_string(hide_password=False)
-
-
-def _run(url: str, statement: str) -> None:
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(statement))
-    engine.dispose()
-
-
+@pytest.mark.parametrize("form", ["in_files", "on_postgres"])
 @pytest.mark.parametrize("workers", [1, 4])
-def test_kill_9(victims: Iterator[Told], workers: int) -> None:
+def test_kill_9(request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int) -> None:
     """Dead in the middle of it, among them once with other threads that were in the middle of something else."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.restore.killed"])
     statement = "RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')"
     for number, last in enumerate((2, 4, 11, 28, 47, 63)):
-        victim = next(victims)
+        victim = copy_of(request.getfixturevalue(form))
         with open_at(victim.folder, victim.url) as db:
             db.collect()
             initial = evidence(db)

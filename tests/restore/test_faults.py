@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from strandline.errors import Corrupted, PathNotFound, StrandlineError, TimedOut
 from strandline.operations.restore_parts import RETRY_SECONDS
 from strandline.operations.restore_plan import RestoreRequest
 from strandline.storage.files import Files
-from tests.restore.story import TABLES, QuickFiles, Story, every_segment_a_file, open_at, started, state, tell, unknown_files
+from tests.restore.story import TABLES, TOLD_AT, QuickFiles, Story, Told, open_at, started, state, unknown_files
 from tests.world import ManualClock, leaks
 
 COPY = RestoreRequest("c", into="r", copy=True)
@@ -30,7 +29,7 @@ class RecordingClock(ManualClock):
     """A clock that remembers how long it was slept on."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(TOLD_AT)
         self.pauses: list[float] = []
 
     def sleep(self, seconds: float) -> None:
@@ -38,29 +37,22 @@ class RecordingClock(ManualClock):
         super().sleep(seconds)
 
 
-@pytest.fixture(scope="module")
-def of_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Story]:
-    """The story with every segment in a file of its own."""
-    folder = tmp_path_factory.mktemp("files") / "w"
-    with every_segment_a_file(), open_at(folder, clock=ManualClock(), inline_rows=-1) as db:
-        return folder, tell(db)
-
-
 @pytest.fixture
-def warehouse(of_files: tuple[Path, Story], tmp_path: Path) -> tuple[Path, Story]:
-    shutil.copytree(of_files[0], tmp_path / "w")
-    return tmp_path / "w", of_files[1]
+def warehouse(in_files: Told, copy_of: Callable[[Told], Told]) -> tuple[Path, Story]:
+    copy = copy_of(in_files)
+    return copy.folder, copy.story
 
 
 # --- storage that fails at random --------------------------------------------------------------------------------------------------------
 
 
 class Unreliable(QuickFiles):
-    """One operation in a hundred fails. One read or write in a thousand seems to succeed, with a byte flipped or the end missing."""
+    """One operation in a hundred fails. Some reads and writes seem to succeed, with a byte flipped or the end missing."""
 
-    def __init__(self, root: Path, seed: int) -> None:
+    def __init__(self, root: Path, seed: int, lies: float) -> None:
         super().__init__(root)
         self._random = random.Random(seed)
+        self._lies = lies
         self.failed = self.lied = 0
 
     def _may_fail(self) -> None:
@@ -69,7 +61,7 @@ class Unreliable(QuickFiles):
             raise self._random.choice([OSError(errno.EIO, "Input/output error"), OSError(errno.ENOSPC, "No space left on device")])
 
     def _may_lie(self, data: bytes) -> bytes:
-        if not data or self._random.random() >= 0.001:
+        if not data or self._random.random() >= self._lies:
             return data
         self.lied += 1
         place = self._random.randrange(len(data))
@@ -121,24 +113,25 @@ def attempt(db: Database, target: str) -> StrandlineError | None:
     return None
 
 
-def test_unreliable_storage(warehouse: tuple[Path, Story]) -> None:
-    """Many restores, each with other faults; the last ones with several threads."""
+@pytest.mark.parametrize(("lies", "workers", "seeds"), [(0.001, 1, 25), (0.001, 3, 5), (0.01, 1, 15)])
+def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers: int, seeds: int) -> None:
+    """Restores, each with other faults: the first many as often as storage might have them, the last ones with ten times as many lies."""
     folder, story = warehouse
-    outcomes: dict[str, int] = {}
-    faults = lies = 0
-    for seed in range(50):
-        with open_at(folder, clock=ManualClock()) as db:
+    outcomes: dict[str, int] = {"restored": 0, "CORRUPTED": 0}
+    failed = lied = 0
+    for seed in range(seeds):
+        with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
             db.collect()
             files = set(db.context.files.names("data"))
-        unreliable = Unreliable(folder, seed)
-        with open_at(folder, clock=ManualClock(), files=unreliable, workers=1 if seed < 40 else 3) as db:
+        unreliable = Unreliable(folder, seed, lies)
+        with open_at(folder, clock=ManualClock(TOLD_AT), files=unreliable, workers=workers) as db:
             error = attempt(db, f"r{seed}")
             assert db.operations()[-1].state == ("done" if error is None else "failed")
         assert error is None or (isinstance(error, Corrupted | Unavailable) and error.message and error.hint), error
         outcome = "restored" if error is None else error.code
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        faults, lies = faults + unreliable.failed, lies + unreliable.lied
-        with open_at(folder, clock=ManualClock()) as db:
+        failed, lied = failed + unreliable.failed, lied + unreliable.lied
+        with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
             db.collect()
             with db.context.catalog.read() as conn:
                 assert leaks(conn) == []
@@ -149,10 +142,11 @@ def test_unreliable_storage(warehouse: tuple[Path, Story]) -> None:
             with pytest.raises(PathNotFound):
                 db.describe(f"/r{seed}")
             assert set(db.context.files.names("data")) == files, f"seed {seed} left something"
-    assert faults > 50
-    assert lies > 5
-    assert outcomes["restored"] > 10
-    assert outcomes["CORRUPTED"] > 3
+    assert failed > seeds
+    assert outcomes["restored"] >= seeds // 5
+    assert outcomes["CORRUPTED"] <= lied
+    if lies > 0.001:
+        assert outcomes["CORRUPTED"] >= seeds // 5
 
 
 # --- storage that has gone bad -----------------------------------------------------------------------------------------------------------
@@ -203,10 +197,9 @@ def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
         assert damage(db) == set()
 
 
-def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(tmp_path: Path) -> None:
-    folder = tmp_path / "w"
+def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(in_catalog: Told, copy_of: Callable[[Told], Told]) -> None:
+    folder = copy_of(in_catalog).folder
     with open_at(folder) as db:
-        tell(db)
         db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
         kept = segments_of_backups(db)
     assert len(kept) >= 20
@@ -225,14 +218,13 @@ def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(tmp_path: Path) ->
         assert db.verify("c") == []
 
 
-def test_what_this_process_remembers_does_not_count(tmp_path: Path) -> None:
+def test_what_this_process_remembers_does_not_count(on_sqlite: tuple[Database, Story]) -> None:
     """Rows that the catalog keeps go bad while the process that restores still has the good ones in memory."""
-    with open_at(tmp_path / "w") as db:
-        tell(db)
-        db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
-        first = segments_of_backups(db)[0]
-        rewrite(db, first.id, first.data[:-1] + b"?")
-        refused(db, {"VERIFY = 'data'": "verified"})
+    db, _ = on_sqlite
+    db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
+    first = segments_of_backups(db)[0]
+    rewrite(db, first.id, first.data[:-1] + b"?")
+    refused(db, {"VERIFY = 'data'": "verified"})
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "empty"])
@@ -345,7 +337,7 @@ def when(happened: threading.Event, act: Callable[[], None]) -> threading.Thread
 
 def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(warehouse: tuple[Path, Story]) -> None:
     folder, story = warehouse
-    clock, files = ManualClock(), Hanging(folder)
+    clock, files = ManualClock(TOLD_AT), Hanging(folder)
     with open_at(folder, clock=clock, files=files, shard_seconds=10.0, session_seconds=1e6) as db:
         db.collect()
         engine, operation = started(db, COPY)
@@ -365,7 +357,7 @@ def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(wareho
 
 def test_a_shard_that_hangs_does_not_outlast_the_deadline(warehouse: tuple[Path, Story]) -> None:
     folder, _ = warehouse
-    clock, files = ManualClock(), Hanging(folder)
+    clock, files = ManualClock(TOLD_AT), Hanging(folder)
     with open_at(folder, clock=clock, files=files, session_seconds=1e6) as db:
         db.collect()
         engine, operation = started(db, RestoreRequest("c", into="r", copy=True, deadline_seconds=30.0))

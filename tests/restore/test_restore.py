@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,7 @@ from strandline.database.database import Database
 from strandline.errors import AlreadyExists, Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, TimedOut, UnderOperation
 from strandline.operations.restore_plan import RestoreRequest
 from strandline.operations.scheduler import Explicit, InOrder, Shuffled
-from tests.restore.story import INDEXES, TABLES, Story, open_at, started, state, tell
-
-
-@pytest.fixture
-def told(tmp_path: Path, catalog_url: str | None) -> Iterator[tuple[Database, Story]]:
-    db = open_at(tmp_path / "w", catalog_url)
-    yield db, tell(db)
-    db.close()
-
-
-@pytest.fixture
-def on_sqlite(tmp_path: Path) -> Iterator[tuple[Database, Story]]:
-    db = open_at(tmp_path / "w")
-    yield db, tell(db)
-    db.close()
+from tests.restore.story import INDEXES, TABLES, Story, Told, open_at, started, state
 
 
 def agree(db: Database, prefix: str = "") -> bool:
@@ -134,9 +119,9 @@ def test_no_backup_no_restore(tmp_path: Path) -> None:
             db.sql("RESTORE c")
 
 
-def test_while_it_runs_the_targets_are_closed(on_sqlite: tuple[Database, Story], tmp_path: Path) -> None:
-    db, story = on_sqlite
-    other = open_at(tmp_path / "w")
+def test_while_it_runs_the_targets_are_closed(anywhere: Told) -> None:
+    db, other = (open_at(anywhere.folder, anywhere.url) for _ in range(2))
+    story = anywhere.story
     engine, operation = started(other, RestoreRequest("c", into="r"))
     assert db.describe("/r/orders")["state"] == "incoming restore"
     assert db.describe("/.backups/collections/c")["state"] == "outgoing restore"
@@ -155,6 +140,7 @@ def test_while_it_runs_the_targets_are_closed(on_sqlite: tuple[Database, Story],
     assert engine.run(operation).state == "done"
     assert state(db, "/r") == story.states[story.backups[-1]]
     other.close()
+    db.close()
 
 
 def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -> None:

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.model import OP, STEP, Chain, Key, Segment, TableSchema, order
+from strandline.settings import Settings
 from strandline.storage import chain as chains
 from strandline.storage.segment import read_segment
 from strandline.storage.slices import Slice, Window, by_shard, shard_of, write_slice
 from strandline.types import column_to_python, parse_type
 from tests.storage.examples import History, QuickFiles, histories, schema
 
+HERE = Settings(bulk_rows=10**9)
 KV = schema("k Int64", "v Utf8", "n Int32", key="k")
 
 
@@ -26,7 +28,7 @@ def no_spark() -> Any:
 
 
 def slice_of(history: History, window: Window, name: str = "slice") -> Slice:
-    return write_slice(history.files, history.schema, window, name, 10**9, no_spark)
+    return write_slice(history.files, history.schema, window, name, HERE, no_spark)
 
 
 def rows_of(files: QuickFiles, table: TableSchema, segments: tuple[Segment, ...]) -> list[dict[str, Any]]:
@@ -153,7 +155,7 @@ def test_a_column_that_was_dropped_is_not_in_the_slice(tmp_path: Path) -> None:
     history = History(QuickFiles(tmp_path), KV)
     history.write("UPSERT", ["k", "v", "n"], [(1, "old", 1)])
     later = KV.without_column("v").with_column("v", parse_type("Utf8"))
-    made = write_slice(history.files, later, Window(0, 1, tuple(history.segments)), "slice", 10**9, no_spark)
+    made = write_slice(history.files, later, Window(0, 1, tuple(history.segments)), "slice", HERE, no_spark)
     assert rows_of(history.files, later, made.segments) == [{"k": 1, "n": 1, "v": None, OP: "U", STEP: 1}]
 
 
@@ -175,5 +177,5 @@ def test_a_slice_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypat
     history.write("UPSERT", ["k", "n"], [(i, i) for i in range(0, 30_000, 3)])
     before = list(history.files.names())
     with pytest.raises(StrandlineError, match="full"):
-        write_slice(FullDisk(tmp_path), table, Window(0, 1, tuple(history.segments)), "slice", 10**9, no_spark)
+        write_slice(FullDisk(tmp_path), table, Window(0, 1, tuple(history.segments)), "slice", HERE, no_spark)
     assert list(history.files.names()) == before

@@ -125,7 +125,7 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
             b["rows"],
             b["tombstones"],
             size(b["bytes"]),
-            f"{b['percent_saved']:.1f} %",
+            f"{max(0.0, b['percent_saved']):.1f} %",
             count(len(b["chain"]), "backup"),
         )
         for b in found

@@ -27,7 +27,7 @@ from strandline.database.running import OperationInfo, Operations
 from strandline.database.streams import Stream
 from strandline.database.table import Table
 from strandline.database.transaction import Transaction
-from strandline.errors import Conflict, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.errors import Conflict, Corrupted, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.operations.context import Context
 from strandline.settings import Settings
 from strandline.sql.parser import parse
@@ -89,6 +89,7 @@ class Database:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._operations: Operations | None = None
+        self._closed = False
 
     # --- statements ---------------------------------------------------------------------------------------------------------------
 
@@ -237,7 +238,7 @@ class Database:
             names.check_name(name)
             now = board.current_step(conn)
             wanted = now if step is None else step
-            if not isinstance(wanted, int) or not 0 <= wanted <= now:
+            if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= now:
                 raise InvalidArgument(f"step {wanted!r} has not been committed yet", f"The last step is {now}.")
             kept = max([0, *conn.execute(select(schema.tables.c.kept_from)).scalars()])
             if wanted < kept:
@@ -247,6 +248,7 @@ class Database:
 
     def unpin(self, name: str) -> None:
         with self.guard(), self.context.catalog.write() as conn:
+            names.check_name(name)
             sessions.remove_pin(conn, name)
 
     def pins(self) -> dict[str, int]:
@@ -257,9 +259,13 @@ class Database:
 
     def close(self) -> None:
         """Give back what this connection holds. Data frames that it made may stop working."""
+        with self._lock:
+            if self._closed:
+                return
         with self.guard():
             if self._operations is not None:
                 self._operations.close()
+            self._closed = True
             self.context.session.close()
             self.context.catalog.close()
 
@@ -313,6 +319,8 @@ class Database:
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Only Strandline's own errors reach a caller."""
+        if self._closed:
+            raise PreconditionFailed("the database is closed", "Connect again.")
         try:
             yield
         except (StrandlineError, GeneratorExit):
@@ -330,7 +338,7 @@ class Database:
 
 
 def _folder(warehouse: str | os.PathLike[str]) -> Path:
-    text = os.fspath(warehouse)
+    text = os.fspath(warehouse) if isinstance(warehouse, os.PathLike) else warehouse
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidArgument(f"{text!r} is not a folder name", "Name the folder of the warehouse.")
     if text.startswith("file://"):
@@ -354,7 +362,9 @@ def _check_marker(folder: Path, warehouse_id: str) -> None:
         found = json.loads(marker.read_text())
     except (OSError, ValueError) as error:
         raise Unavailable(f"the file {marker} cannot be used: {error}", "Check the folder's rights and free space.") from None
-    if found.get("format", 0) > FORMAT:
+    if not isinstance(found, dict) or not isinstance(found.get("format"), int):
+        raise Corrupted(f"the file {marker} is damaged", "Restore it from a copy of the warehouse.")
+    if found["format"] > FORMAT:
         raise PreconditionFailed(
             f"the warehouse has format {found['format']}, this version of Strandline knows {FORMAT}", "Install a newer Strandline."
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, or_, select
@@ -11,6 +9,7 @@ from sqlalchemy import Connection, and_, func, or_, select
 from strandline.catalog import board, chains, paths, schema
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
+from strandline.database.constants import constant
 from strandline.sql.tokens import quote
 
 
@@ -24,22 +23,9 @@ def create_statement(row: Path) -> str:
         cover = f" COVER ({', '.join(quote(n) for n in index.cover)})" if index.cover else ""
         lines.append(f"INDEX {quote(index.name)} {index.kind} ON ({', '.join(quote(n) for n in index.columns)}){cover}")
     body = ",\n    ".join(lines)
-    keys = ", ".join(f"({', '.join(map(_constant, bound))})" for bound in info.schema.bounds)
+    keys = ", ".join(f"({', '.join(map(constant, bound))})" for bound in info.schema.bounds)
     settings = f" WITH (PARTITION_AT_KEYS = ({keys}))" if keys else ""
     return f"CREATE TABLE {quote(row.path.lstrip('/'))} (\n    {body}\n){settings}"
-
-
-def _constant(value: Any) -> str:
-    """A value of a key as a literal."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, bool | int | Decimal):
-        return str(value)
-    if isinstance(value, date):
-        return f"'{value.isoformat()}'"
-    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def describe(conn: Connection, row: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.database import reads
+from strandline.database.constants import typed_constant
 from strandline.database.ddl import find_column
 from strandline.database.snapshot import TableView
 from strandline.database.transaction import Transaction
@@ -23,12 +24,17 @@ from strandline.sql.assignments import assign
 from strandline.sql.literals import NotConstant, literal
 from strandline.sql.query import Query
 from strandline.sql.syntax import Expression
+from strandline.sql.tokens import quote
 from strandline.storage import chain as fold
 from strandline.storage.changes import Mode, Row, apply_write
 from strandline.types import array_from_user, coerce, column_to_python, from_text, python_to_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+EVALUATED = 200
+"""So many expressions are evaluated by one query."""
 
 
 def execute(tx: Transaction, statement: st.Change) -> None:
@@ -132,22 +138,27 @@ def _from_source(tx: Transaction, view: TableView, mode: Mode, columns: tuple[st
     for row in source.rows:
         if len(row) != len(columns):
             raise InvalidArgument(f"a row has {len(row)} values for {len(columns)} columns", "Give one value for each column.")
-    rows = _constants(view.info.schema, columns, source)
-    if rows is not None:
-        write_rows(tx, view, mode, columns, rows)
-    else:
-        write_frame(tx, view, mode, columns, reads.values_frame(tx.context, source.rows))
+    write_rows(tx, view, mode, columns, _rows(tx, view.info.schema, columns, source))
 
 
-def _constants(table: TableSchema, columns: Sequence[str], values: st.Values) -> list[Row] | None:
-    """The rows as canonical values, or None if Spark must evaluate them."""
-    rows: list[Row] = []
-    try:
-        for row in values.rows:
-            rows.append(tuple(_constant(table, name, value) for name, value in zip(columns, row, strict=True)))
-    except NotConstant:
-        return None
-    return rows
+def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: st.Values) -> list[Row]:
+    """The rows as canonical values. What is not a constant is evaluated on Spark, each value by itself: in a table of all of them
+    Spark would give the values of a column one type, and turn a number into text without a word."""
+    rows: list[list[Any]] = []
+    beyond: list[tuple[list[Any], int, Expression]] = []
+    for row in values.rows:
+        rows.append([None] * len(columns))
+        for i, (name, value) in enumerate(zip(columns, row, strict=True)):
+            try:
+                rows[-1][i] = _constant(table, name, value)
+            except NotConstant:
+                beyond.append((rows[-1], i, value))
+    for start in range(0, len(beyond), EVALUATED):
+        part = beyond[start : start + EVALUATED]
+        for (made, i, _), found in zip(part, reads.evaluate(tx, [value for _, _, value in part]), strict=True):
+            type_ = table[columns[i]].type
+            (made[i],) = column_to_python(type_, array_from_user(type_, found, columns[i]))
+    return [tuple(row) for row in rows]
 
 
 def _constant(table: TableSchema, name: str, expression: Expression) -> Any:
@@ -179,7 +190,7 @@ def _update(tx: Transaction, statement: st.Update) -> None:
             new.append((*(row[i] for i in at), *(s(fields) for s in setters if s is not None)))
         write_rows(tx, view, "UPDATE", columns, new)
         return
-    assigned = [f"({value.text}) AS {reads.quoted(name)}" for name, (_, value) in zip(names, statement.assignments, strict=True)]
+    assigned = [f"{_assigned(table, name, value)} AS {quote(name)}" for name, (_, value) in zip(names, statement.assignments, strict=True)]
     write_frame(tx, view, "UPDATE", columns, reads.matching_frame(tx, view, statement.alias, assigned, statement.where))
 
 
@@ -191,6 +202,15 @@ def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str
         compute = assign(value, types, alias)
         return None if compute is None else lambda fields: coerce(type_, compute(fields), name)
     return lambda fields: constant
+
+
+def _assigned(table: TableSchema, name: str, value: Expression) -> str:
+    """The right side of SET for Spark, where a constant must mean the same as in the process."""
+    try:
+        constant = _constant(table, name, value)
+    except NotConstant:
+        return f"({value.text})"
+    return typed_constant(table[name].type, constant)
 
 
 def _delete(tx: Transaction, statement: st.Delete) -> None:

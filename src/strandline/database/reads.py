@@ -22,6 +22,7 @@ from strandline.sql.ranges import Constraints, Range, key_ranges
 from strandline.sql.references import TableRef
 from strandline.sql.simple import SimpleSelect, sort_rows
 from strandline.sql.syntax import Expression
+from strandline.sql.tokens import quote
 from strandline.storage import chain as fold
 from strandline.storage.changes import Row
 from strandline.storage.segment import footer_of, is_small
@@ -191,14 +192,22 @@ def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
 
 def matching_frame(reader: Reader, view: TableView, alias: str, assigned: Sequence[str], where: Expression | None) -> DataFrame:
     """Keys of the rows that satisfy a condition, with assigned values. Condition and values may ask other tables, too."""
-    items = ", ".join([*(quoted(name) for name in view.info.schema.key), *assigned])
+    items = ", ".join([*(quote(name) for name in view.info.schema.key), *assigned])
     condition = "" if where is None else f" WHERE ({where.text})"
-    return query_frame(reader, parse_query(f"SELECT {items} FROM {quoted(view.info.path)} AS {quoted(alias)}{condition}"))
+    return query_frame(reader, parse_query(f"SELECT {items} FROM {quote(view.info.path)} AS {quote(alias)}{condition}"))
 
 
-def values_frame(context: Context, rows: Sequence[Sequence[Expression]]) -> DataFrame:
-    listed = ", ".join("(" + ", ".join(f"({value.spark})" for value in row) + ")" for row in rows)
-    return spark_sql(context, f"SELECT * FROM VALUES {listed}", {})
+def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.ChunkedArray]:
+    """The values of expressions that are about no row, each a column of one value."""
+    from strandline.storage.spark.failures import spark_errors
+
+    items = ", ".join(f"({e.text}) AS __strandline_{i}" for i, e in enumerate(expressions))
+    frame = query_frame(reader, parse_query(f"SELECT {items}"))
+    with spark_errors():
+        found = frame.toArrow()
+    if found.num_rows != 1:
+        raise InvalidArgument(f"an expression in VALUES has {found.num_rows} values", "Write SELECT instead of VALUES.")
+    return list(found.columns)
 
 
 def spark_sql(context: Context, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -232,7 +241,9 @@ def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
     reader.read_whole(impl)
     entries = table_frame(reader.context, impl)
     rest = [n for n in view.info.schema.names if n not in impl.info.schema]
-    if rest and ("*" in query.text or any(name.lower() in query.names for name in rest)):
+    # A star, a NATURAL JOIN or a query that begins with FROM and has no SELECT may mean columns that it does not name.
+    unnamed = "*" in query.text or "natural" in query.names or "select" not in query.names
+    if rest and (unnamed or any(name.lower() in query.names for name in rest)):
         rows = table_frame(reader.context, view)
         keys = [(name, f"__strandline_{i}") for i, name in enumerate(view.info.schema.key)]
         others = rows.selectExpr(*(quoted(n) for n in rest), *(f"{quoted(n)} AS {k}" for n, k in keys))

@@ -200,7 +200,10 @@ class Engine:
         try:
             with self.catalog.write() as conn:
                 run.operation = self._fence(conn, operation.id)
-                last = max((p.changed for p in operations.parts(conn, operation.id)), default=run.now)
+                parts = operations.parts(conn, operation.id)
+                if any(p.state != DONE for p in parts):
+                    return
+                last = max((p.changed for p in parts), default=run.now)
                 step = board.next_step(conn)
                 result = self.kinds[operation.kind].finish(conn, run, step)
                 published = operations.complete(conn, operation.id, self.registry, step, run.now)

@@ -156,7 +156,7 @@ class SlicePart(StreamPart):
             recorded = chains.digest_at(conn, source.id, body["step"])
             base = [s for target_id, step in body["base"] or () for s in chains.load(conn, target_id, step).segments]
         name = context.session.file_name(body["target_id"])
-        made = write_slice(context.files, source.schema, window, name, context.settings.bulk_rows, lambda: context.spark)
+        made = write_slice(context.files, source.schema, window, name, context.settings, lambda: context.spark)
         try:
             self._check(source, body, made, base, recorded)
         except StrandlineError:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from strandline.errors import StrandlineError
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, Key, Segment, TableSchema, order
+from strandline.settings import Settings
 from strandline.storage.chain import fold_logs, scan
 from strandline.storage.digest import digest_of, row_hashes, unsigned
 from strandline.storage.files import Files
@@ -63,17 +64,17 @@ def write_slice(
     schema: TableSchema,
     window: Window,
     name: str,
-    bulk_rows: int,
+    settings: Settings,
     spark: Callable[[], SparkSession],
 ) -> Slice:
     """Fold the window and make it durable under the fresh name ``name``: in this process up to ``bulk_rows`` rows, else on Spark."""
-    if window.rows_at_most > bulk_rows:
+    if window.rows_at_most > settings.bulk_rows:
         return _on_spark(spark(), files, schema, window, name)
     rows = _rows(files, schema, window)
     segments: list[Segment] = []
     try:
         for number, part in enumerate(by_shard(schema, rows)):
-            segments.append(_written(files, schema, part, f"{name}-{number}.parquet", window))
+            segments.append(_written(files, schema, part, f"{name}-{number}.parquet", window, settings))
     except StrandlineError:
         discard(files, segments)
         raise
@@ -123,9 +124,20 @@ def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
             yield rows.slice(first, end - first)
 
 
-def _written(files: Files, schema: TableSchema, rows: pa.Table, name: str, window: Window) -> Segment:
-    fresh = rows[WAS_HI].null_count == rows.num_rows and not pc.any(pc.equal(rows[OP], "E")).as_py()
-    return write_segment(files, schema, rows, name=name, role="log", fresh=fresh, stepped=True, after=window.after, upto=window.upto)
+def _written(files: Files, schema: TableSchema, rows: pa.Table, name: str, window: Window, settings: Settings) -> Segment:
+    return write_segment(
+        files,
+        schema,
+        rows,
+        name=name,
+        role="log",
+        fresh=rows[WAS_HI].null_count == rows.num_rows and not pc.any(pc.equal(rows[OP], "E")).as_py(),
+        stepped=True,
+        after=window.after,
+        upto=window.upto,
+        inline_rows=settings.inline_rows,
+        inline_bytes=settings.inline_bytes,
+    )
 
 
 def _on_spark(spark: SparkSession, files: Files, schema: TableSchema, window: Window, name: str) -> Slice:

@@ -1,0 +1,92 @@
+"""A real ``kill -9`` in another process, at writes spread over every scenario; this process then finds everything whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import strandline
+from tests.crash.mortal import NOW
+from tests.crash.scenarios import BY_NAME, HERE, Model, Scenario, create, state, verify
+from tests.processes import SOURCE
+
+SAMPLES = {None: 4, "postgresql": 2}
+"""How many deaths there are in each scenario: 48 in all."""
+
+
+def run_victim(folder: Path, url: str | None, scenario: Scenario, i: int, at: int) -> int | None:
+    """Runs until its death; if it survives, answers how many boundaries it came to."""
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.crash.victim", str(folder), url or "", scenario.name, str(i), str(at)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if process.returncode == -signal.SIGKILL:
+        return None
+    assert process.returncode == 0, process.stderr
+    return int(process.stdout)
+
+
+def prepared(folder: Path, url: str | None, scenario: Scenario, i: int) -> tuple[Model, Model]:
+    with strandline.connect(folder, catalog=url, settings=NOW) as db:
+        scenario.prepare(db, i)
+        before = state(db)
+    return before, scenario.after(before, i)
+
+
+def verified(folder: Path, url: str | None, *allowed: Model) -> None:
+    with strandline.connect(folder, catalog=url, settings=NOW) as db:
+        verify(db, *allowed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
+def test_kill_at_a_write(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
+    create(tmp_path, catalog_url)
+    _, after = prepared(tmp_path, catalog_url, scenario, 1)
+    boundaries = run_victim(tmp_path, catalog_url, scenario, 1, 0)
+    assert boundaries
+    verified(tmp_path, catalog_url, after)
+    samples = SAMPLES[catalog_url and "postgresql"]
+    for number in range(samples):
+        i = number + 2
+        before, after = prepared(tmp_path, catalog_url, scenario, i)
+        # Not the very last ones: they may belong to the end of the session.
+        assert run_victim(tmp_path, catalog_url, scenario, i, 1 + (boundaries - 4) * (2 * number + 1) // (2 * samples)) is None
+        verified(tmp_path, catalog_url, before, after)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("at", [12, 30])
+def test_kill_with_a_jvm(at: int, tmp_path: Path) -> None:
+    """The JVM ends soon after its Python process; what it still writes until then is collected by the next collection."""
+    scenario = BY_NAME["commit on Spark"]
+    create(tmp_path, None)
+    before, after = prepared(tmp_path, None, scenario, 1)
+    assert run_victim(tmp_path, None, scenario, 1, at) is None
+    deadline = time.monotonic() + 60
+    while _java_with(str(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    verified(tmp_path, None, before, after)
+
+
+def _java_with(text: str) -> bool:
+    """Whether a JVM has a file open below a folder."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if (process / "comm").read_text().strip() == "java":
+                    if any(text in os.readlink(file) for file in (process / "fd").iterdir()):
+                        return True
+            except OSError:
+                continue
+    return False

@@ -1,0 +1,257 @@
+"""What a reader, a pin or a sleeping process still needs stays, and what nobody needs goes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select, update
+
+import strandline
+from strandline import Database
+from strandline.catalog import schema, sessions
+from strandline.database.snapshot import Reader
+from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.storage import chain
+from strandline.storage import segment as segments
+from tests.crash.mortal import _dead_pid, lost_files, unknown_files
+from tests.crash.scenarios import FILES, create, litter, state, verify, write, written
+from tests.processes import READY, finish, start
+from tests.world import ManualClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def folder(tmp_path: Path, catalog_url: str | None) -> Path:
+    create(tmp_path, catalog_url)
+    with strandline.connect(tmp_path, catalog=catalog_url) as db:
+        db.sql("ALTER TABLE t DROP INDEX later")  # It would keep the state that it has not followed yet.
+    return tmp_path
+
+
+@pytest.fixture
+def connect(folder: Path, catalog_url: str | None) -> Iterator[Callable[..., Database]]:
+    opened: list[Database] = []
+
+    def make(**options: Any) -> Database:
+        opened.append(strandline.connect(folder, catalog=catalog_url, **{"settings": FILES, **options}))
+        return opened[-1]
+
+    yield make
+    for db in opened:
+        db.close()
+
+
+def replace_all(connect: Callable[..., Database], number: int = 1) -> Database:
+    """Another process changes the table, compacts it and collects what nobody needs."""
+    db = connect()
+    write(db, number)
+    litter(db, number)
+    db.compact("/t")
+    return db
+
+
+def rows_of(reader: Reader) -> set[tuple[Any, ...]]:
+    """As if by a process that has nothing in its caches."""
+    segments.forget()
+    view = reader.view("/t")
+    table = chain.scan(reader.context.files, view.info.schema, view.chain)
+    return set(zip(*(table.column(name).to_pylist() for name in ("k", "v", "n")), strict=True))
+
+
+def test_an_open_reader_keeps_its_files(connect: Callable[..., Database]) -> None:
+    db = connect()
+    reader = Reader(db.context)
+    before = rows_of(reader)
+    other = replace_all(connect)
+    other.collect()
+    assert rows_of(reader) == before
+    assert state(other)["t"] != {r[0]: r for r in before}
+
+
+def test_a_reader_keeps_its_files_for_as_long_as_it_exists(connect: Callable[..., Database]) -> None:
+    clock = ManualClock()
+    db = connect(clock=clock)
+    reader = Reader(db.context)
+    before = rows_of(reader)
+    for minute in range(1, 5):
+        replace_all(lambda: connect(clock=clock), minute).close()
+        clock.sleep(45.0)
+        db.context.session._extend()  # What its thread does every quarter of a minute.
+        connect(clock=clock).collect()
+        assert rows_of(reader) == before
+    kept = set(db.context.files.names("data"))
+    del reader
+    gc.collect()
+    clock.sleep(45.0)
+    db.context.session._extend()
+    clock.sleep(45.0)
+    db.context.session._extend()
+    connect(clock=clock).collect()
+    assert set(db.context.files.names("data")) < kept
+
+
+READER = f"""
+import sys
+import strandline
+from strandline.database.snapshot import Reader
+from strandline.storage import chain
+db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
+reader = Reader(db.context)
+view = reader.view("/t")
+{READY}
+print(chain.scan(db.context.files, view.info.schema, view.chain).num_rows)
+db.close()
+"""
+
+
+def test_a_reader_in_another_process_keeps_its_files(folder: Path, catalog_url: str | None, connect: Callable[..., Database]) -> None:
+    other = start(READER, str(folder), catalog_url or "")
+    assert other.stdout is not None
+    assert other.stdout.readline() == "ready\n"
+    db = replace_all(connect)
+    collector = connect()
+    collector.collect()
+    assert other.stdin is not None
+    other.stdin.write("go\n")
+    other.stdin.flush()
+    assert finish(other) == "40\n"
+    assert len(state(db)["t"]) != 40
+
+
+def test_a_dataframe_keeps_its_files(tmp_path: Path, spark: SparkSession) -> None:
+    create(tmp_path, None)
+    with strandline.connect(tmp_path, settings=FILES, spark=spark) as db:
+        df = db.table("t").df()
+        gc.collect()
+
+        def connect() -> Database:
+            return strandline.connect(tmp_path, settings=FILES)
+
+        with replace_all(connect), connect() as collector:
+            collector.collect()
+            collector.collect()
+        assert df.count() == 40
+        assert db.table("t").df().count() != 40
+
+
+# --- pins and history ----------------------------------------------------------------------------------------------------------------
+
+
+def at(db: Database, step: int) -> set[tuple[Any, ...]]:
+    segments.forget()
+    return set(db.sql(f"SELECT k, v, n FROM t VERSION AS OF {step}").rows())
+
+
+def test_a_named_pin_keeps_a_step_readable(connect: Callable[..., Database]) -> None:
+    db = connect()
+    step = db.pin("audit")
+    before = at(db, step)
+    db.close()
+    replace_all(connect).close()
+    with connect() as db:
+        db.collect()
+        assert at(db, step) == before
+        db.unpin("audit")
+    with connect() as db:
+        db.collect()
+        for read in (at, lambda db, step: db.pin("late", step)):
+            with pytest.raises(PreconditionFailed, match="no longer kept"):
+                read(db, step)
+        with pytest.raises(InvalidArgument, match="not been committed yet"):
+            at(db, 10**6)
+        with db.context.catalog.read() as conn:
+            pinned = conn.execute(select(schema.pins.c.step)).scalars().all()
+        assert step not in pinned, "what is refused leaves no pin"
+
+
+def test_a_reader_of_the_past_keeps_it(connect: Callable[..., Database]) -> None:
+    db = connect()
+    step = db.pin("audit")
+    db.close()
+    replace_all(connect).close()
+    reading = connect()
+    before = at(reading, step)
+    result = reading.sql(f"SELECT k, v, n FROM t VERSION AS OF {step}")
+    with connect() as db:
+        db.unpin("audit")
+    with connect() as db:
+        db.collect()
+    assert at(reading, step) == before
+    assert set(result.rows()) == before
+    reading.close()
+    with connect() as db:
+        db.collect()
+        with pytest.raises(PreconditionFailed, match="no longer kept"):
+            at(db, step)
+
+
+# --- a process that was only thought dead --------------------------------------------------------------------------------------------
+
+
+def bury_alive(db: Database, other: Database) -> str:
+    """The others think that it is dead, and collect what it left."""
+    session_id = db.context.session.id
+    with other.context.catalog.write() as conn:
+        conn.execute(update(schema.sessions).where(schema.sessions.c.id == session_id).values(pid=_dead_pid()))
+    other.collect()
+    with other.context.catalog.read() as conn:
+        assert session_id not in sessions.all_sessions(conn)
+    return session_id
+
+
+def test_a_sleeper_that_was_thought_dead_commits_again(connect: Callable[..., Database]) -> None:
+    """Its files were collected while it slept between writing and committing, so the commit must not count them."""
+    db, other = connect(), connect()
+    before = state(db)
+    catalog, fallen_asleep = db.context.catalog, []
+    publish = catalog.write
+
+    def sleepy() -> Any:
+        if unknown_files(db) and not fallen_asleep:
+            fallen_asleep.append(bury_alive(db, other))
+            db.context.session._expires = 0.0  # It slept for longer than its lease.
+        return publish()
+
+    catalog.write = sleepy  # type: ignore[method-assign]
+    write(db, 1)
+    assert fallen_asleep
+    assert db.context.session.id not in fallen_asleep
+    assert lost_files(db) == set()
+    verify(db, written(before, 1))
+
+
+def test_a_compaction_that_was_thought_dead_changes_nothing(connect: Callable[..., Database]) -> None:
+    db, other = connect(), connect()
+    write(db, 1)
+    before = state(db)
+    catalog, fallen_asleep = db.context.catalog, []
+    publish = catalog.write
+
+    def sleepy() -> Any:
+        if unknown_files(db) and not fallen_asleep:
+            fallen_asleep.append(bury_alive(db, other))
+        return publish()
+
+    catalog.write = sleepy  # type: ignore[method-assign]
+    db.compact("/t")
+    catalog.write = publish  # type: ignore[method-assign]
+    assert fallen_asleep
+    assert lost_files(db) == set()
+    with connect() as fresh:
+        verify(fresh, before)
+
+
+def test_a_renewal_finds_out_that_the_session_has_ended(connect: Callable[..., Database]) -> None:
+    db, other = connect(), connect()
+    write(db, 1)
+    old = bury_alive(db, other)
+    db.context.session._extend()
+    assert db.context.session.id != old
+    write(db, 2)
+    assert lost_files(db) == set()

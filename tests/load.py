@@ -1,0 +1,130 @@
+"""Reader processes that plan as fast as they can while copies, streams and DDL change the versions of the tables they read."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+from strandline.catalog import board, paths, tables
+from strandline.catalog.cache import SchemeCache
+from strandline.catalog.engine import Catalog
+from strandline.catalog.listen import listen
+from strandline.catalog.loader import Loader
+from strandline.catalog.sessions import Session
+from strandline.catalog.tables import TableInfo
+from strandline.errors import StrandlineError
+from strandline.metrics import Metrics
+from strandline.operations.engine import Engine
+from strandline.operations.streams import StreamSpec
+from strandline.types import parse_type
+from tests.world import BY_N, BY_V, copy_request, create, drop, kinds
+
+TABLES = ("/a", "/b", "/c", "/d")
+WATCHED = tuple(itertools.chain(TABLES, (f"{t}/{i.name}/indexImplTable" for t in TABLES for i in (BY_V, BY_N))))
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What one reader process saw. ``versions``: how many different versions of tables it planned with."""
+
+    plans: int
+    seconds: float
+    versions: int
+    errors: tuple[str, ...]
+    seen: int
+    cured: int
+    delays: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What all of them saw, and how much was changed meanwhile."""
+
+    readers: tuple[Readings, ...]
+    operations: int
+    changes: int
+    publication_delay: float
+
+
+def prepare(catalog: Catalog) -> None:
+    for table in TABLES:
+        create(catalog, table, [BY_V, BY_N])
+
+
+def read(url: str, seconds: float, seed: int) -> Readings:
+    """One process: a cache, a loader, and no pause between plans."""
+    random_ = random.Random(seed)
+    catalog = Catalog(url)
+    catalog.open()
+    metrics = Metrics()
+    cache = SchemeCache(catalog, metrics=metrics)
+    loader = Loader(cache, catalog.clock, metrics=metrics)
+    listener = listen(cache)
+    order = [random_.choice(WATCHED) for _ in range(997)]
+    versions: set[tuple[str, int]] = set()
+    errors: list[str] = []
+    plans, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds:
+        path = order[plans % len(order)]
+        plans += 1
+        try:
+            (plan,) = loader.plan([path])
+        except StrandlineError as error:
+            errors.append(str(error))
+            continue
+        if [r.version for r in plan.table.indexes] != [i.version for i in plan.impls]:
+            errors.append(f"mismatched plan of {path}")
+        versions.add((path, plan.table.version))
+    if listener is not None:
+        listener.close()
+    catalog.close()
+    seen, cured = (int(metrics.value("schema_mismatches_total", result=r)) for r in ("seen", "cured"))
+    return Readings(plans, spent, len(versions), tuple(errors), seen, cured, delays(metrics))
+
+
+def delays(metrics: Metrics) -> tuple[float, ...]:
+    """Count and sum of the delays from publication to arrival, and how many were at most 50 and 250 ms."""
+    at_most = (metrics.value("delivery_delay_seconds_bucket", le=limit) for limit in ("0.05", "0.25"))
+    return (metrics.value("delivery_delay_seconds_count"), metrics.value("delivery_delay_seconds_sum"), *at_most)
+
+
+def run_load(catalog: Catalog, url: str, *, readers: int, seconds: float) -> Load:
+    """Readers in processes of their own, changes in this one, for so many seconds."""
+    session = Session(catalog, 60.0)
+    engine = Engine(catalog, session, kinds())
+    changes = 0
+    with ProcessPoolExecutor(readers, mp_context=get_context("spawn")) as pool:
+        # Processes take their time to start; what is measured begins when each of them is there.
+        futures = [pool.submit(read, url, seconds, seed) for seed in range(readers)]
+        for number in itertools.count():
+            if all(f.done() for f in futures):
+                break
+            change(catalog, engine, number)
+            changes += 1
+        seen = tuple(f.result() for f in futures)
+    session.close()
+    ended = [o for o in engine.listed() if o.state == "done"]
+    count = engine.metrics.value("publication_delay_seconds_count")
+    return Load(seen, len(ended), changes, engine.metrics.value("publication_delay_seconds_sum") / max(count, 1))
+
+
+def change(catalog: Catalog, engine: Engine, number: int) -> None:
+    """One round: a copy with streams of two tables, DDL, the streams dropped again."""
+    first, second = TABLES[number % 4], TABLES[(number + 1) % 4]
+    stream = StreamSpec(f"s{number}")
+    engine.execute("copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream))
+    with catalog.write() as conn:
+        info = TableInfo.of(paths.require(conn, TABLES[number % 3]))
+        added = info.schema.with_column(f"c{number}", parse_type("Int64"))
+        if len(added.columns) > 20:
+            added = added.without_column(added.columns[-2].name)
+        tables.alter(conn, board.next_step(conn), catalog.clock.now(), replace(info, schema=added))
+    with catalog.read() as conn:
+        found = [p.path for t in (first, second) for p in paths.subtree(conn, paths.require(conn, t)) if p.type == "stream"]
+    engine.execute("drop streams", {"streams": found})
+    for table in (first, second):
+        drop(catalog, f"/copies{table}")

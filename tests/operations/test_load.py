@@ -1,0 +1,22 @@
+"""Readers in processes of their own, as fast as they can, while versions change all the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strandline.catalog.engine import Catalog
+from tests.load import prepare, run_load
+
+
+def test_readers_get_no_error_while_copies_and_ddl_run(tmp_path: Path, catalog_url: str | None) -> None:
+    """``bench/catalog.py`` does the same for a minute."""
+    url = catalog_url or f"sqlite:///{tmp_path / 'catalog.db'}"
+    catalog = Catalog(url)
+    catalog.open()
+    prepare(catalog)
+    load = run_load(catalog, url, readers=8, seconds=4)
+    assert [r.errors for r in load.readers] == [()] * 8
+    assert all(r.plans > 0 and r.seen >= r.cured for r in load.readers)
+    assert load.operations >= 4
+    assert max(r.versions for r in load.readers) > 12, "they saw new versions come"
+    catalog.close()

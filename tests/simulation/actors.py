@@ -1,0 +1,92 @@
+"""The processes of a simulated history, the time they live in, and the post that brings them publications."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from strandline.catalog import board, paths
+from strandline.catalog.board import Publication
+from strandline.catalog.cache import SchemeCache
+from strandline.catalog.engine import Catalog
+from strandline.catalog.loader import Loader
+from strandline.catalog.operations import Operation, Part
+from strandline.catalog.paths import Path
+from strandline.catalog.registry import Claim, Claimed, Held, VersionRegistry
+from strandline.metrics import Metrics
+from strandline.operations.engine import Engine
+from strandline.operations.scheduler import Shuffled
+from tests import world
+from tests.world import ManualClock, Process
+
+
+class SimClock(ManualClock):
+    """While somebody sleeps, others act."""
+
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.meanwhile()
+
+
+class Post:
+    """Publications on their way to one process: some arrive at the next poll, some much later, some twice, in any order."""
+
+    def __init__(self, random_: random.Random) -> None:
+        self.random = random_
+        self.waiting: list[tuple[float, Publication]] = []
+
+    def __call__(self, new: list[Publication]) -> list[Publication]:
+        self.waiting += [(self.random.choice((0.03, 0.6)), publication) for publication in new]
+        arriving, late = [], []
+        for chance, publication in self.waiting:
+            arrives = self.random.random() < chance
+            if arrives:
+                arriving.append(publication)
+            if not arrives or self.random.random() < 0.1:
+                late.append((chance, publication))
+        self.waiting = late
+        self.random.shuffle(arriving)
+        return arriving
+
+
+class EagerRegistry(VersionRegistry):
+    """The original mistake: whoever claims a version publishes it at once, before its siblings are done."""
+
+    def claim(self, conn: Connection, operation_id: str, part_id: int, path: Path, target: int | None = None) -> Claim:
+        is_new = self.held(conn, path.id) is None
+        claim = super().claim(conn, operation_id, part_id, path, target)
+        if is_new and isinstance(claim, Claimed):
+            paths.set_version(conn, path.id, claim.version)
+            board.publish(conn, board.next_step(conn), 0.0, [replace(path, version=claim.version)])
+        return claim
+
+    def _write(self, conn: Connection, claim: Held, path: Path | None) -> Path:
+        assert path is not None
+        return path
+
+
+class Actor:
+    """One process: its session, its engine, its cache."""
+
+    def __init__(
+        self, catalog: Catalog, name: str, random_: random.Random, new_id: Callable[[], str], metrics: Metrics, *, eager: bool
+    ) -> None:
+        self.name = name
+        self.engine = Engine(
+            catalog,
+            Process(catalog, name),
+            world.kinds(),
+            metrics=metrics,
+            scheduler=Shuffled(random_),
+            registry=EagerRegistry() if eager else VersionRegistry(),
+            new_id=new_id,
+        )
+        self.cache = SchemeCache(catalog, poll_seconds=0, delivery=Post(random_), metrics=metrics)
+        self.loader = Loader(self.cache, catalog.clock, metrics=metrics)
+        self.memory: tuple[Operation, Part] | None = None
+        """What it was about to do when it was last seen."""

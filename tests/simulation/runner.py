@@ -1,0 +1,84 @@
+"""Runs many histories, one after the other or on several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path as File
+
+from strandline.metrics import Metrics
+from tests import world
+from tests.simulation.actors import SimClock
+from tests.simulation.history import Simulation, Violation
+from tests.world import BY_N, BY_V, ManualClock
+
+
+class Runner:
+    """Runs seeds one after the other on one catalog that is set back to its beginning for each."""
+
+    def __init__(self, *, eager: bool = False, trace: Callable[[str], None] = lambda line: None) -> None:
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.folder = tempfile.TemporaryDirectory(prefix="strandline-simulation-", dir=memory)
+        folder = File(self.folder.name)
+        self.template = folder / "template.db"
+        made = world.open_catalog(folder, f"sqlite:///{self.template}", ManualClock())
+        for name, indexes in (("a", [BY_V]), ("b", [BY_V, BY_N])):
+            world.create(made, f"/{name}", indexes)
+            world.write(made, f"/{name}", 1)
+        made.close()
+        self.catalog = world.open_catalog(folder, f"sqlite:///{folder / 'catalog.db'}", SimClock())
+        self.eager = eager
+        self.trace = trace
+        self.metrics = Metrics()
+        self.counts: Counter[str] = Counter()
+
+    def run(self, seed: int) -> str | None:
+        """What was seen that must never be, None if nothing was."""
+        self.catalog.clock = SimClock()
+        raw = self.catalog.engine.raw_connection
+        with contextlib.closing(sqlite3.connect(self.template)) as source, contextlib.closing(raw()) as target:
+            source.backup(target.driver_connection)  # type: ignore[arg-type]
+        simulation = Simulation(self.catalog, seed, eager=self.eager, metrics=self.metrics, trace=self.trace)
+        try:
+            simulation.run()
+        except Violation as violation:
+            return str(violation)
+        finally:
+            simulation.close()
+            self.counts += simulation.counts
+        return None
+
+    def close(self) -> None:
+        self.catalog.close()
+        self.folder.cleanup()
+
+
+def run_seeds(seeds: range, eager: bool) -> tuple[dict[int, str], Counter[str]]:
+    runner = Runner(eager=eager)
+    found = {}
+    for seed in seeds:
+        if violation := runner.run(seed):
+            found[seed] = violation
+    runner.close()
+    for result in ("seen", "cured", "failed"):
+        runner.counts[f"mismatches {result}"] = int(runner.metrics.value("schema_mismatches_total", result=result))
+    return found, runner.counts
+
+
+def run_all(seeds: range, *, eager: bool = False, workers: int = 2) -> tuple[dict[int, str], Counter[str]]:
+    """Violations by seed, and what happened how often. Any division among processes gives the same."""
+    found: dict[int, str] = {}
+    counts: Counter[str] = Counter()
+    chunks = [seeds[i : i + 50] for i in range(0, len(seeds), 50)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for wrong, counted in pool.map(run_seeds, chunks, itertools.repeat(eager)):
+            found |= wrong
+            counts += counted
+    return found, counts

@@ -1,0 +1,65 @@
+"""The documentation tells the truth: its examples print what it says, its reference follows from the code, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from strandline.catalog.schema import metadata
+from tools import reference, rundocs, site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *site.pages()]
+WITH_EXAMPLES = [page for page in PAGES if rundocs.blocks_of(page.read_text("utf-8"))]
+NEED = {"how-to/postgresql.md": "postgres_url"}
+URL = "postgresql://backup@db.example.org/strandline"
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix().removeprefix("docs/")
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
+def test_examples_print_what_the_page_says(page: Path, spark: SparkSession, request: pytest.FixtureRequest) -> None:
+    replace = {}
+    if name_of(page) in NEED:
+        replace[URL] = request.getfixturevalue(NEED[name_of(page)])
+    problems = rundocs.check(page, replace=replace)
+    assert not problems, "\n\n".join(problems)
+
+
+def test_every_page_with_something_to_do_has_examples() -> None:
+    assert {name_of(p) for p in PAGES if "how-to" in p.parts} <= {name_of(p) for p in WITH_EXAMPLES}
+    assert {"README.md", "tutorial.md", "reference/sql.md"} <= {name_of(p) for p in WITH_EXAMPLES}
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_the_reference_is_up_to_date(name: str) -> None:
+    assert (reference.REFERENCE / name).read_text("utf-8") == reference.page(name), "run: make reference"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert site.broken_links(page, page.read_text("utf-8")) == []
+
+
+def test_the_site_is_built(tmp_path: Path) -> None:
+    assert site.build(tmp_path / "site") == []
+    assert "<h1>Tutorial" in (tmp_path / "site" / "tutorial.html").read_text("utf-8")
+
+
+def test_the_page_about_the_format_names_every_table_of_the_catalog() -> None:
+    text = (ROOT / "docs" / "format.md").read_text("utf-8")
+    assert [name for name in metadata.tables if f"`{name}`" not in text] == []
+
+
+def test_the_map_names_every_folder() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    folders = [p.name for p in (ROOT / "src" / "strandline").iterdir() if (p / "__init__.py").exists()]
+    assert [name for name in folders if not re.search(rf"\b{name}\b", text)] == []
