@@ -228,7 +228,13 @@ def upserted(rng: random.Random, rows: int, customers: int) -> list[dict[str, An
     """Ten rows: nine that are there, all over the table, and a new one."""
     ids = [*rng.sample(range(rows), 9), rng.randrange(rows, 2 * rows)]
     return [
-        {"id": i, "customer": rng.randrange(customers), "day": i // PER_DAY, "amount": rng.random(), "note": f"small change of row {i:040d}"}
+        {
+            "id": i,
+            "customer": rng.randrange(customers),
+            "day": i // PER_DAY,
+            "amount": rng.random(),
+            "note": f"small change of row {i:040d}",
+        }
         for i in ids
     ]
 

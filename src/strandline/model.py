@@ -94,9 +94,7 @@ class TableSchema:
     def with_column(self, name: str, type_: Type, not_null: bool = False) -> TableSchema:
         physical = name if name.lower() not in self.used else f"{name}~{self.next_id}"
         column = Column(self.next_id, name, type_, not_null, physical)
-        return replace(
-            self, columns=(*self.columns, column), next_id=self.next_id + 1, used=self.used | {physical.lower()}
-        )
+        return replace(self, columns=(*self.columns, column), next_id=self.next_id + 1, used=self.used | {physical.lower()})
 
     def without_column(self, name: str) -> TableSchema:
         return replace(self, columns=tuple(c for c in self.columns if c.name != name))

@@ -46,6 +46,14 @@ def create(folder: Path, url: str | None) -> None:
         )
 
 
+def begin_again(db: Database) -> None:
+    """A new chain now and then, so that the last place takes no longer than the first."""
+    if len(backups(db)) > 4:
+        db.sql(f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`) {CLUSTER}; BACKUP c")
+        for operation in db.operations():
+            db.forget(operation.id)
+
+
 def change(db: Database, number: int) -> None:
     db.sql(
         f"""UPSERT INTO t (k, v, n) VALUES ({number % 5}, 'v{number}', {number}), (NULL, 'null', {number});
@@ -54,26 +62,28 @@ def change(db: Database, number: int) -> None:
     )
 
 
-class SomePlaces(Fate):
-    """Without the places before a commit: what is there is the same as after the commit before it."""
+class Places(Fate):
+    """After every catalog transaction, and before, in the middle of and after every file. What is true before a transaction commits is
+    true after the one before it."""
 
     def meet(self, boundary: str) -> None:
-        if self.dead or boundary != "before the catalog commits":
+        if self.dead or boundary in ("after the catalog committed", "create", "middle of append", "flush"):
             super().meet(boundary)
 
 
 End = Callable[[Database], None]
 
 
-def die_everywhere(folder: Path, url: str | None, statement: str, ends: Iterable[End], fates: type[Fate] = Fate) -> list[str]:
+def die_everywhere(folder: Path, url: str | None, statement: str, ends: Iterable[End]) -> list[str]:
     """One process after the other dies one place later, and the ends follow one another, too. Answers the places that the last one, which
     survived, came to."""
     create(folder, url)
     for number, end in enumerate(itertools.cycle(ends), start=1):
         with living(folder, url) as db:
+            begin_again(db)
             change(db, number)
             known = backups(db)
-        fate = fates(number)
+        fate = Places(number)
         mortal = connect(folder, url, fate, ALONE)
         try:
             mortal.sql(statement)
@@ -117,8 +127,6 @@ def survive(db: Database, known: list[str], end: End) -> None:
         assert db.operation(unfinished[0].id).state == ("cancelled" if end is undo else "done")
     if made:
         assert_right(db)
-    db.collect()
-    assert leaks(db) == []
     assert_streams(db)
     db.sql("BACKUP c INCREMENTAL")
     assert_right(db)
@@ -129,37 +137,37 @@ def survive(db: Database, known: list[str], end: End) -> None:
 
 def assert_right(db: Database) -> None:
     """The last backup is what the tables hold; nobody has written since."""
-    found = contents(db)
-    tables = last(db).tables
+    found, tables = contents(db), last(db).tables
     for path, indexes in SOURCES.items():
         assert sorted(found[path].values(), key=repr) == sorted(content(db, path), key=repr)
         for name in indexes:
             index = next(i.definition for i in tables[path].indexes if i.definition.name == name)
             assert found[f"{path}/{name}"] == projected(tables[path].schema, found[path], index)
-    assert db.verify("c") == []
 
 
 def assert_streams(db: Database) -> None:
+    record = last(db)
     for path, indexes in SOURCES.items():
         for at in (path, *(f"{path}/{index}/indexImplTable" for index in indexes)):
-            assert streams(db, at) == [last(db).stream]
-            assert db.describe(f"{at}/{last(db).stream}")["position"] == last(db).step
+            assert streams(db, at) == [record.stream]
+            assert db.describe(f"{at}/{record.stream}")["position"] == record.step
     assert streams(db, "/t/later/indexImplTable") == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", [finish, undo])
+@pytest.mark.parametrize("ends", [(finish, undo), (undo, finish)], ids=["odd places finished", "even places finished"])
 @pytest.mark.parametrize("kind", STATEMENTS)
-def test_death_at_every_write(tmp_path: Path, kind: str, end: End) -> None:
-    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], [end])
+def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) -> None:
+    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], ends)
     assert trail.count("after the catalog committed") > 15
     assert ("middle of append" in trail) == (kind == "incremental")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("kind", STATEMENTS)
-def test_death_after_every_write_on_both_catalogs(tmp_path: Path, kind: str, catalog_url: str | None) -> None:
-    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], [finish, undo, care], SomePlaces)
+def test_death_at_every_write_on_postgresql(tmp_path: Path, kind: str, catalog_url: str) -> None:
+    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], (finish, undo, care))
 
 
 VICTIM = """

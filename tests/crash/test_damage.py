@@ -179,7 +179,9 @@ def test_a_wrong_number_in_the_catalog(db: Database) -> None:
         conn.execute(update(schema.commits).where(schema.commits.c.table_id == table_id).values(rows=7))
     assert kinds(db) == {"digest_mismatch", "row_count_mismatch"}
     report = db.check("/t")
-    assert any("39 rows are there, 7 were recorded" in p.message or "40 rows are there, 7 were recorded" in p.message for p in report.problems)
+    assert any(
+        "39 rows are there, 7 were recorded" in p.message or "40 rows are there, 7 were recorded" in p.message for p in report.problems
+    )
 
 
 def test_compaction_does_not_bake_damage_in(db: Database) -> None:

@@ -44,19 +44,19 @@ def kinds(report: CheckReport) -> set[tuple[str, str]]:
 
 
 def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, forge: bool = True) -> None:
-    """Replace a table's file; with ``forge`` the catalog is told the new checksum, as a defect (not a disk) would."""
+    """Replace a table's file; with ``forge`` the catalog is told the new checksum, as a defect (not a disk) would do it."""
     from strandline.storage.files import checksum_of
 
     file = file_of(db, path)
-    pq.write_table(change(pq.read_table(file)), file)
+    changed = change(pq.read_table(file))
+    pq.write_table(changed, file)
     if forge:
         with open(file, "rb") as opened:
             data = opened.read()
         name = os.path.relpath(file, db.context.files.path("data")).replace(os.sep, "/")
         with db.context.catalog.write() as conn:
-            found = conn.execute(
-                update(schema.segments).where(schema.segments.c.file == f"data/{name}").values(checksum=checksum_of(data), bytes=len(data))
-            )
+            forged = {"checksum": checksum_of(data), "bytes": len(data), "rows": changed.num_rows}
+            found = conn.execute(update(schema.segments).where(schema.segments.c.file == f"data/{name}").values(**forged))
             assert found.rowcount == 1
 
 

@@ -1,314 +1,325 @@
-"""Two ways, one result: the same random schemas, DDL and DML in the process, on Spark and on a plain dict; tables, indexes and digests are
-compared after every step.
+"""Two ways, one result: the same random schemas and statements in the process, on Spark and on plain dictionaries.
 
-STRANDLINE_EXAMPLES=n makes it look n times as long."""
+After each step the table and every index are compared row by row, the digests of both ways with each other, and what was recorded with what
+is there. ``STRANDLINE_EXAMPLES=10`` runs ten times as many examples, and other ones each time.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import copy
+import itertools
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import strandline
-from strandline import Database, Settings
-from strandline.database.snapshot import Snapshot
+from strandline import Database
 from strandline.errors import StrandlineError
-from strandline.model import IndexDef, Key, TableSchema
-from strandline.storage import chain as fold
-from strandline.types import Type, column_to_python, parse_type, python_to_array
-from tests.database.examples import ARROW, SPARK, QuickFiles
-from tests.values import values_of
+from strandline.types import parse_type
+from tests.database.examples import ARROW, SPARK, NoSpark, QuickFiles, content
+from tests.database.model import (
+    MOVES,
+    POOL,
+    Column,
+    Condition,
+    Delete,
+    DeleteOn,
+    Index,
+    Model,
+    Moved,
+    Refused,
+    Statement,
+    Update,
+    Write,
+    comparable,
+    has_literal,
+    quoted,
+)
 
-LONGER = int(os.environ.get("STRANDLINE_EXAMPLES", "1"))
-KEY_TYPES = ("Int64", "Uint64", "Utf8", "String", "Decimal(22,9)", "Date", "Timestamp", "Bool", "Uint8")
-VALUE_TYPES = ("Int32", "Uint64", "Utf8", "Double", "Decimal(38,38)", "Json", "Datetime", "String", "Bool")
-NAMES = ("v", "`odd` name", "ünï", "SELECT", "n'")
-
-
-def cells(type_: Type) -> st.SearchStrategy[Any]:
-    """Few different values, so that keys meet, among them NULL, the empty and the extreme."""
-    return st.none() | values_of(type_)
-
-
-@dataclass
-class Model:
-    """A table as a dict from keys to rows, and what its indexes must then hold."""
-
-    table: TableSchema
-    indexes: dict[str, IndexDef] = field(default_factory=dict)
-    rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
-
-    def key_of(self, row: Mapping[str, Any]) -> Key:
-        return tuple(row[name] for name in self.table.key)
-
-    def write(self, mode: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        after = dict(self.rows)
-        for row in rows:
-            key = self.key_of(row)
-            if mode == "INSERT" and key in after:
-                raise _Refused
-            kept = after.get(key) if mode == "UPSERT" else None
-            after[key] = {name: row.get(name, (kept or {}).get(name)) for name in self.table.names}
-        self.rows = after
-
-    def entries(self, index: IndexDef) -> set[tuple[Any, ...]]:
-        names = index.impl_schema(self.table).names
-        return {tuple(_plain(row[name]) for name in names) for row in self.rows.values()}
+FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
+ORDERABLE = [name for name in POOL if parse_type(name).orderable]
+NAMES = ["k", "k2", "key three", "v", "w", "Ünïcödé", "a`b", "x.y"]
 
 
-class _Refused(Exception):
-    """What the model would not do."""
+def values(column: Column) -> st.SearchStrategy[Any]:
+    return st.sampled_from([None, *POOL[column.type.name]])
 
 
-def _plain(value: Any) -> Any:
-    """NaN equals NaN, and both zeros are one."""
-    if isinstance(value, float):
-        return "NaN" if value != value else value + 0.0
-    return value
+def statements_of(model: Model, *, spark: bool) -> st.SearchStrategy[Statement]:
+    """Statements on the table as it is, most of them about keys that exist or nearly do."""
+
+    @st.composite
+    def rows(draw: st.DrawFn, size: int = 4) -> tuple[dict[str, Any], ...]:
+        made = []
+        optional = [c for c in model.columns if c.name not in model.key]
+        chosen = draw(st.lists(st.sampled_from(optional), unique=True) if optional else st.just([]))
+        for _ in range(draw(st.integers(1, size))):
+            if draw(st.integers(0, 4)) == 0:
+                chosen = draw(st.lists(st.sampled_from(optional), unique=True) if optional else st.just([]))
+            names = [c for c in model.columns if c.name in model.key] + chosen
+            made.append({c.name: draw(values(c)) for c in names})
+        return tuple(made)
+
+    @st.composite
+    def conditions(draw: st.DrawFn) -> Condition:
+        column = draw(st.sampled_from([c for c in model.columns if c.type.orderable]))
+        sign = draw(st.sampled_from(["=", "=", ">=", "<", "IS NULL", ""]))
+        if not sign:
+            return Condition()
+        return Condition(column.name, sign, None if sign == "IS NULL" else draw(values(column)))  # type: ignore[arg-type]
+
+    @st.composite
+    def writes(draw: st.DrawFn) -> Write:
+        made = draw(rows())
+        text = draw(st.booleans()) and all(has_literal(v) for row in made for v in row.values()) and len({tuple(r) for r in made}) == 1
+        return Write(draw(st.sampled_from(["UPSERT", "UPSERT", "INSERT", "REPLACE"])), made, text)  # type: ignore[arg-type]
+
+    @st.composite
+    def updates(draw: st.DrawFn) -> Update:
+        others = [c for c in model.columns if c.name not in model.key]
+        chosen = draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
+        return Update({c.name: draw(values(c).filter(has_literal)) for c in chosen}, draw(conditions()))
+
+    @st.composite
+    def erases(draw: st.DrawFn) -> DeleteOn:
+        keys = draw(st.lists(st.tuples(*(values(model[n]) for n in model.key)), min_size=1, max_size=3))
+        return DeleteOn(tuple(keys), draw(st.booleans()))
+
+    @st.composite
+    def moves(draw: st.DrawFn) -> Moved:
+        column = draw(st.sampled_from([n for n in model.key if model[n].type.kind in MOVES]))
+        rest = draw(st.lists(st.sampled_from([n for n in model.names if n not in model.key] or [""]), unique=True))
+        names = (*model.key, *(n for n in rest if n))
+        sql, function = MOVES[model[column].type.kind]
+        return Moved(draw(st.sampled_from(["UPSERT", "REPLACE"])), column, names, draw(conditions()), sql, function)  # type: ignore[arg-type]
+
+    kinds: list[st.SearchStrategy[Any]] = [writes(), writes(), writes(), conditions().map(Delete), erases()]
+    if len(model.columns) > len(model.key):
+        kinds.append(updates())
+    if spark and any(model[n].type.kind in MOVES for n in model.key):
+        kinds += [moves(), moves()]
+    return st.one_of(kinds)
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+class Machine(RuleBasedStateMachine):
+    """A table in a database (or two), beside its model."""
 
+    spark = False
 
-class Ways(RuleBasedStateMachine):
-    """One table, some databases that must all agree with the model."""
-
-    spark: ClassVar[Any] = None
-    ways: ClassVar[tuple[Settings, ...]] = (ARROW,)
-
-    def __init__(self) -> None:
+    def __init__(self, open_all: Callable[[], list[Database]]) -> None:
         super().__init__()
-        self.folder = tempfile.mkdtemp(prefix="strandline-ways-")
-        self.databases = [self._open(n, chosen) for n, chosen in enumerate(self.ways)]
+        self.writers = open_all()
+        self.readers = self.writers
+        self.model = Model([], ())
 
-    def _open(self, number: int, chosen: Settings) -> Database:
-        path = os.path.join(self.folder, str(number))
-        return strandline.connect(path, settings=chosen, files=QuickFiles(path), spark=self.spark)
+    # --- the schema ------------------------------------------------------------------------------------------------------------------
 
     @initialize(data=st.data())
     def create(self, data: st.DataObject) -> None:
-        keys = data.draw(st.lists(st.sampled_from(KEY_TYPES), min_size=1, max_size=2), label="key types")
-        values = data.draw(st.lists(st.sampled_from(VALUE_TYPES), min_size=1, max_size=3), label="value types")
-        columns = [(f"k{i}", parse_type(name), False) for i, name in enumerate(keys)]
-        columns += [(NAMES[i], parse_type(name), False) for i, name in enumerate(values)]
-        self.model = Model(TableSchema.of(columns, tuple(name for name, _, _ in columns[: len(keys)])))
-        parts = [f"{quoted(name)} {type_.name}" for name, type_, _ in columns]
-        for number in range(data.draw(st.integers(0, 2), label="indexes")):
-            index = self._draw_index(data, f"i{number}")
-            if index is not None:
-                self.model.indexes[index.name] = index
-                parts.append(_index_clause(index))
-        key = ", ".join(quoted(name) for name in self.model.table.key)
-        self._everywhere(lambda db: db.sql(f"CREATE TABLE t ({', '.join(parts)}, PRIMARY KEY ({key}))"))
+        width = data.draw(st.integers(1, 3), label="key columns")
+        others = data.draw(st.integers(0, 4), label="other columns")
+        columns = []
+        for number, name in enumerate(NAMES[:width] + NAMES[3 : 3 + others]):
+            type_ = parse_type(data.draw(st.sampled_from(ORDERABLE if number < width else list(POOL))))
+            columns.append(Column(name, type_, data.draw(st.integers(0, 5)) == 0))
+        key = tuple(data.draw(st.permutations([c.name for c in columns[:width]])))
+        self.model = Model(columns, key)
+        for number in range(data.draw(st.integers(0, 3), label="indexes")):
+            self.model.indexes.append(self._index(data, f"i{number}"))
+        for db in self.writers:
+            db.sql(self.model.create)
+        self.compare()
 
-    @rule(data=st.data(), mode=st.sampled_from(("UPSERT", "UPSERT", "REPLACE", "INSERT")))
-    def write(self, data: st.DataObject, mode: str) -> None:
-        rows = self._draw_rows(data)
-        self._both(lambda db: self._write(db, mode, rows), lambda: self.model.write(mode, rows))
+    def _index(self, data: st.DataObject, name: str) -> Index:
+        orderable = [c.name for c in self.model.columns if c.type.orderable]
+        columns = tuple(data.draw(st.lists(st.sampled_from(orderable), min_size=1, max_size=2, unique=True)))
+        rest = [n for n in self.model.names if n not in columns and n not in self.model.key]
+        cover = tuple(data.draw(st.lists(st.sampled_from(rest), max_size=2, unique=True))) if rest else ()
+        return Index(name, columns, cover)
 
+    @precondition(lambda self: len(self.model.columns) < 8)
     @rule(data=st.data())
-    def delete(self, data: st.DataObject) -> None:
-        keys = [self.model.key_of(row) for row in self._draw_rows(data)]
-        if self.model.rows and data.draw(st.booleans(), label="one that is there"):
-            keys.append(data.draw(st.sampled_from(sorted(self.model.rows, key=repr)), label="key"))
-        arrays = [python_to_array(c.type, [key[i] for key in keys]) for i, c in enumerate(self.model.table.key_columns)]
-        self._everywhere(lambda db: db.table("t").delete(pa.table(arrays, list(self.model.table.key))))
-        for key in keys:
-            self.model.rows.pop(key, None)
-
-    @precondition(lambda self: self.model.rows)
-    @rule(data=st.data())
-    def update_where_null(self, data: st.DataObject) -> None:
-        column = data.draw(st.sampled_from(self.model.table.value_columns), label="column")
-        self._everywhere(lambda db: db.sql(f"UPDATE t SET {quoted(column.name)} = NULL WHERE {quoted(self.model.table.key[0])} IS NULL"))
-        for key, row in self.model.rows.items():
-            if key[0] is None:
-                row[column.name] = None
-
-    @rule()
-    def delete_where_null(self) -> None:
-        self._everywhere(lambda db: db.sql(f"DELETE FROM t WHERE {quoted(self.model.table.key[-1])} IS NULL"))
-        self.model.rows = {key: row for key, row in self.model.rows.items() if key[-1] is not None}
-
-    @precondition(lambda self: len(self.model.table.value_columns) < len(NAMES))
-    @rule(type_name=st.sampled_from(VALUE_TYPES))
-    def add_column(self, type_name: str) -> None:
-        name = next(n for n in NAMES if n not in self.model.table)
-        self._everywhere(lambda db: db.sql(f"ALTER TABLE t ADD COLUMN {quoted(name)} {type_name}"))
-        self.model.table = self.model.table.with_column(name, parse_type(type_name))
+    def add_column(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from([n for n in NAMES if n not in self.model.names]))
+        column = Column(name, parse_type(data.draw(st.sampled_from(list(POOL)))))
+        self._alter(f"ADD COLUMN {column.definition}")
+        self.model.columns.append(column)
         for row in self.model.rows.values():
             row[name] = None
+        self.compare()
 
+    def _free_columns(self) -> list[str]:
+        used = {n for i in self.model.indexes for n in (*i.columns, *i.cover)} | set(self.model.key)
+        return [n for n in self.model.names if n not in used]
+
+    @precondition(lambda self: self._free_columns())
     @rule(data=st.data())
     def drop_column(self, data: st.DataObject) -> None:
-        used = {name for index in self.model.indexes.values() for name in (*index.columns, *index.cover)}
-        free = [c.name for c in self.model.table.value_columns if c.name not in used]
-        if len(self.model.table.value_columns) < 2 or not free:
-            return
-        name = data.draw(st.sampled_from(free), label="column")
-        self._everywhere(lambda db: db.sql(f"ALTER TABLE t DROP COLUMN {quoted(name)}"))
-        self.model.table = self.model.table.without_column(name)
+        name = data.draw(st.sampled_from(self._free_columns()))
+        self._alter(f"DROP COLUMN {quoted(name)}")
+        self.model.columns = [c for c in self.model.columns if c.name != name]
         for row in self.model.rows.values():
             del row[name]
+        self.compare()
 
     @precondition(lambda self: len(self.model.indexes) < 3)
     @rule(data=st.data())
     def add_index(self, data: st.DataObject) -> None:
-        name = next(n for n in ("i0", "i1", "i2") if n not in self.model.indexes)
-        index = self._draw_index(data, name)
-        if index is not None:
-            self._everywhere(lambda db: db.sql(f"ALTER TABLE t ADD {_index_clause(index)}"))
-            self.model.indexes[name] = index
+        index = self._index(data, next(n for n in ("i0", "i1", "i2", "i3") if n not in {i.name for i in self.model.indexes}))
+        self._alter(f"ADD {index.definition}")
+        self.model.indexes.append(index)
+        self.compare()
 
     @precondition(lambda self: self.model.indexes)
     @rule(data=st.data())
     def drop_index(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.model.indexes)), label="index")
-        self._everywhere(lambda db: db.sql(f"ALTER TABLE t DROP INDEX {name}"))
-        del self.model.indexes[name]
+        index = data.draw(st.sampled_from(self.model.indexes))
+        self._alter(f"DROP INDEX {quoted(index.name)}")
+        self.model.indexes.remove(index)
+        self.compare()
+
+    def _alter(self, action: str) -> None:
+        for db in self.writers:
+            db.sql(f"ALTER TABLE t {action}")
+
+    # --- the rows --------------------------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def change(self, data: st.DataObject) -> None:
+        statement = data.draw(statements_of(self.model, spark=self.spark), label="statement")
+        self._run([statement], transaction=False)
+
+    @rule(data=st.data())
+    def change_again(self, data: st.DataObject) -> None:
+        """Twice as often as any other thing."""
+        self.change(data)
+
+    @rule(data=st.data())
+    def transaction(self, data: st.DataObject) -> None:
+        several = data.draw(st.lists(statements_of(self.model, spark=self.spark), min_size=2, max_size=3), label="statements")
+        self._run(several, transaction=True)
+
+    def _run(self, statements: list[Statement], *, transaction: bool) -> None:
+        after = copy.deepcopy(self.model)
+        expected: set[str] = set()
+        try:
+            for statement in statements:
+                statement.on(after)
+        except Refused as refused:
+            expected = refused.codes
+        for db in self.writers:
+            before = db.step
+            try:
+                if transaction:
+                    with db.transaction():
+                        for statement in statements:
+                            statement.run(db)
+                else:
+                    statements[0].run(db)
+            except StrandlineError as error:
+                assert error.code in expected, error
+                assert db.step == before
+            else:
+                assert not expected, f"{statements} should have been refused with {expected}"
+                assert db.step <= before + 1
+        if not expected:
+            self.model = after
+        self.compare()
 
     @rule()
     def compact(self) -> None:
-        self._everywhere(lambda db: db.compact("t"))
+        for db in self.readers:
+            db.compact("/t")
+        self.compare()
 
-    @invariant()
-    def all_agree(self) -> None:
-        if not hasattr(self, "model"):
-            return
-        expected = {tuple(_plain(row[n]) for n in self.model.table.names) for row in self.model.rows.values()}
-        digests = set()
-        for db in self.databases:
-            view = Snapshot(db.context).table("/t")
-            assert view.info.schema.names == self.model.table.names
-            assert _contents(db, "/t") == expected
-            assert {ref.definition for ref in view.info.indexes} == set(self.model.indexes.values())
-            for index in self.model.indexes.values():
-                assert _contents(db, f"/t/{index.name}/indexImplTable") == self.model.entries(index)
-            described = [db.describe("/t"), *(db.describe(f"/t/{i}/indexImplTable") for i in sorted(self.model.indexes))]
-            assert described[0]["rows"] == len(expected)
-            digests.add(tuple(d["digest"] for d in described))
-        assert len(digests) == 1, "the ways do not agree about the digests"
+    # --- the law ---------------------------------------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        found = [self._look(db) for db in self.readers]
+        assert all(digests == found[0] for digests in found[1:])
+
+    def _look(self, db: Database) -> list[tuple[int, str]]:
+        assert comparable(content(db, "/t")) == comparable(self.model.shown())
+        paths = ["/t"]
+        for index in self.model.indexes:
+            paths.append(f"/t/{index.name}/indexImplTable")
+            assert comparable(content(db, paths[-1])) == comparable(self.model.entries(index))
+        report = db.check("/t")
+        assert report.ok, report.problems
+        described = [db.describe(path) for path in paths]
+        assert all(d["rows"] == len(self.model.rows) for d in described)
+        return [(d["rows"], d["digest"]) for d in described]
 
     def teardown(self) -> None:
-        for db in self.databases:
-            if hasattr(self, "model"):
-                assert db.check("/t").problems == []
+        for db in {id(db): db for db in (*self.writers, *self.readers)}.values():
             db.close()
-        shutil.rmtree(self.folder)
-
-    def _write(self, db: Database, mode: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        names = list(rows[0])
-        arrays = [python_to_array(self.model.table[n].type, [row[n] for row in rows]) for n in names]
-        getattr(db.table("t"), mode.lower())(pa.table(arrays, names))
-
-    def _draw_rows(self, data: st.DataObject) -> list[dict[str, Any]]:
-        """Rows that all name the same columns; some keys are those of rows that are there, some come twice."""
-        table = self.model.table
-        named = data.draw(st.lists(st.sampled_from(table.value_columns), unique=True), label="columns")
-        columns = [*table.key_columns, *named]
-        fresh = st.fixed_dictionaries({c.name: cells(c.type) for c in columns})
-        rows = data.draw(st.lists(fresh, min_size=1, max_size=4), label="rows")
-        if self.model.rows and data.draw(st.booleans(), label="again"):
-            key = data.draw(st.sampled_from(sorted(self.model.rows, key=repr)), label="key")
-            rows.append({**rows[0], **dict(zip(table.key, key, strict=True))})
-        if data.draw(st.booleans(), label="twice"):
-            rows.append({**rows[-1], **{n: rows[0][n] for n in table.key}})
-        return rows
-
-    def _draw_index(self, data: st.DataObject, name: str) -> IndexDef | None:
-        table = self.model.table
-        able = [c.name for c in table.columns if c.type.orderable]
-        columns = data.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True), label="index columns")
-        rest = [c.name for c in table.value_columns if c.name not in columns]
-        cover = data.draw(st.lists(st.sampled_from(rest), max_size=2, unique=True), label="cover") if rest else []
-        return IndexDef(name, "GLOBAL SYNC", tuple(columns), tuple(cover))
-
-    def _everywhere(self, act: Callable[[Database], Any]) -> None:
-        for db in self.databases:
-            act(db)
-
-    def _both(self, act: Callable[[Database], Any], model: Callable[[], None]) -> None:
-        """Done everywhere, or refused everywhere."""
-        try:
-            model()
-        except _Refused:
-            for db in self.databases:
-                with pytest.raises(StrandlineError) as refused:
-                    act(db)
-                assert refused.value.code == "PRECONDITION_FAILED"
-        else:
-            self._everywhere(act)
 
 
-def _index_clause(index: IndexDef) -> str:
-    cover = f" COVER ({', '.join(map(quoted, index.cover))})" if index.cover else ""
-    return f"INDEX {index.name} GLOBAL SYNC ON ({', '.join(map(quoted, index.columns))}){cover}"
+class SparkMachine(Machine):
+    """Two databases, one of which does everything on Spark. What it has written is read in the process."""
+
+    spark = True
+
+    def __init__(self, open_all: Callable[[], list[Database]]) -> None:
+        super().__init__(open_all)
+        here, there, reader = self.writers
+        self.writers = [here, there]
+        self.readers = [here, reader]
 
 
-def _contents(db: Database, path: str) -> set[tuple[Any, ...]]:
-    view = Snapshot(db.context).table(path)
-    table = view.info.schema
-    rows = fold.scan(db.context.files, table, view.chain)
-    columns = [[_plain(v) for v in column_to_python(c.type, rows[c.name])] for c in table.columns]
-    found = list(zip(*columns, strict=True))
-    assert len(found) == len(set(found)), "a row is there twice"
-    return set(found)
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Callable[[], Path]]:
+    """Warehouses that are there already: to copy one is faster than to make one."""
+    strandline.connect(tmp_path / "empty").close()
+    numbers = itertools.count(1)
+
+    def make() -> Path:
+        path = tmp_path / str(next(numbers))
+        shutil.copytree(tmp_path / "empty", path)
+        return path
+
+    yield make
 
 
-def _look(machine: type[Ways], examples: int, steps: int) -> None:
-    chosen = settings(
-        max_examples=examples * LONGER,
+def profile(examples: int, steps: int) -> settings:
+    """Always the same examples, and failures as they were found: to shrink one would take an hour on Spark."""
+    return settings(
+        max_examples=examples * max(FACTOR, 1),
         stateful_step_count=steps,
+        derandomize=FACTOR == 0,
         deadline=None,
-        derandomize=LONGER == 1,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-        # A program is a handful of statements: short enough to read as it is found, and shrinking takes minutes.
-        phases=(Phase.explicit, Phase.reuse, Phase.generate),
     )
-    run_state_machine_as_test(machine, settings=chosen)  # type: ignore[no-untyped-call]
 
 
-@contextlib.contextmanager
-def using(session: Any) -> Iterator[None]:
-    Ways.spark = session
-    try:
-        yield
-    finally:
-        Ways.spark = None
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_the_process_does_what_the_model_does(folders: Callable[[], Path]) -> None:
+    def open_all() -> list[Database]:
+        path = folders()
+        return [strandline.connect(path, files=QuickFiles(path), spark=NoSpark(), settings=ARROW)]  # type: ignore[arg-type]
+
+    run_state_machine_as_test(lambda: Machine(open_all), settings=profile(40, 20))
 
 
-def test_in_the_process() -> None:
-    _look(Ways, examples=40, steps=15)
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_spark_does_what_the_process_and_the_model_do(folders: Callable[[], Path], spark: Any) -> None:
+    def open_all() -> list[Database]:
+        here, there = folders(), folders()
+        return [
+            strandline.connect(here, files=QuickFiles(here), spark=spark, settings=ARROW),
+            strandline.connect(there, files=QuickFiles(there), spark=spark, settings=SPARK),
+            strandline.connect(there, files=QuickFiles(there), spark=NoSpark(), settings=ARROW),  # type: ignore[arg-type]
+        ]
 
-
-def test_in_the_process_and_on_spark(spark: Any) -> None:
-    class Both(Ways):
-        ways = (ARROW, SPARK)
-
-    with using(spark):
-        _look(Both, examples=3, steps=8)
-
-
-@pytest.mark.parametrize("way", [ARROW, SPARK], ids=["in the process", "on Spark"])
-def test_a_select_that_changes_keys(tmp_path: Any, spark: Any, way: Settings) -> None:
-    with strandline.connect(tmp_path / "w", settings=way, spark=spark) as db:
-        db.sql("CREATE TABLE t (k Int64, s Utf8, n Int32, PRIMARY KEY (k), INDEX by_n GLOBAL SYNC ON (n) COVER (s))")
-        db.sql("UPSERT INTO t (k, s, n) VALUES (1, 'a', 10), (2, '', 20), (NULL, 'none', NULL), (4, NULL, 10)")
-        db.sql("UPSERT INTO t (k, n) SELECT k + 1, n + 1 FROM t")
-        expected = {(1, "a", 10), (2, "", 11), (None, "none", None), (3, None, 21), (4, None, 10), (5, None, 11)}
-        assert _contents(db, "/t") == expected
-        assert _contents(db, "/t/by_n/indexImplTable") == {(n, k, s) for k, s, n in expected}
-        db.sql("REPLACE INTO t (k, s) SELECT 7, s FROM t WHERE s IS NOT NULL ORDER BY s LIMIT 1")
-        assert (7, "", None) in _contents(db, "/t")
-        assert db.check("/t").ok
+    run_state_machine_as_test(lambda: SparkMachine(open_all), settings=profile(6, 12))

@@ -232,6 +232,37 @@ def test_a_late_report_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None
     assert handler.log == []
 
 
+def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None:
+    engine = tried(orders, Trouble())
+    operation_id = engine.start("tried", {})
+    operation, (late, *_) = engine.runnable(operation_id)
+    engine.advance(operation, late)
+    assert engine.part_failed(operation, late, Corrupted("long ago"))
+    assert engine.run(operation_id).state == DONE
+
+
+def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:
+    engine = tried(orders, Trouble())
+    operation_id = engine.start("tried", {})
+    operation, (late, *_) = engine.runnable(operation_id)
+    engine.run(operation_id)
+    engine.forget(operation_id)
+    before = state(orders)
+    assert not engine.advance(operation, late)
+    engine.finish(operation)
+    engine.undo(operation, FAILED, Corrupted("long ago"))
+    assert state(orders) == before
+
+
+def test_an_operation_does_not_end_before_its_parts(orders: Catalog) -> None:
+    engine = tried(orders, Trouble())
+    operation_id = engine.start("tried", {})
+    engine.step(operation_id)
+    engine.finish(engine.get(operation_id))
+    assert engine.get(operation_id).state == RUNNING
+    assert engine.run(operation_id).state == DONE
+
+
 def test_a_catalog_that_cannot_be_reached_leaves_the_operation_to_be_resumed(orders: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(orders)
     operation_id = engine.start("copy", COPY)

@@ -27,7 +27,7 @@ from tests import world
 from tests.simulation.actors import Actor, SimClock
 from tests.world import BY_N, BY_V, Death, copy_request
 
-ACTIONS = 24
+ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)
 """What a process may be told when others were faster. Anything else is a defect."""
 
@@ -58,7 +58,7 @@ class Simulation:
         self.open: list[Operation] | None = None
         event.listen(catalog.engine, "commit", self.changed)
         self.actions: list[tuple[int, Callable[[Actor], object]]] = [
-            (36, self.step), (14, self.read), (8, self.write), (7, self.copy), (4, self.create_stream), (3, self.drop_stream),
+            (36, self.step), (18, self.read), (8, self.write), (7, self.copy), (4, self.create_stream), (3, self.drop_stream),
             (2, self.create_table), (2, self.drop_table), (3, self.alter_table), (1, self.drop_index), (3, self.cancel),
             (5, self.crash), (4, self.bury), (5, self.take_over), (3, self.haunt), (2, self.sweep),
         ]  # fmt: skip
@@ -129,7 +129,7 @@ class Simulation:
             if self.random.random() < 0.2:
                 _, runnable = actor.engine.runnable(operation.id)
                 actor.memory = (operation, self.random.choice(runnable)) if runnable else None
-            for _ in range(self.random.randint(1, 3)):
+            for _ in range(self.random.randint(1, 6)):
                 self.counts["steps"] += 1
                 if not actor.engine.step(operation.id):
                     break
@@ -139,8 +139,9 @@ class Simulation:
         """A few queries on one table and on the implementation tables of its indexes."""
         table = self.random.choice([p for p in self.paths() if p.path in ("/a", "/b")] or [self.pick("table")])
         if table is not None:
+            actor.cache.poll()
             near = [p.path for p in self.paths() if p.type == "table" and p.path.startswith(table.path)]
-            for _ in range(4):
+            for _ in range(5):
                 self.plan(actor, self.random.choice([table.path, *near]))
 
     def plan(self, actor: Actor, path: str, *, authoritative: bool = False) -> TablePlan:
@@ -296,6 +297,8 @@ class Simulation:
             if self.random.random() < 0.5:
                 actor.engine.cancel(operation.id)
         actor.engine.resume()
+        for reader in self.actors:
+            self.read(reader)
         if self.eager:
             return
         with self.catalog.read() as conn:

@@ -17,12 +17,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, or_, select, update
 
 from strandline.catalog import board, schema, sessions
 from strandline.catalog.paths import CLOSED_STATES
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
+
+# What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
+_STATE = select(schema.tables).where(schema.tables.c.path_id == bindparam("table"))
+_CURRENT = select(schema.paths.c.version, schema.paths.c.state, schema.paths.c.operation_id).where(schema.paths.c.id == bindparam("table"))
+_CHAIN = select(schema.chains.c.segment_id).where(
+    schema.chains.c.table_id == bindparam("table"),
+    schema.chains.c.superseded.is_(False),
+    schema.chains.c.reaches <= bindparam("at"),
+    or_(schema.chains.c.removed.is_(None), schema.chains.c.removed > bindparam("at")),
+)
+_NEW_SEGMENT = insert(schema.segments).returning(schema.segments.c.id)
+_NEW_HEAD = (
+    update(schema.tables)
+    .where(schema.tables.c.path_id == bindparam("table"))
+    .values(step=bindparam("at"), rows=bindparam("now_rows"), digest=bindparam("now_digest"))
+)
 
 _CHUNK = 500
 """How many ids one IN list names; SQLite limits the number of bound values in a statement."""
@@ -61,7 +77,7 @@ class TablePart:
 
 
 def state(conn: Connection, table_id: int) -> TableState:
-    row = conn.execute(select(schema.tables).where(schema.tables.c.path_id == table_id)).one_or_none()
+    row = conn.execute(_STATE, {"table": table_id}).one_or_none()
     if row is None:
         raise Stale(table_id, "it was dropped")
     return TableState(table_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step)
@@ -104,14 +120,7 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
 
 def load(conn: Connection, table_id: int, step: int) -> Chain:
     """The chain that folds to the table's state at ``step``."""
-    ids = conn.execute(
-        select(schema.chains.c.segment_id).where(
-            schema.chains.c.table_id == table_id,
-            schema.chains.c.superseded.is_(False),
-            schema.chains.c.reaches <= step,
-            or_(schema.chains.c.removed.is_(None), schema.chains.c.removed > step),
-        )
-    ).scalars()
+    ids = conn.execute(_CHAIN, {"table": table_id, "at": step}).scalars()
     return Chain(_in_order(segments(conn, ids)), step)
 
 
@@ -158,9 +167,7 @@ def commit(conn: Connection, now: float, parts: Sequence[TablePart], kind: str =
         digest = heads[part.table_id].digest + part.delta
         attach(conn, part.table_id, insert_segments(conn, part.segments, step), step)
         record(conn, part.table_id, step, kind, digest, now)
-        conn.execute(
-            update(schema.tables).where(schema.tables.c.path_id == part.table_id).values(step=step, rows=digest.rows, digest=digest.hex)
-        )
+        conn.execute(_NEW_HEAD, {"table": part.table_id, "at": step, "now_rows": digest.rows, "now_digest": digest.hex})
     return step
 
 
@@ -208,26 +215,21 @@ def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list
     ids = []
     for segment in new:
         pending = segment.upto >= PENDING
-        ids.append(
-            conn.execute(
-                insert(schema.segments)
-                .values(
-                    role=segment.role,
-                    fresh=segment.fresh,
-                    stepped=segment.stepped,
-                    after=step - 1 if pending else segment.after,
-                    upto=step if pending else segment.upto,
-                    rows=segment.rows,
-                    bytes=segment.bytes,
-                    file=segment.file,
-                    checksum=segment.checksum,
-                    min_key=None if segment.min_key is None else json.dumps(encode_key(segment.min_key)),
-                    max_key=None if segment.max_key is None else json.dumps(encode_key(segment.max_key)),
-                    data=segment.data,
-                )
-                .returning(schema.segments.c.id)
-            ).scalar_one()
-        )
+        row = {
+            "role": segment.role,
+            "fresh": segment.fresh,
+            "stepped": segment.stepped,
+            "after": step - 1 if pending else segment.after,
+            "upto": step if pending else segment.upto,
+            "rows": segment.rows,
+            "bytes": segment.bytes,
+            "file": segment.file,
+            "checksum": segment.checksum,
+            "min_key": None if segment.min_key is None else json.dumps(encode_key(segment.min_key)),
+            "max_key": None if segment.max_key is None else json.dumps(encode_key(segment.max_key)),
+            "data": segment.data,
+        }
+        ids.append(conn.execute(_NEW_SEGMENT, row).scalar_one())
     return ids
 
 
@@ -254,9 +256,7 @@ def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
 
 
 def _check_current(conn: Connection, part: TablePart) -> None:
-    row = conn.execute(
-        select(schema.paths.c.version, schema.paths.c.state, schema.paths.c.operation_id).where(schema.paths.c.id == part.table_id)
-    ).one_or_none()
+    row = conn.execute(_CURRENT, {"table": part.table_id}).one_or_none()
     if row is None:
         raise Stale(part.table_id, "it was dropped")
     if row.state in CLOSED_STATES:
@@ -269,7 +269,8 @@ def _check_current(conn: Connection, part: TablePart) -> None:
 
 
 def record(conn: Connection, table_id: int, step: int, kind: str, digest: Digest, now: float) -> None:
-    conn.execute(insert(schema.commits).values(table_id=table_id, step=step, kind=kind, rows=digest.rows, digest=digest.hex, time=now))
+    row = {"table_id": table_id, "step": step, "kind": kind, "rows": digest.rows, "digest": digest.hex, "time": now}
+    conn.execute(insert(schema.commits), row)
 
 
 def _in_order(found: Iterable[Segment]) -> tuple[Segment, ...]:

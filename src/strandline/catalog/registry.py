@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from strandline.catalog import paths, schema
 from strandline.catalog.paths import IMPL_TABLE, Path
@@ -40,6 +40,8 @@ class Conflict:
 
     operation_id: str
 
+
+_CLAIM = select(schema.claims).where(schema.claims.c.path_id == bindparam("path"))
 
 Claim: TypeAlias = Claimed | Joined | Conflict
 
@@ -93,7 +95,7 @@ class VersionRegistry:
         return held.version if held is not None and held.operation_id == operation_id else path.version
 
     def held(self, conn: Connection, path_id: int) -> Held | None:
-        row = conn.execute(select(schema.claims).where(schema.claims.c.path_id == path_id)).one_or_none()
+        row = conn.execute(_CLAIM, {"path": path_id}).one_or_none()
         return None if row is None else Held(row.path_id, row.operation_id, row.part_id, row.published, row.version)
 
     def claims(self, conn: Connection, operation_id: str) -> list[Held]:

@@ -19,7 +19,16 @@ from strandline.catalog import board, operations, sessions
 from strandline.catalog.engine import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, Part
 from strandline.catalog.registry import VersionRegistry
-from strandline.errors import Cancelled, Internal, InvalidArgument, PreconditionFailed, StrandlineError, TimedOut, Unavailable
+from strandline.errors import (
+    Cancelled,
+    Internal,
+    InvalidArgument,
+    OperationNotFound,
+    PreconditionFailed,
+    StrandlineError,
+    TimedOut,
+    Unavailable,
+)
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import Handler, Kind, Run
 from strandline.operations.pool import run_parallel
@@ -179,7 +188,10 @@ class Engine:
         return True
 
     def part_failed(self, operation: Operation, part: Part, error: Exception) -> bool:
-        """Try the part again later if its handler thinks that this may help; otherwise fail the operation and undo it."""
+        """Try the part again later if its handler thinks that this may help; otherwise fail the operation and undo it. The failure of an
+        attempt that was given up before is not news."""
+        if not self._is_present(part):
+            return True
         pause = self.kinds[operation.kind].handler(part.kind).retry_after(error, part.attempt + 1)
         if pause is None:
             self.undo(operation, FAILED, _as_ours(error))
@@ -193,6 +205,11 @@ class Engine:
         event("part retried", operation=operation.id, part=part.id, kind=part.kind, attempt=part.attempt + 1, error=str(error))
         self.catalog.clock.sleep(pause)
         return True
+
+    def _is_present(self, part: Part) -> bool:
+        with self.catalog.read() as conn:
+            found = [p for p in operations.parts(conn, part.operation_id) if p.id == part.id]
+        return [(p.state, p.attempt) for p in found] == [(part.state, part.attempt)]
 
     def finish(self, operation: Operation) -> None:
         """The one transaction that applies all claims and publishes all paths; an error in it fails the operation."""
@@ -244,7 +261,10 @@ class Engine:
 
     def _fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
         """The operation, if it still runs and is still ours."""
-        operation = operations.get(conn, operation_id)
+        try:
+            operation = operations.get(conn, operation_id)
+        except OperationNotFound as forgotten:
+            raise _Lost from forgotten
         if operation.is_over or operation.session_id != self.lease.id:
             raise _Lost
         if operation.state == CANCELLING and not cancelling:

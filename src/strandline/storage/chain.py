@@ -22,6 +22,7 @@ from strandline.types import column_to_python
 
 __all__ = ["BEGINNING", "changes", "fold", "fold_logs", "lookup", "may_hold", "overlaps", "scan", "split", "touched", "visible"]
 
+ERASE = pa.scalar("E", pa.string())
 BEGINNING = -1
 """Before every step."""
 
@@ -55,7 +56,7 @@ def lookup(
     if not found:
         return {}
     rows = pa.concat_tables([table for _, table in found])
-    there = to_mask(pc.not_equal(rows.column(OP), "E"))
+    there = to_mask(pc.not_equal(rows.column(OP), ERASE))
     positions = np.concatenate([positions for positions, _ in found])[there].tolist()
     if not there.all():
         rows = rows.filter(pa.array(there))
@@ -96,7 +97,7 @@ def scan(
             keep = np.full(state.num_rows, True)
             keep[gone] = False
             state = state.filter(pa.array(keep))
-        log = log.filter(pc.not_equal(log.column(OP), "E"))
+        log = log.filter(pc.not_equal(log.column(OP), ERASE))
         state = pa.concat_tables([state.select(names), log.select(names)])
     return pa.concat_tables([state, read(new, names)])
 
@@ -117,7 +118,7 @@ def fold_logs(
     folded = log.take(lasts)
     for name in (WAS_HI, WAS_LO):
         folded = folded.set_column(folded.column_names.index(name), name, log.column(name).take(firsts))
-    return folded if keep_erases else folded.filter(pc.not_equal(folded.column(OP), "E"))
+    return folded if keep_erases else folded.filter(pc.not_equal(folded.column(OP), ERASE))
 
 
 def changes(files: Files, schema: TableSchema, segments: Sequence[Segment], after: int, upto: int) -> pa.Table:

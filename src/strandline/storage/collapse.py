@@ -12,9 +12,7 @@ from strandline.storage.files import Files
 from strandline.storage.segment import write_segment
 
 
-def collapse(
-    files: Files, schema: TableSchema, segments: Sequence[Segment], name: str, inline_rows: int, inline_bytes: int
-) -> Segment:
+def collapse(files: Files, schema: TableSchema, segments: Sequence[Segment], name: str, inline_rows: int, inline_bytes: int) -> Segment:
     """The pending segments, in the order of their statements, as one: the last image of each key, and the hash of the row that was
     there before the first."""
     ordered = sorted(segments, key=lambda s: s.upto)

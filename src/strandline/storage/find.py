@@ -48,7 +48,7 @@ def find(
         common = list(index.keys() & wanted.left)
         if not common:
             return None
-        rows = read_segment(files, schema, segment, columns).take([index[key] for key in common])
+        rows = read_segment(files, schema, segment, columns).take(pa.array([index[key] for key in common], pa.int64()))
         return np.array([wanted.position[key] for key in common], np.int64), rows
     if is_small(segment):
         parts = [_pick(files, schema, segment, wanted, columns, (after, upto), None)]

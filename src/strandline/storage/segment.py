@@ -246,7 +246,7 @@ def _ends(schema: TableSchema, table: pa.Table) -> tuple[Key | None, Key | None]
     """The keys of the first and the last row."""
     if not table.num_rows:
         return None, None
-    keys = keys_of(schema, table.select(list(schema.key)).take([0, table.num_rows - 1]))
+    keys = keys_of(schema, table.select(list(schema.key)).take(pa.array([0, table.num_rows - 1], pa.int64())))
     return keys[0], keys[1]
 
 

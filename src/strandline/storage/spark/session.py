@@ -106,7 +106,9 @@ def _start(options: dict[str, str]) -> SparkSession:
         log4j.write_text(_LOG4J + "".join(_logger(i, name) for i, name in enumerate(_RAISED_ANYWAY)), "utf-8")
         java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {options.pop('spark.driver.extraJavaOptions', '')}"
         try:
-            return _configured(builder, _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()}).getOrCreate()
+            return _configured(
+                builder, _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()}
+            ).getOrCreate()
         except Exception as error:
             said.seek(0)
             lines = [line.strip() for line in said.read().decode("utf-8", "replace").splitlines() if "WARN" not in line]
