@@ -58,7 +58,7 @@ def test_it_sees_its_own_changes_and_others_do_not(filled: Database, connect: Ca
 def test_an_exception_discards_everything(filled: Database) -> None:
     db = filled
     before = picture(db)
-    with pytest.raises(ZeroDivisionError), db.transaction():  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), db.transaction():
         db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
         db.table("t").upsert([{"k": n} for n in range(3000)])
         raise ZeroDivisionError
@@ -148,7 +148,7 @@ def test_what_others_changed_is_a_conflict(filled: Database, connect: Callable[.
     mine, theirs = CONFLICTS[name]
     other = connect("warehouse-1")
     before: dict[str, object] = {}
-    with pytest.raises(Conflict) as caught, filled.transaction():  # noqa: PT012
+    with pytest.raises(Conflict) as caught, filled.transaction():
         for statement in mine.split("; "):
             filled.sql(statement)
         other.sql(theirs)
@@ -304,7 +304,7 @@ def test_a_transaction_on_spark_and_in_the_process_at_once(connect: Callable[...
         db.sql("UPSERT INTO t (k, v, n) SELECT k + 10, v, n FROM t")
         db.sql("UPDATE t SET v = 'x' WHERE k = 11")
     assert content(here, "/t") == [(1, "a", 10), (2, "b", 20), (11, "x", 10), (12, "b", 20)]
-    with pytest.raises(Conflict), db.transaction():  # noqa: PT012
+    with pytest.raises(Conflict), db.transaction():
         db.sql("UPSERT INTO t (k, v) SELECT k + 1, v FROM t WHERE k = 1")
         here.sql("UPSERT INTO t (k, v) VALUES (50, 'fifty')")
     with db.transaction():

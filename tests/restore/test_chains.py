@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strandline.database.database import Database
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "12"))
 MAX_BACKUPS = 9
-COMPARED_KEYS = ("a", "b")
 TYPES = {"Int64": lambda n: n, "Utf8": lambda n: None if n is None else f"s{n}"}
 
 Step: TypeAlias = tuple[Any, ...]
@@ -191,7 +190,6 @@ def tell(db: Database, backing_up: Database, script: list[Step], max_backups: in
 
 def comes_back(db: Database, taken: dict[str, dict[str, Any]], settings_: str = "") -> None:
     for number, (backup, wanted) in enumerate(taken.items()):
-        note(f"backup {number} of {len(taken)}: {backup}")
         db.sql(f"RESTORE c AT '{backup}' INTO 'r{number}'{settings_}")
         assert recorded(db, f"/r{number}") == wanted
         for table in ("/t", "/dir/u"):

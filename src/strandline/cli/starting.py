@@ -57,7 +57,7 @@ def demo(
     picture: Annotated[str | None, typer.Option("--picture", metavar="FILE", help="Also write what was shown to an SVG file.")] = None,
 ) -> None:
     """Tell the whole story in about a minute: an indexed shop, backups, a disaster, a restore, and the proof."""
-    from strandline import demo as story
+    from strandline.demo import run
 
-    report = story.run(folder=keep, catalog=cli.catalog_url(), rows=rows, quiet=cli.output.as_json, picture=picture)
+    report = run(folder=keep, catalog=cli.catalog_url(), rows=rows, quiet=cli.output.as_json, picture=picture)
     cli.output.result(report, lambda: None)

@@ -11,8 +11,6 @@ from tests.cli.conftest import Run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.cli.conftest"]
-
 
 def test_the_demo_restores_what_was_backed_up(run: Run, spark: SparkSession) -> None:
     said = run("demo", "--rows", "6000", "--keep", "shop", "--picture", "demo.svg", "--json")

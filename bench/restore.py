@@ -1,0 +1,183 @@
+"""How long a restore takes: a full backup and ten increments of 1 % each of a table with two indexes.
+
+    python bench/restore.py [--rows 8000000] [--increments 10] [--folder DIR] [--keep]
+
+By reference; by copy, against ``cp -r`` of the very same files; and with indexes from their own backups, against indexes that are built
+again on Spark. Prints a table of figures. The exit code says nothing about them. Needs about 6 GB of disk for 8 million rows.
+
+A copy is durable when the restore returns, so ``cp -r`` is followed by ``sync`` of each file and folder that it wrote. Both read files that
+the page cache has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
+
+import pyarrow as pa  # noqa: E402
+from sqlalchemy import select  # noqa: E402
+
+import strandline  # noqa: E402
+from bench.report import Report  # noqa: E402
+from bench.tables import COLUMNS, INDEXES, PER_CUSTOMER, PER_DAY, clocked, values  # noqa: E402
+from strandline.catalog import paths, schema  # noqa: E402
+
+TIMES = 3
+SMALLER = 8
+"""The second table, which shows what the size costs, is so many times smaller."""
+SHARDS = 8
+
+
+class Bench:
+    def __init__(self, rows: int, increments: int, folder: Path) -> None:
+        self.rows = rows
+        self.increments = increments
+        self.folder = folder
+        self.report = Report()
+        self.db = strandline.connect(folder / "warehouse", settings=strandline.Settings(history_seconds=0))
+        self.spark = self.db.context.spark
+        self.random = random.Random(1)
+        self.restores = 0
+
+    def run(self) -> None:
+        for table, rows in (("small", self.rows // SMALLER), ("large", self.rows)):
+            self._fill(table, rows)
+        self._by_reference()
+        self._by_copy()
+        self._indexes()
+        self.db.close()
+
+    # --- what is restored -----------------------------------------------------------------------------------------------------------
+
+    def _fill(self, table: str, rows: int) -> None:
+        """A table with a collection of the same name: a full backup, then increments, each of 1 % of the rows."""
+        bounds = ", ".join(str(rows * n // SHARDS) for n in range(1, SHARDS))
+        self.db.sql(
+            f"""CREATE TABLE {table} ({COLUMNS}, {INDEXES}) WITH (PARTITION_AT_KEYS = ({bounds}));
+                CREATE BACKUP COLLECTION {table} (TABLE {table}) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true');
+                CREATE BACKUP COLLECTION {table}_bare (TABLE {table}) WITH (STORAGE = 'cluster', OMIT_INDEXES = 'true')"""
+        )
+        self.db.table(table).upsert(values(self.spark, self.spark.range(0, rows, 1, 8), rows // PER_CUSTOMER))
+        self.db.sql(f"BACKUP {table}")
+        for number in range(self.increments):
+            self.db.table(table).upsert(self._changed(rows, number))
+            self.db.sql(f"BACKUP {table} INCREMENTAL")
+        self.db.sql(f"BACKUP {table}_bare")
+
+    def _changed(self, rows: int, salt: int) -> pa.Table:
+        """New values for 1 % of the rows, scattered over the table; every second one moves in an index."""
+        ids = sorted(self.random.sample(range(rows), rows // 100))
+        return pa.table(
+            {
+                "id": pa.array(ids, pa.int64()),
+                "customer": pa.array([(i * 7919 + salt) % (rows // PER_CUSTOMER) for i in ids], pa.int64()),
+                "day": pa.array([i // PER_DAY for i in ids], pa.int32()),
+                "amount": pa.array([float(i % 1000) for i in ids], pa.float64()),
+                "note": pa.array([f"changed {salt} {i:032d}" for i in ids], pa.string()),
+            }
+        )
+
+    # --- one section for each figure ------------------------------------------------------------------------------------------------
+
+    def _by_reference(self) -> None:
+        small = self._best(lambda to: self._restore("small", to))
+        large = self._best(lambda to: self._restore("large", to))
+        detail = f"{self.rows:,} rows, {self.increments} increments, 2 indexes"
+        self.report.at_most("restore by reference", large, 5.0, " s", detail)
+        detail = f"{large:.2f} s for {self.rows:,} rows, {small:.2f} s for {self.rows // SMALLER:,}"
+        self.report.at_most(f"by reference, {SMALLER} times the rows", large / small, 1.5, detail=detail)
+        self.reference = large
+
+    def _by_copy(self) -> None:
+        here = self.folder / "same"
+        size = self._same_files(here)
+        plain: list[float] = []
+        ours: list[float] = []
+        for number in range(TIMES):  # In turns, so that whatever else the machine does hits both.
+            there = self.folder / f"cp{number}"
+            with clocked(plain):
+                subprocess.run(["cp", "-r", str(here), str(there)], check=True)
+                subprocess.run(["sync", str(there), *map(str, there.rglob("*"))], check=True)
+            shutil.rmtree(there)
+            with self._target() as target, clocked(ours):
+                self._restore("large", target, "MODE = 'copy'")
+        self.copied = min(ours)
+        detail = f"{min(ours):.2f} s, cp -r and sync {min(plain):.2f} s, {size / 1e6:.0f} MB"
+        self.report.at_most("restore by copy / cp -r of the same files", min(ours) / min(plain), 1.5, detail=detail)
+
+    def _indexes(self) -> None:
+        rebuilt = self._best(lambda to: self._restore("large_bare", to), 2)
+        detail = f"{self.reference:.2f} s, with indexes built again on Spark {rebuilt:.2f} s"
+        self.report.at_least("restore with its indexes by reference, times faster", rebuilt / self.reference, 5.0, detail=detail)
+        rebuilt = self._best(lambda to: self._restore("large_bare", to, "MODE = 'copy'"), 2)
+        detail = f"{self.copied:.2f} s, the table copied and its indexes built again {rebuilt:.2f} s"
+        self.report.at_least("restore with its indexes by copy, times faster", rebuilt / self.copied, 5.0, detail=detail)
+
+    # --- what they share ------------------------------------------------------------------------------------------------------------
+
+    def _restore(self, collection: str, target: str, settings: str = "MODE = 'reference'") -> None:
+        self.db.sql(f"RESTORE {collection} INTO '{target}' WITH ({settings})")
+
+    @contextmanager
+    def _target(self) -> Iterator[str]:
+        """A directory that is gone afterwards, with its files."""
+        self.restores += 1
+        target = f"restored{self.restores}"
+        yield target
+        for entry in self.db.ls(f"/{target}"):
+            self.db.sql(f"DROP TABLE `{target}/{entry.name}`")
+        self.db.collect()
+
+    def _best(self, work: Callable[[str], None], times: int = TIMES) -> float:
+        """The best of a few runs: what the work takes when nothing else disturbs it."""
+        seconds: list[float] = []
+        for _ in range(times):
+            with self._target() as target, clocked(seconds):
+                work(target)
+        return min(seconds)
+
+    def _same_files(self, folder: Path) -> int:
+        """All files that the restore of the large table copies, under their own names; answers their size."""
+        with self.db.context.catalog.read() as conn:
+            below = paths.subtree(conn, paths.require(conn, "/.backups/collections/large"))
+            ids = select(schema.chains.c.segment_id).where(schema.chains.c.table_id.in_([p.id for p in below]))
+            files = conn.execute(select(schema.segments.c.file).where(schema.segments.c.id.in_(ids))).scalars().all()
+        size = 0
+        for file in filter(None, files):
+            there = folder / file
+            there.parent.mkdir(parents=True, exist_ok=True)
+            os.link(self.db.context.files.path(file), there)
+            size += there.stat().st_size
+        return size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--increments", type=int, default=10)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--keep", action="store_true", help="leave the files there")
+    given = parser.parse_args()
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="strandline-bench-"))
+    try:
+        bench = Bench(given.rows, given.increments, folder)
+        bench.run()
+        print(f"\n{given.rows:,} rows, {given.increments} increments of 1 %\n{bench.report.render()}")
+    finally:
+        if not given.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
