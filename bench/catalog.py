@@ -8,8 +8,10 @@ Prints a table of figures. The exit code says nothing about them. Needs no Spark
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -17,7 +19,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 
 from bench.report import Report  # noqa: E402
 from strandline.catalog.engine import Catalog  # noqa: E402
-from tests.load import Load, prepare, read, run_load  # noqa: E402
+from tests.load import Load, Readings, prepare, read, run_load  # noqa: E402
 
 
 def main() -> None:
@@ -32,18 +34,26 @@ def main() -> None:
         catalog.open()
         prepare(catalog)
         report = Report()
+        report.note("machine", f"{os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f} before the start")
         alone = read(url, min(5.0, chosen.seconds), 0)
-        report.at_least("plans from the cache, one process alone", alone.plans / alone.seconds, 5000, "/s")
+        report.at_least("plans from the cache, one process alone", alone.plans / alone.seconds, 5000, "/s", per_cpu([alone]))
         show(report, run_load(catalog, url, readers=chosen.readers, seconds=chosen.seconds), chosen.readers, chosen.seconds)
         catalog.close()
     print()
     print(report.render())
 
 
+def per_cpu(readers: Sequence[Readings]) -> str:
+    """What does not depend on how many processes share the machine."""
+    return f"{sum(r.plans for r in readers) / sum(r.cpu_seconds for r in readers):.0f} per second of processor time"
+
+
 def show(report: Report, load: Load, readers: int, seconds: float) -> None:
     rates = [r.plans / r.seconds for r in load.readers]
     report.note(f"load of {seconds:.0f} s", f"{readers} reader processes, {load.operations} operations in {load.changes} rounds of changes")
-    report.at_least("plans per process under load, slowest", min(rates), 5000, "/s", f"mean {sum(rates) / len(rates):.0f}/s")
+    report.at_least(
+        "plans per process under load, slowest", min(rates), 5000, "/s", f"mean {sum(rates) / len(rates):.0f}/s, {per_cpu(load.readers)}"
+    )
     report.at_most("failed queries", float(sum(len(r.errors) for r in load.readers)), 0, "")
     report.note("plans in all", f"{sum(r.plans for r in load.readers)}, of {max(r.versions for r in load.readers)} versions of tables")
     seen, cured = sum(r.seen for r in load.readers), sum(r.cured for r in load.readers)

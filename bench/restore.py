@@ -36,7 +36,7 @@ from strandline.catalog import paths, schema  # noqa: E402
 TIMES = 3
 SMALLER = 8
 """The second table, which shows what the size costs, is so many times smaller."""
-SHARDS = 8
+SHARDS = 4
 
 
 class Bench:

@@ -33,6 +33,7 @@ class Readings:
 
     plans: int
     seconds: float
+    cpu_seconds: float
     versions: int
     errors: tuple[str, ...]
     seen: int
@@ -67,7 +68,7 @@ def read(url: str, seconds: float, seed: int) -> Readings:
     order = [random_.choice(WATCHED) for _ in range(997)]
     versions: set[tuple[str, int]] = set()
     errors: list[str] = []
-    plans, start = 0, time.perf_counter()
+    plans, start, cpu = 0, time.perf_counter(), time.process_time()
     while (spent := time.perf_counter() - start) < seconds:
         path = order[plans % len(order)]
         plans += 1
@@ -79,11 +80,12 @@ def read(url: str, seconds: float, seed: int) -> Readings:
         if [r.version for r in plan.table.indexes] != [i.version for i in plan.impls]:
             errors.append(f"mismatched plan of {path}")
         versions.add((path, plan.table.version))
+    cpu = time.process_time() - cpu
     if listener is not None:
         listener.close()
     catalog.close()
     seen, cured = (int(metrics.value("schema_mismatches_total", result=r)) for r in ("seen", "cured"))
-    return Readings(plans, spent, len(versions), tuple(errors), seen, cured, delays(metrics))
+    return Readings(plans, spent, cpu, len(versions), tuple(errors), seen, cured, delays(metrics))
 
 
 def delays(metrics: Metrics) -> tuple[float, ...]:

@@ -46,6 +46,12 @@ class Metrics:
     def _histogram(self, name: str, help_: str) -> Histogram:
         return Histogram(f"strandline_{name}", help_, registry=self.registry, buckets=_SECONDS)
 
+    def published(self, generation: int, step: int, operation_id: str | None, versions: dict[str, int]) -> None:
+        """Count and log one publication; ``operation_id`` is None for DDL that is a transaction of its own."""
+        self.publications.inc()
+        self.published_paths.inc(len(versions))
+        event("publication", operation=operation_id, generation=generation, step=step, paths=versions)
+
     def value(self, name: str, **labels: str) -> float:
         """The present value of one sample, 0 if it has not been counted yet."""
         return self.registry.get_sample_value(f"strandline_{name}", labels) or 0.0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+
+from strandline.errors import InvalidArgument
+
+_LEAST: dict[str, float] = {"bulk_rows": -1, "scan_rows": -1, "merge_segments": 2, "workers": 1, "commit_tries": 1, "session_seconds": 0.01}
+"""The least value of a setting where it is not 0."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,15 @@ class Settings:
     schema_retry_seconds: float = 0.1
     spark: dict[str, str] = field(default_factory=dict)
     """Extra Spark configuration for a session that Strandline starts."""
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            name, value = setting.name, getattr(self, setting.name)
+            if name == "spark":
+                if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+                    raise InvalidArgument("the setting spark is not a dict of texts", "Pass {'spark.some.option': 'value'}.")
+                continue
+            least, what = _LEAST.get(name, 0), "a whole number" if setting.type == "int" else "a number"
+            kinds = int if setting.type == "int" else (int, float)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:
+                raise InvalidArgument(f"the setting {name} cannot be {value!r}", f"Give {what} that is at least {least:g}.")

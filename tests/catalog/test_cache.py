@@ -254,6 +254,29 @@ def eventually(true: Callable[[], bool], seconds: float = 20.0) -> bool:
     return False
 
 
+def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
+    told: list[board.Announcement] = []
+    catalog.on_publication = told.append
+    create(catalog, "/orders", ())
+    failing = TableInfo.of(paths_of(catalog, "/orders"))
+
+    def fail() -> None:
+        with catalog.write() as conn:
+            tables.alter(conn, board.next_step(conn), 0.0, failing)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    alter(catalog, "/orders")
+    operation_id = engine_of(catalog).execute("create stream", {"table": "/orders", "stream": STREAM}).id
+    assert [(a.operation_id, a.versions.get("/orders")) for a in told] == [(None, 1), (None, 2), (operation_id, 3)]
+
+
+def paths_of(catalog: Catalog, path: str) -> paths.Path:
+    with catalog.read() as conn:
+        return paths.require(conn, path)
+
+
 def test_publications_are_read_in_order(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     touch_index(catalog)

@@ -177,6 +177,20 @@ VALUES = [
     "DELETE FROM t ON (k) VALUES ('x')",
     "DELETE FROM t ON (k) VALUES (-1)",
     "DELETE FROM t ON (k) VALUES (NULL)",
+    "UPSERT INTO t (k, v) VALUES (1, '\ud800')",
+    "UPSERT INTO t (k, d) VALUES (1, 1e5000)",
+    f"UPSERT INTO t (k, d) VALUES (1, {'9' * 2000})",
+    "UPSERT INTO t (k, at) VALUES (1, '99999-01-01')",
+    "UPSERT INTO t (k, at) VALUES (1, '0000-01-01')",
+    "UPSERT INTO t (k, at) VALUES (1, '0001-01-01T00:00:00+10:00')",
+    "UPSERT INTO `it's` (k) VALUES (1)",
+    "UPSERT INTO `a``b` (k) VALUES (1)",
+    "UPSERT INTO `таблица` (k) VALUES (1)",
+    'UPSERT INTO "t" (k) VALUES (1)',
+    "UPSERT INTO t ('k') VALUES (1)",
+    "UPSERT INTO t (`k `) VALUES (1)",
+    "UPDATE t SET `__ydb_x` = 1",
+    "DELETE FROM `__ydb_t`",
     "UPSERT INTO t (k, req) VALUES (60, 1); UPSERT INTO t (k) VALUES (-1)",
     "UPSERT INTO t (k, req) VALUES (60, 1); UPSERT INTO nope (k) VALUES (1)",
     "DELETE FROM t WHERE k = 1; INSERT INTO t (k, req) VALUES (2, 1)",
@@ -232,6 +246,15 @@ NAMES = [
     "CREATE TABLE x (k Utf8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 4)",
     "CREATE TABLE x (k Uint32, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 4, PARTITION_AT_KEYS = (5))",
     "CREATE TABLE x (k Uint32, PRIMARY KEY (k)) WITH (NO_SUCH = 4)",
+    "CREATE TABLE indexImplTable (k Int32, PRIMARY KEY (k))",
+    "CREATE TABLE `d/indexImplTable` (k Int32, PRIMARY KEY (k))",
+    "CREATE TABLE x (k Int32, `\ud800` Int32, PRIMARY KEY (k))",
+    "CREATE TABLE x (k Int32, `\u0000` Int32, PRIMARY KEY (k))",
+    "CREATE TABLE x (k Decimal(99999999999,1), PRIMARY KEY (k))",
+    "CREATE TABLE x (k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (NULL, NULL))",
+    "CREATE TABLE x (k Int32, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 99999999999999999999)",
+    "CREATE TABLE x (k Utf8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 1)",
+    "ALTER TABLE `t/by_n/indexImplTable` ADD INDEX j GLOBAL ON (k)",
     "DROP TABLE nope",
     "DROP TABLE dir",
     "DROP TABLE `t/by_n`",
@@ -263,6 +286,11 @@ NAMES = [
     "SELECT k FROM t VIEW nope",
     "SELECT k FROM t VIEW by_n VERSION AS OF 999999",
     "SELECT k FROM t VERSION AS OF 999999",
+    "SELECT k FROM t VERSION AS OF -1",
+    "SELECT k FROM t VERSION AS OF 0",
+    "SELECT k FROM t TIMESTAMP AS OF '1000-01-01'",
+    "SELECT k FROM dir",
+    "SELECT k FROM `t/by_n`",
     "SELECT k FROM t IN BACKUP nope",
     "DESCRIBE nope",
     "CHECK TABLE nope",
@@ -288,6 +316,19 @@ NAMES = [
     "CREATE BACKUP COLLECTION `a/b` (TABLE t) WITH (STORAGE = 'cluster')",
     "CREATE BACKUP COLLECTION d (TABLE `.backups/x`) WITH (STORAGE = 'cluster')",
 ]
+
+
+class Unshown:
+    """An object that cannot even be named in a message."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def _in_transaction(db: Database, text: str) -> None:
+    with db.transaction():
+        db.sql(text)
+
 
 CALLS: list[tuple[str, Callable[[Database], Any]]] = [
     ("sql of None", lambda db: db.sql(None)),  # type: ignore[arg-type]
@@ -335,6 +376,47 @@ CALLS: list[tuple[str, Callable[[Database], Any]]] = [
     ("cancel of nothing", lambda db: db.cancel("nope")),
     ("forget of nothing", lambda db: db.forget("nope")),
     ("verify of nothing", lambda db: db.verify("nope")),
+    ("table of a number", lambda db: db.table(5)),  # type: ignore[arg-type]
+    ("table with a control character", lambda db: db.table("a\0b")),
+    ("rows of the root", lambda db: db.table("/").upsert([{"k": 1}])),
+    ("state of a step that is text", lambda db: db.table("t").df(at="x")),  # type: ignore[arg-type]
+    ("state of a step that is no number", lambda db: db.table("t").df(at=True)),
+    ("state of a half step", lambda db: db.table("t").df(at=1.5)),  # type: ignore[arg-type]
+    ("state of a negative step", lambda db: db.table("t").df(at=-1)),
+    ("state of the far future", lambda db: db.table("t").df(at=10**30)),
+    ("maintain of a number", lambda db: db.maintain(5)),  # type: ignore[arg-type]
+    ("check of None", lambda db: db.check(None)),  # type: ignore[arg-type]
+    ("ls of bytes", lambda db: db.ls(b"/")),  # type: ignore[arg-type]
+    ("unpin of a number", lambda db: db.unpin(5)),  # type: ignore[arg-type]
+    ("pin without a name", lambda db: db.pin(None)),  # type: ignore[arg-type]
+    ("operation of a number", lambda db: db.operation(5)),  # type: ignore[arg-type]
+    ("verify of a number", lambda db: db.verify(5)),  # type: ignore[arg-type]
+    ("stream of a number", lambda db: db.stream(5)),  # type: ignore[arg-type]
+    ("upsert of None", lambda db: db.table("t").upsert(None)),
+    ("upsert of nothing but None", lambda db: db.table("t").upsert([None])),
+    ("upsert of an empty dict", lambda db: db.table("t").upsert([{}])),
+    ("upsert of a set", lambda db: db.table("t").upsert({"k"})),
+    ("upsert of one column twice", lambda db: db.table("t").upsert([{"k": 1, "K": 2}])),
+    ("upsert of an object that cannot be shown", lambda db: db.table("t").upsert([{"k": Unshown()}])),
+    ("get of an object that cannot be shown", lambda db: db.table("t").get(Unshown())),
+    ("get with too many parts", lambda db: db.table("t").get(1, 2)),
+    ("get out of range", lambda db: db.table("t").get(-1)),
+    ("get from an index", lambda db: db.table("t/by_n").get(1)),
+    ("delete of None", lambda db: db.table("t").delete(None)),
+    ("delete of an empty key", lambda db: db.table("t").delete([[]])),
+    ("sql of a list", lambda db: db.sql(["SELECT 1"])),  # type: ignore[arg-type]
+    ("settings that are none", lambda db: strandline.connect("nowhere", settings={"bulk_rows": 1})),  # type: ignore[arg-type]
+    ("a setting that is text", lambda db: Settings(bulk_rows="many")),  # type: ignore[arg-type]
+    ("a setting that is a boolean", lambda db: Settings(workers=True)),
+    ("a setting that is no number", lambda db: Settings(history_seconds=math.nan)),
+    ("a setting that is too small", lambda db: Settings(commit_tries=0)),
+    ("Spark settings that are no texts", lambda db: Settings(spark={"spark.x": 1})),  # type: ignore[dict-item]
+    ("a catalog that is a number", lambda db: strandline.connect(db.context.files.root, catalog=5)),  # type: ignore[arg-type]
+    ("a catalog of another kind", lambda db: strandline.connect(db.context.files.root, catalog="mysql://h/d")),
+    ("a warehouse that is a number", lambda db: strandline.connect(5)),  # type: ignore[arg-type]
+    ("a warehouse in a bucket", lambda db: strandline.connect("s3://bucket/x")),
+    ("a collection's name in a transaction", lambda db: _in_transaction(db, "BACKUP c")),
+    ("a definition in a transaction", lambda db: _in_transaction(db, "DROP TABLE t")),
     ("stream of nothing", lambda db: db.stream("/t/nope").records()),
     ("position of a table", lambda db: db.stream("/t").position),
 ]

@@ -10,7 +10,7 @@ import copy
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +224,8 @@ class Machine(RuleBasedStateMachine):
                 else:
                     statements[0].run(db)
             except StrandlineError as error:
-                assert error.code in expected, error
+                if error.code not in expected:
+                    raise
                 assert db.step == before
             else:
                 assert not expected, f"{statements} should have been refused with {expected}"
@@ -275,7 +276,7 @@ class SparkMachine(Machine):
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Callable[[], Path]]:
+def folders(tmp_path: Path) -> Callable[[], Path]:
     """Warehouses that are there already: to copy one is faster than to make one."""
     strandline.connect(tmp_path / "empty").close()
     numbers = itertools.count(1)
@@ -285,7 +286,7 @@ def folders(tmp_path: Path) -> Iterator[Callable[[], Path]]:
         shutil.copytree(tmp_path / "empty", path)
         return path
 
-    yield make
+    return make
 
 
 def profile(examples: int, steps: int) -> settings:

@@ -537,6 +537,7 @@ def test_cancelling_reaches_parts_on_several_threads(tmp_path: Path) -> None:
 
 def test_every_claim_publication_and_transition_is_counted_and_logged(orders: Catalog, caplog: pytest.LogCaptureFixture) -> None:
     engine = engine_of(orders)
+    orders.on_publication = lambda a: engine.metrics.published(a.generation, a.step, a.operation_id, a.versions)
     with caplog.at_level(logging.INFO, logger="strandline"):
         operation_id = engine.execute("copy", COPY).id
     lines = [

@@ -74,7 +74,7 @@ def every_segment_a_file() -> Iterator[None]:
     """Slices of increments follow no setting: without this, those of a small table are kept in the catalog."""
     defaults = write_segment.__kwdefaults__
     kept = dict(defaults)
-    defaults.update(inline_rows=-1)
+    defaults.update(inline_rows=0)
     try:
         yield
     finally:

@@ -240,7 +240,7 @@ SPARKLING: list[Step] = [
 
 def test_the_spark_way_brings_back_the_same(spark: SparkSession) -> None:
     """Slices folded and restored tables verified on Spark; rows written and compared in the process."""
-    with a_collection() as (folder, db), open_at(folder, bulk_rows=-1, scan_rows=-1) as other:
+    with a_collection() as (folder, db), open_at(folder, bulk_rows=0, scan_rows=0) as other:
         other.context._spark = spark
         taken = tell(db, other, SPARKLING)
         assert len(taken) == 3

@@ -28,7 +28,12 @@ def main() -> int:
         say(f"seed {chosen.seed}: {violation or 'nothing wrong'}")
         return 1 if violation else 0
     started = time.monotonic()
-    found, counts = run_all(range(chosen.seeds), eager=chosen.eager, workers=chosen.workers)
+
+    def on_progress(done: int, wrong: int) -> None:
+        sys.stderr.write(f"\r{done} of {chosen.seeds} seeds, {wrong} with a violation ")
+
+    found, counts = run_all(range(chosen.seeds), eager=chosen.eager, workers=chosen.workers, on_progress=on_progress)
+    sys.stderr.write("\n")
     for seed, violation in sorted(found.items())[:20]:
         say(f"seed {seed}: {violation}")
     say(", ".join(f"{number} {what}" for what, number in sorted(counts.items())))

@@ -72,13 +72,17 @@ def run_seeds(seeds: range, eager: bool) -> tuple[dict[int, str], Counter[str]]:
     return found, runner.counts
 
 
-def run_all(seeds: range, *, eager: bool = False, workers: int = 2) -> tuple[dict[int, str], Counter[str]]:
-    """Violations by seed, and what happened how often. Any division among processes gives the same."""
+def run_all(
+    seeds: range, *, eager: bool = False, workers: int = 2, on_progress: Callable[[int, int], None] = lambda done, wrong: None
+) -> tuple[dict[int, str], Counter[str]]:
+    """Violations by seed, and what happened how often. Any division among processes gives the same. ``on_progress`` is told how many
+    seeds are done and how many of them have a violation."""
     found: dict[int, str] = {}
     counts: Counter[str] = Counter()
     chunks = [seeds[i : i + 50] for i in range(0, len(seeds), 50)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for wrong, counted in pool.map(run_seeds, chunks, itertools.repeat(eager)):
+        for number, (wrong, counted) in enumerate(pool.map(run_seeds, chunks, itertools.repeat(eager)), start=1):
             found |= wrong
             counts += counted
+            on_progress(min(50 * number, len(seeds)), len(found))
     return found, counts

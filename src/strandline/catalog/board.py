@@ -30,6 +30,25 @@ class Publication:
     time: float
 
 
+@dataclass(frozen=True)
+class Announcement:
+    """What one transaction published under one generation, and the operation that it was for, if any."""
+
+    generation: int
+    step: int
+    operation_id: str | None
+    versions: dict[str, int]
+
+
+_ANNOUNCED = "strandline_announced"
+
+
+def take_announced(conn: Connection) -> list[Announcement]:
+    """The announcements of this connection's transaction so far, which are then forgotten."""
+    announced: list[Announcement] = conn.info.pop(_ANNOUNCED, [])
+    return announced
+
+
 def next_step(conn: Connection) -> int:
     """Take the next step of the commit clock; it becomes real with the transaction."""
     return int(
@@ -47,7 +66,14 @@ def generation(conn: Connection) -> int:
     return int(conn.execute(select(schema.clock.c.generation).where(schema.clock.c.id == 1)).scalar_one())
 
 
-def publish(conn: Connection, step: int, now: float, changed: Sequence[Path], dropped: Sequence[Path] = ()) -> int:
+def publish(
+    conn: Connection,
+    step: int,
+    now: float,
+    changed: Sequence[Path],
+    dropped: Sequence[Path] = (),
+    operation_id: str | None = None,
+) -> int:
     """Record the descriptions as they are from ``step`` on and announce them; ``changed`` must be freshly read."""
     number = int(
         conn.execute(
@@ -73,6 +99,8 @@ def publish(conn: Connection, step: int, now: float, changed: Sequence[Path], dr
         )
     if conn.dialect.name == "postgresql":
         conn.execute(text(f"NOTIFY {CHANNEL}, '{number}'"))
+    versions = {p.path: p.version for p, _ in announced}
+    conn.info.setdefault(_ANNOUNCED, []).append(Announcement(number, step, operation_id, versions))
     return number
 
 

@@ -103,9 +103,9 @@ class SchemeCache:
         with self._poll_lock, self.catalog.read() as conn:
             generation = board.generation(conn)
             new = board.since(conn, self._generation) if self._generation is not None and self._generation < generation else []
-            self._generation = generation
-            self._polled = self.catalog.clock.now()
             self._apply(self._delivery(new))
+            self._generation = generation  # last: who reads it may rely on everything before it
+            self._polled = self.catalog.clock.now()
 
     def catch_up(self, generation: int) -> None:
         """Make sure that everything published up to ``generation`` has been delivered."""
@@ -114,8 +114,11 @@ class SchemeCache:
 
     def _poll_if_due(self) -> None:
         pause = LISTENING_POLL_SECONDS if self.is_listening else self._poll_seconds
-        if self.catalog.clock.now() - self._polled >= pause:
-            self.poll()
+        if self.catalog.clock.now() - self._polled < pause:
+            return
+        if self._generation is not None and self._poll_lock.locked():
+            return  # another thread is at it; only the very first look must be over before anything is loaded
+        self.poll()
 
     def _apply(self, publications: Iterable[Publication]) -> None:
         now = self.catalog.clock.now()

@@ -19,7 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from strandline.catalog import schema
+from strandline.catalog import board, schema
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 
@@ -30,7 +30,8 @@ HEAD = "0002"
 class Catalog:
     """A connection pool to one catalog. Safe to use from any thread; one per process and warehouse.
 
-    ``after_commit`` is called after each durable write transaction: the place where a test lets the process die."""
+    ``after_commit`` is called after each durable write transaction: the place where a test lets the process die. ``on_publication`` is
+    told of each publication that a transaction of this process made, once it is durable."""
 
     def __init__(self, url: str | URL, clock: Clock | None = None, wait_seconds: float = 120.0) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -38,6 +39,7 @@ class Catalog:
         self.engine = _engine(url, wait_seconds)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.after_commit: Callable[[], None] = lambda: None
+        self.on_publication: Callable[[board.Announcement], None] = lambda announcement: None
 
     def open(self, *, create: bool = True) -> str:
         """Create or migrate the catalog as needed; answers the warehouse's id."""
@@ -66,8 +68,12 @@ class Catalog:
         """The one write transaction at this moment. All of it is durable when the block ends, or none after an exception."""
         with _plain_errors():
             with self._begin_write() as conn:
+                board.take_announced(conn)  # what a transaction that failed has left
                 yield conn
+                announced = board.take_announced(conn)
             self.after_commit()
+            for announcement in announced:
+                self.on_publication(announcement)
 
     @contextlib.contextmanager
     def _begin_write(self) -> Iterator[Connection]:

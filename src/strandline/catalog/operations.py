@@ -26,6 +26,14 @@ DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 _OPERATION = select(schema.operations).where(schema.operations.c.id == bindparam("operation"))
 _PARTS = select(schema.parts).where(schema.parts.c.operation_id == bindparam("operation")).order_by(schema.parts.c.id)
 _PART = select(schema.parts).where(schema.parts.c.operation_id == bindparam("operation"), schema.parts.c.id == bindparam("part"))
+_WAITING = (schema.parts.c.operation_id == bindparam("operation")) & (schema.parts.c.state != DONE)
+_OPEN_STAGE = select(func.min(schema.parts.c.stage)).where(_WAITING)
+_OPEN_PARTS = select(schema.parts).where(_WAITING, schema.parts.c.stage == _OPEN_STAGE.scalar_subquery()).order_by(schema.parts.c.id)
+_SAVE_PART = (
+    update(schema.parts)
+    .where(schema.parts.c.operation_id == bindparam("operation"), schema.parts.c.id == bindparam("part"))
+    .values(state=bindparam("new_state"), attempt=bindparam("new_attempt"), changed=bindparam("now"), body=bindparam("new_body"))
+)
 
 CREATED_STATES = frozenset({"creating", "incoming restore"})
 """Paths in these states were made by the operation: they appear when it is complete and are removed when it is rolled back."""
@@ -145,19 +153,20 @@ def part(conn: Connection, operation_id: str, part_id: int) -> Part:
     return _part(conn.execute(_PART, {"operation": operation_id, "part": part_id}).one())
 
 
+def open_parts(conn: Connection, operation_id: str) -> list[Part]:
+    """Those that may go on now: the unfinished ones of the first unfinished stage."""
+    return [_part(row) for row in conn.execute(_OPEN_PARTS, {"operation": operation_id})]
+
+
 def first_open_stage(conn: Connection, operation_id: str) -> int:
     """The stage whose parts may go on now."""
-    waiting = (schema.parts.c.operation_id == operation_id) & (schema.parts.c.state != DONE)
-    stage: int | None = conn.execute(select(func.min(schema.parts.c.stage)).where(waiting)).scalar_one()
+    stage: int | None = conn.execute(_OPEN_STAGE, {"operation": operation_id}).scalar_one()
     return stage or 0
 
 
 def save_part(conn: Connection, changed: Part) -> None:
-    conn.execute(
-        update(schema.parts)
-        .where(schema.parts.c.operation_id == changed.operation_id, schema.parts.c.id == changed.id)
-        .values(state=changed.state, attempt=changed.attempt, changed=changed.changed, body=json.dumps(changed.body))
-    )
+    values = {"new_state": changed.state, "new_attempt": changed.attempt, "now": changed.changed, "new_body": json.dumps(changed.body)}
+    conn.execute(_SAVE_PART, {"operation": changed.operation_id, "part": changed.id, **values})
 
 
 def save(conn: Connection, operation_id: str, **values: Any) -> None:
@@ -197,7 +206,7 @@ def complete(conn: Connection, operation_id: str, registry: VersionRegistry, ste
     _unlock(conn, operation_id)
     changed = paths.by_ids(conn, [*created, *moved])
     if changed or dropped:
-        board.publish(conn, step, now, changed, dropped)
+        board.publish(conn, step, now, changed, dropped, operation_id)
     return [*changed, *dropped]
 
 

@@ -63,6 +63,8 @@ def connect(
 
     ``warehouse`` is a folder. ``catalog`` is a URL such as ``postgresql+psycopg://user@host/database``; without it the catalog is a SQLite
     file in the folder. ``spark`` is a session of yours; without it one is started by the first statement that needs Spark."""
+    if settings is not None and not isinstance(settings, Settings):
+        raise InvalidArgument(f"settings must be Settings, not {type(settings).__name__}", "Pass strandline.Settings(...).")
     folder = _folder(warehouse)
     if not create and not (folder / MARKER).exists():
         raise Unavailable(f"{folder} is not a warehouse", "Create one with strandline init, or name another folder.")

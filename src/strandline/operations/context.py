@@ -27,6 +27,7 @@ class Context:
         self.settings = settings
         self.clock = clock
         self.metrics = Metrics()
+        catalog.on_publication = lambda a: self.metrics.published(a.generation, a.step, a.operation_id, a.versions)
         self.session = Session(catalog, settings.session_seconds)
         self.cache = SchemeCache(catalog, metrics=self.metrics)
         self.loader = Loader(

@@ -83,6 +83,7 @@ class Engine:
         self._on_publish = on_publish
         self._driven: set[str] = set()
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
 
     # -- starting and running ---------------------------------------------------------------------------------------------------
 
@@ -133,12 +134,9 @@ class Engine:
         return False
 
     def runnable(self, operation_id: str) -> tuple[Operation, list[Part]]:
-        """The operation, and those of its parts that can go on now: the unfinished ones of the first unfinished stage."""
+        """The operation, and those of its parts that can go on now."""
         with self.catalog.read() as conn:
-            operation = operations.get(conn, operation_id)
-            waiting = [p for p in operations.parts(conn, operation_id) if p.state != DONE]
-        stage = min((p.stage for p in waiting), default=0)
-        return operation, [p for p in waiting if p.stage == stage]
+            return operations.get(conn, operation_id), operations.open_parts(conn, operation_id)
 
     def advance(self, operation: Operation, part: Part) -> bool:
         """Carry out the present phase of a part; False when the operation ended over it."""
@@ -165,7 +163,8 @@ class Engine:
         not say whether it took place, that stays: a file too many is an orphan, one too few is a table that cannot be read."""
         after: Part | None = None
         try:
-            with self.catalog.write() as conn:
+            # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and then whether it may write.
+            with self._turn, self.catalog.write() as conn:
                 run.operation = self._fence(conn, run.operation.id)
                 if self._is_due(conn, part):
                     after = handler.advance(conn, run, part, made)
@@ -234,9 +233,6 @@ class Engine:
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
         if published:
-            self.metrics.publications.inc()
-            self.metrics.published_paths.inc(len(published))
-            event("publication", operation=operation.id, step=step, paths={p.path: p.version for p in published})
             self._on_publish()
         self._ended(operation, DONE)
 

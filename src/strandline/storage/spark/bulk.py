@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from strandline.errors import StrandlineError
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Digest, IndexDef, Segment, TableSchema
@@ -17,11 +19,11 @@ from strandline.storage.chain import BEGINNING, visible
 from strandline.storage.changes import Mode
 from strandline.storage.files import Files
 from strandline.storage.spark.columns import col, keys_in, mated, renamed, same_key, spark_type
-from strandline.storage.spark.incoming import not_null, once_per_key, refuse_present, typed
+from strandline.storage.spark.incoming import ORDINAL, kinds_of, not_null, numbered, once_per_key, order_matters, refuse_present, typed
 from strandline.storage.spark.rows import rows_of, union
 from strandline.storage.spark.scan import fold_window, narrowed, scan
 from strandline.storage.spark.session import working
-from strandline.storage.spark.write import write_sorted
+from strandline.storage.spark.write import RepeatedKey, arranged, write_sorted
 from strandline.storage.spark_digest import hash_columns
 
 __all__ = ["BulkResult", "build_index", "bulk_write", "collapse"]
@@ -65,12 +67,11 @@ def bulk_write(
     ``incoming`` has ``columns``, by name; where a key occurs more than once the last row counts, in the order of the column ``ordinal`` or
     else of the DataFrame. Each index comes with the schema of its implementation table. Files are written below ``name_prefix`` and
     ``name_prefix-<n>``, which must be new; they are durable when this returns, and gone when it raises."""
-    work = _Work(spark, files, schema, chain, mode, tuple(columns), tuple(indexes), name_prefix)
-    with working(spark), _undone(files, [name_prefix, *(work.index_prefix(i) for i in range(len(indexes)))]):
-        rows = typed(incoming, schema, columns, mode, ordinal)
-        if not visible(chain):
-            return _into_nothing(work, rows)
-        return _into_rows(work, rows)
+    with working(spark):
+        kinds = kinds_of(incoming, schema, columns, ordinal)
+        work = _Work(spark, files, schema, chain, mode, tuple(columns), kinds, incoming, ordinal, tuple(indexes), name_prefix)
+        with _undone(files, [name_prefix, *(work.index_prefix(i) for i in range(len(indexes)))]):
+            return _into_rows(work) if visible(chain) else _into_nothing(work)
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ class _Work:
     chain: Chain
     mode: Mode
     columns: tuple[str, ...]
+    kinds: Mapping[str, DataType]
+    incoming: DataFrame
+    ordinal: str | None
     indexes: tuple[tuple[IndexDef, TableSchema], ...]
     name_prefix: str
 
@@ -90,6 +94,14 @@ class _Work:
 
     def index_prefix(self, number: int) -> str:
         return f"{self.name_prefix}-{number}"
+
+    def typed(self) -> DataFrame:
+        """The caller's rows in the types of the table, numbered where their order may matter."""
+        if self.op == "E":
+            return typed(self.incoming, self.schema, self.kinds, self.schema.key)
+        if not order_matters(self.mode):
+            return typed(self.incoming, self.schema, self.kinds, self.columns)
+        return typed(numbered(self.incoming, self.ordinal), self.schema, self.kinds, self.columns, [ORDINAL])
 
     def nothing(self) -> BulkResult:
         return BulkResult(indexes={index.name: ((), Digest()) for index, _ in self.indexes})
@@ -125,37 +137,52 @@ class _Work:
         return list(found)
 
 
-def _into_nothing(work: _Work, rows: DataFrame) -> BulkResult:
+def _into_nothing(work: _Work) -> BulkResult:
     """A write to an empty table: there is nothing to look up, so the rows are sorted once and written in the same pass."""
     if work.only_existing:
         return work.nothing()
-    schema, fresh = work.schema, work.op != "E"
-    keys = [col(name) for name in schema.key]
-    once = once_per_key(rows.repartitionByRange(*keys), schema, work.mode).sortWithinPartitions(*keys)
-    no_hash = F.lit(None).cast("bigint")
-    log = once.select(
-        *(work.image(name, of_old=False).alias(name) for name in schema.names),
-        F.lit(work.op).alias(OP),
-        no_hash.alias(WAS_HI),
-        no_hash.alias(WAS_LO),
-    )
-    segments, delta = write_sorted(log, work.files, schema, work.name_prefix, role="log", fresh=fresh, in_order=True)
+    segments, delta = _loaded(work)
     indexes: dict[str, Written] = {}
     for i, (index, impl) in enumerate(work.indexes):
         indexes[index.name] = (), Digest()
-        if segments and fresh:
+        if segments and work.op != "E":
             # From the files just written: they are there, they are in columns, and each key is in them once.
-            entries = rows_of(work.spark, work.files, schema, segments, [*impl.names, OP, WAS_HI, WAS_LO], BEGINNING, PENDING)
+            entries = rows_of(work.spark, work.files, work.schema, segments, [*impl.names, OP, WAS_HI, WAS_LO], BEGINNING, PENDING)
             entries = entries.withColumn(OP, F.lit("U"))
             indexes[index.name] = write_sorted(entries, work.files, impl, work.index_prefix(i), role="log", fresh=True)
     return BulkResult(segments, delta, indexes)
 
 
-def _into_rows(work: _Work, rows: DataFrame) -> BulkResult:
+def _loaded(work: _Work) -> Written:
+    schema, write = work.schema, partial(write_sorted, files=work.files, schema=work.schema, name_prefix=work.name_prefix)
+    if work.op != "E":
+        # Nearly always no key is repeated, and to find that out afterwards is cheaper than to number the rows first.
+        with suppress(RepeatedKey):
+            values = {name: kind for name, kind in work.kinds.items() if name not in schema.key}
+            # Values are checked when the rows are in place: before, Spark would do it twice, as it first looks for the ranges.
+            rows = arranged(typed(work.incoming, schema, work.kinds, schema.key, list(values)), schema)
+            log = _new_rows(work, typed(rows, schema, values, work.columns))
+            return write(log, role="log", fresh=True, in_order=True, once=True)
+    once = once_per_key(work.typed().repartitionByRange(*map(col, schema.key)), schema, work.mode)
+    log = _new_rows(work, once.sortWithinPartitions(*map(col, schema.key)))
+    return write(log, role="log", fresh=work.op != "E", in_order=True)
+
+
+def _new_rows(work: _Work, rows: DataFrame) -> DataFrame:
+    no_hash = F.lit(None).cast("bigint")
+    return rows.select(
+        *(work.image(name, of_old=False).alias(name) for name in work.schema.names),
+        F.lit(work.op).alias(OP),
+        no_hash.alias(WAS_HI),
+        no_hash.alias(WAS_LO),
+    )
+
+
+def _into_rows(work: _Work) -> BulkResult:
     """A write to a table with rows: each new row beside the old one of its key, from which follows what happens to the indexes."""
     schema = work.schema
     # Kept, because it is needed more than once, and what a caller's query gives might differ the second time.
-    with _kept(once_per_key(rows, schema, work.mode)) as now:
+    with _kept(once_per_key(work.typed(), schema, work.mode)) as now:
         struct = F.struct(*map(col, schema.key))
         ends = now.agg(F.count(F.lit(1)).alias("n"), F.min(struct).alias("low"), F.max(struct).alias("high"))
         count = ends.collect()[0]["n"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import Column as TableColumn
@@ -15,15 +16,16 @@ from strandline.storage.spark.columns import col, key_text
 from strandline.storage.spark.failures import refuse
 from strandline.storage.spark_types import spark_cast
 
-__all__ = ["not_null", "once_per_key", "refuse_present", "typed"]
+__all__ = ["ORDINAL", "kinds_of", "not_null", "numbered", "once_per_key", "order_matters", "refuse_present", "typed"]
 
-_ORDINAL, _NUMBER = "__strandline_ordinal", "__strandline_number"
+ORDINAL = "__strandline_ordinal"
+"""Column with the place of a row among those that a caller brings."""
+_NUMBER = "__strandline_number"
 _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
 
-def typed(incoming: DataFrame, schema: TableSchema, columns: Sequence[str], mode: Mode, ordinal: str | None) -> DataFrame:
-    """``columns`` of the rows in the physical types of the table, and their order where it matters. What does not fit is refused: from
-    the types at once, from the values when the job meets them."""
+def kinds_of(incoming: DataFrame, schema: TableSchema, columns: Sequence[str], ordinal: str | None) -> Mapping[str, DataType]:
+    """The Spark types of the columns to write, if these are columns that can be written."""
     if lost := [name for name in schema.key if name not in columns]:
         raise InvalidArgument(f"The key column {lost[0]} is missing.", "Name every column of the primary key.")
     if unknown := [name for name in columns if name not in schema]:
@@ -33,17 +35,25 @@ def typed(incoming: DataFrame, schema: TableSchema, columns: Sequence[str], mode
     kinds = {field.name: field.dataType for field in incoming.schema.fields}
     if absent := [name for name in (*columns, *((ordinal,) if ordinal else ())) if name not in kinds]:
         raise InvalidArgument(f"The rows have no column {absent[0]}.", f"They have {', '.join(incoming.columns)}.")
-    names = schema.key if mode.startswith("DELETE") else columns
-    if _order_matters(mode):
-        # Before everything that shuffles, so that it is the order in which the caller's rows come.
-        incoming = incoming.withColumn(_ORDINAL, col(ordinal) if ordinal else F.monotonically_increasing_id())
-    place = [col(_ORDINAL)] if _order_matters(mode) else []
-    cast = incoming.select(*(spark_cast(schema[name].type, col(name), kinds[name], name).alias(name) for name in names), *place)
-    keys = set(schema.key)
-    return cast.select(*(not_null(schema, schema[n], col(n)).alias(n) if n in keys else col(n) for n in names), *place)
+    return {name: kinds[name] for name in columns}
 
 
-def _order_matters(mode: Mode) -> bool:
+def typed(rows: DataFrame, schema: TableSchema, kinds: Mapping[str, DataType], now: Sequence[str], later: Sequence[str] = ()) -> DataFrame:
+    """The columns ``now`` in the physical types of the table, the columns ``later`` as they are. What does not fit is refused: from the
+    types at once, from the values when the job meets them."""
+    rest = [col(name) for name in later]
+    cast = rows.select(*(spark_cast(schema[n].type, col(n), kinds[n], n).alias(n) if n in kinds else col(n) for n in now), *rest)
+    keys = {name for name in schema.key if name in kinds}
+    return cast.select(*(not_null(schema, schema[n], col(n)).alias(n) if n in keys else col(n) for n in now), *rest)
+
+
+def numbered(incoming: DataFrame, ordinal: str | None) -> DataFrame:
+    """The rows with their order beside them. Before everything that shuffles, so that it is the order in which the caller's rows come."""
+    return incoming.withColumn(ORDINAL, col(ordinal) if ordinal else F.monotonically_increasing_id())
+
+
+def order_matters(mode: Mode) -> bool:
+    """Whether it does, where a key occurs more than once."""
     return mode not in ("INSERT", "DELETE", "DELETE ON")
 
 
@@ -52,15 +62,15 @@ def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
     keys = [col(name) for name in schema.key]
     if mode.startswith("DELETE"):
         return rows.dropDuplicates(list(schema.key)) if _plain(schema) else rows.groupBy(*keys).agg(F.lit(1)).select(*keys)
-    names = [name for name in rows.columns if name != _ORDINAL]
-    order = [F.desc(_ORDINAL)] if _order_matters(mode) else keys
-    numbered = rows.withColumn(_NUMBER, F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
-    if _order_matters(mode):
-        return numbered.where(col(_NUMBER) == 1).select(*map(col, names))
+    names = [name for name in rows.columns if name != ORDINAL]
+    order = [F.desc(ORDINAL)] if order_matters(mode) else keys
+    counted = rows.withColumn(_NUMBER, F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
+    if order_matters(mode):
+        return counted.where(col(_NUMBER) == 1).select(*map(col, names))
     first = schema.key[0]
     again = refuse(PreconditionFailed, _ONCE, "The key ", key_text(schema), " occurs twice in the rows.")
     checked = F.when(col(_NUMBER) > 1, again).otherwise(col(first)).alias(first)
-    return numbered.select(*(checked if name == first else col(name) for name in names))
+    return counted.select(*(checked if name == first else col(name) for name in names))
 
 
 def _plain(schema: TableSchema) -> bool:

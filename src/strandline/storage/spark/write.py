@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
@@ -14,13 +19,14 @@ from strandline.errors import StrandlineError
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Digest, Role, Segment, TableSchema, order
 from strandline.storage.chain import BEGINNING
 from strandline.storage.files import Files
-from strandline.storage.segment import ROW_GROUP_ROWS, describe_file
+from strandline.storage.keys import to_mask
+from strandline.storage.segment import ROW_GROUP_ROWS, describe_file, footer_of, read_segment
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.rows import rows_of, spark_path
 from strandline.storage.spark.session import working
 from strandline.storage.spark_digest import digest_from_sums, digest_sums, hash_columns
 
-__all__ = ["arranged", "digest_of", "write_sorted"]
+__all__ = ["RepeatedKey", "arranged", "digest_of", "write_sorted"]
 
 WRITING = {
     "compression": "zstd",
@@ -31,8 +37,13 @@ WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _HI, _LO = "__strandline_hash_hi", "__strandline_hash_lo"
+GROUPS_AT_ONCE = 32
 _CUT = "__strandline_cut"
 _NOW, _WAS, _ROWS, _ROUGH = "now", "was", "rows", "rough"
+
+
+class RepeatedKey(Exception):
+    """A key occurs more than once in rows that were to be written as they are. Never reaches a caller."""
 
 
 def arranged(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
@@ -60,11 +71,13 @@ def write_sorted(
     partitions: int | None = None,
     in_order: bool = False,
     cut: Column | None = None,
+    once: bool = False,
 ) -> tuple[tuple[Segment, ...], Digest]:
     """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table. ``df`` has the columns of the
     schema under their logical names and the meta columns that the role needs; ``in_order`` says that it is ``arranged`` already. The files
     go into the folder ``name_prefix``, which must be new, and are durable when this returns; when it raises, there is none.
-    ``fresh`` None, for a log: find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two."""
+    ``fresh`` None, for a log: find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
+    ``once``: RepeatedKey if a key occurs more than once."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
@@ -86,6 +99,8 @@ def write_sorted(
             writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
             sums = Row(**seen.get)
             described = _described(files, schema, name_prefix, role, stepped, after, upto)
+            if once and _repeats(files, schema, described):
+                raise RepeatedKey
             if sum(s.rows for s in described) != sums[_ROWS]:
                 # A task was lost and repeated, and counted twice after all. What is in the files is right.
                 again = rows_of(df.sparkSession, files, schema, described, names, BEGINNING, upto)
@@ -146,3 +161,27 @@ def _described(files: Files, schema: TableSchema, folder: str, role: Role, stepp
     if not any(s.rows for s in segments):
         files.remove_tree(folder)
     return sorted((s for s in segments if s.rows), key=lambda s: order(s.min_key or ()))
+
+
+def _repeats(files: Files, schema: TableSchema, segments: Sequence[Segment]) -> bool:
+    """Whether a key occurs more than once in sorted segments. Found here, in the keys alone, because Spark could only tell by handing
+    every row to a window."""
+    with ThreadPoolExecutor(4) as pool:
+        return any(a.max_key == b.min_key for a, b in pairwise(segments)) or any(pool.map(partial(_repeats_in, files, schema), segments))
+
+
+def _repeats_in(files: Files, schema: TableSchema, segment: Segment) -> bool:
+    groups = footer_of(files, segment).groups
+    before: pa.Table | None = None
+    for start in range(0, groups, GROUPS_AT_ONCE):
+        keys = read_segment(files, schema, segment, schema.key, range(start, min(groups, start + GROUPS_AT_ONCE)))
+        if before is not None:
+            keys = pa.concat_tables([before.slice(before.num_rows - 1), keys])
+        same = np.full(keys.num_rows - 1, True)
+        for column in keys.combine_chunks().columns:
+            upper, lower = column.slice(1), column.slice(0, keys.num_rows - 1)
+            same &= to_mask(pc.equal(upper, lower)) | (to_mask(pc.is_null(upper)) & to_mask(pc.is_null(lower)))
+        if same.any():
+            return True
+        before = keys
+    return False
