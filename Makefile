@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs reference test check format lint types pytest bench simulate clean
+.PHONY: help setup doctor demo docs reference test exhaustive check format lint types pytest bench simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,10 @@ test: doctor setup ## Run all checks without changing a file: lint, format, type
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and four times the examples (hours)
+	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 $(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=7200
 
 check: doctor format lint types pytest ## Format, then lint, types and tests
 

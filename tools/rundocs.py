@@ -34,6 +34,8 @@ _LOOSE = (
     (re.compile(r"-?\b\d+(?:\.\d+)? (?:B|kB|MB|GB|%)"), r"-?\d+(?:\.\d+)? (?:B|kB|MB|GB|%)"),
     (re.compile(r"\.\.\."), r".*?"),
 )
+_PROGRESS = re.compile(r"^[a-z ]+: \d+ %, .*\n", re.MULTILINE)
+"""A line that an operation prints only when it takes long."""
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = "/home/ada"
@@ -111,7 +113,7 @@ class Runner:
             return ""
         words = shlex.split(command, comments=True)
         if words[:1] == ["strandline"] and not re.search(r"[|<>&]", re.sub(r"'[^']*'|\"[^\"]*\"", "", command)):
-            return strandline(words[1:])[1].replace(str(self.folder), HOME)
+            return _PROGRESS.sub("", strandline(words[1:])[1]).replace(str(self.folder), HOME)
         done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         return done.stdout.replace(str(self.folder), HOME)
 

@@ -18,6 +18,7 @@ from strandline import Database
 from strandline.settings import Settings
 from tests.backup.reading import CLUSTER, backups, contents, hurry, last, leaks, projected, streams
 from tests.crash.mortal import Fate, bury, connect
+from tests.crash.test_death import EVERY
 from tests.database.examples import content
 from tests.world import Death
 
@@ -74,16 +75,16 @@ class Places(Fate):
 End = Callable[[Database], None]
 
 
-def die_everywhere(folder: Path, url: str | None, statement: str, ends: Iterable[End]) -> list[str]:
-    """One process after the other dies one place later, and the ends follow one another, too. Answers the places that the last one, which
-    survived, came to."""
+def die_everywhere(folder: Path, url: str | None, statement: str, ends: Iterable[End], stride: int = 1) -> list[str]:
+    """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers the places that the last
+    one, which survived, came to."""
     create(folder, url)
     for number, end in enumerate(itertools.cycle(ends), start=1):
         with living(folder, url) as db:
             begin_again(db)
             change(db, number)
             known = backups(db)
-        fate = Places(number)
+        fate = Places(1 + (number - 1) * stride)
         mortal = connect(folder, url, fate, ALONE)
         try:
             mortal.sql(statement)
@@ -166,8 +167,8 @@ def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) 
 @pytest.mark.slow
 @pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("kind", STATEMENTS)
-def test_death_at_every_write_on_postgresql(tmp_path: Path, kind: str, catalog_url: str) -> None:
-    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], (finish, undo, care))
+def test_death_at_writes_on_postgresql(tmp_path: Path, kind: str, catalog_url: str) -> None:
+    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], (finish, undo, care), 1 if EVERY else 4)
 
 
 VICTIM = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,15 +57,19 @@ def _look(folder: Path, url: str | None, scenario: Scenario, i: int, before: Mod
             db.compact("/u")
 
 
+EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
+"""Every boundary everywhere (``make exhaustive``). Otherwise every one on SQLite, and a sample on PostgreSQL and on Spark."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
 def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
-    trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario)
+    trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, stride=1 if catalog_url is None or EVERY else 5)
     assert "before the catalog commits" in trail
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ON_SPARK, ids=lambda s: s.name)
 def test_death_at_boundaries_on_spark(scenario: Scenario, tmp_path: Path, spark: SparkSession) -> None:
-    trail = die_everywhere(tmp_path / "warehouse", None, scenario, spark, stride=7)
+    trail = die_everywhere(tmp_path / "warehouse", None, scenario, spark, stride=1 if EVERY else 23)
     assert "sync" in trail

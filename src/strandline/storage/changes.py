@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -46,11 +47,11 @@ def apply_write(
     if unknown := [name for name in columns if name not in schema]:
         raise InvalidArgument(f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}.")
     at = {name: i for i, name in enumerate(columns)}
-    key_at = [at[name] for name in schema.key]
+    key_of = _picker([at[name] for name in schema.key])
     source = [at.get(name) for name in schema.names]
     changes: dict[Key, Change] = {}
     for row in rows:
-        key = tuple(row[i] for i in key_at)
+        key = key_of(row)
         before = old.get(key)
         now = changes[key].new if key in changes else before
         if mode in ("DELETE", "DELETE ON"):
@@ -74,14 +75,14 @@ def apply_write(
 def index_changes(schema: TableSchema, index: IndexDef, impl: TableSchema, changes: Iterable[Change]) -> list[Change]:
     """What changes of a table's rows do to one of its indexes, whose implementation table has the schema ``impl``."""
     place = {name: i for i, name in enumerate(schema.names)}
-    columns = [place[name] for name in impl.names]
-    keys = [place[name] for name in impl.key]
+    entry_of = _picker([place[name] for name in impl.names])
+    key_of = _picker([place[name] for name in impl.key])
     found: list[Change] = []
     for change in changes:
-        old = None if change.old is None else tuple(change.old[i] for i in columns)
-        new = None if change.new is None else tuple(change.new[i] for i in columns)
-        old_key = None if change.old is None else tuple(change.old[i] for i in keys)
-        new_key = None if change.new is None else tuple(change.new[i] for i in keys)
+        old = None if change.old is None else entry_of(change.old)
+        new = None if change.new is None else entry_of(change.new)
+        old_key = None if change.old is None else key_of(change.old)
+        new_key = None if change.new is None else key_of(change.new)
         if old_key is not None and old_key == new_key:
             if not _same(old, new):
                 found.append(Change(old_key, "U", old, new))
@@ -100,7 +101,8 @@ def is_fresh(changes: Iterable[Change]) -> bool:
 
 def log_table(schema: TableSchema, changes: Sequence[Change]) -> tuple[pa.Table, Digest]:
     """The changes as rows of a log segment, and what they add to the table's digest."""
-    table = _columns(schema, [_tombstone(schema, c.key) if c.new is None else c.new for c in changes])
+    tombstone = _tombstones(schema)
+    table = _columns(schema, [tombstone(c.key) if c.new is None else c.new for c in changes])
     replaced = np.array([c.old is not None for c in changes], np.bool_)
     written = np.array([c.new is not None for c in changes], np.bool_)
     was = row_hashes(schema, _columns(schema, [c.old for c in changes if c.old is not None]))
@@ -118,9 +120,19 @@ def _columns(schema: TableSchema, rows: Sequence[Row]) -> dict[str, pa.Array]:
     return {c.name: python_to_array(c.type, [row[i] for row in rows]) for i, c in enumerate(schema.columns)}
 
 
-def _tombstone(schema: TableSchema, key: Key) -> Row:
-    parts = dict(zip(schema.key, key, strict=True))
-    return tuple(parts.get(name) for name in schema.names)
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Row]:
+    """Takes the values at some places out of a row. Commits do this for each row several times, so it must be quick."""
+    if len(places) == 1:
+        only = places[0]
+        return lambda row: (row[only],)
+    return itemgetter(*places)
+
+
+def _tombstones(schema: TableSchema) -> Callable[[Key], Row]:
+    """Makes of a key the row that an erase leaves: the key, and NULL in all other columns."""
+    place = {name: i for i, name in enumerate(schema.key)}
+    pick = _picker([place.get(name, len(place)) for name in schema.names])
+    return lambda key: pick((*key, None))
 
 
 def _same(old: Row | None, new: Row | None) -> bool:
@@ -131,8 +143,9 @@ def _same(old: Row | None, new: Row | None) -> bool:
 def _check_not_null(schema: TableSchema, changes: Iterable[Change]) -> None:
     key = set(schema.key)
     needed = [(i, c.name, c.name in key) for i, c in enumerate(schema.columns) if c.not_null]
+    tombstone = _tombstones(schema)
     for change in changes:
-        row = _tombstone(schema, change.key) if change.new is None else change.new
+        row = tombstone(change.key) if change.new is None else change.new
         for i, name, in_key in needed:
             if row[i] is None and (in_key or change.new is not None):
                 raise InvalidArgument(
