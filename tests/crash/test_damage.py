@@ -73,7 +73,8 @@ def test_a_wrong_byte_in_any_file(db: Database) -> None:
     for file, path in found:
         name = db.context.files.path(file)
         size = os.path.getsize(name)
-        for at in (0, 5, size // 3, size // 2, -200, -6, -1):
+        # On Spark one place says as much as all of them: it is the checksum that tells.
+        for at in (0, 5, size // 3, size // 2, -200, -6, -1) if db.context.settings.bulk_rows else (size // 2,):
             flip(name, at)
             segments.forget()
             problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
