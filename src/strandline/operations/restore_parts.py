@@ -7,6 +7,7 @@ removed at once; those of a process that died are orphans, which the collector f
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -35,7 +36,7 @@ class OutOfTime(TimedOut):
     """The time that was set for the whole restore is over."""
 
 
-class _Part(Handler):
+class _Part(Handler, ABC):
     """What all parts share: one phase, the deadline, and when to try again."""
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
@@ -53,8 +54,9 @@ class _Part(Handler):
             )
         return self._make(part)
 
+    @abstractmethod
     def _make(self, part: Part) -> Any:
-        raise NotImplementedError
+        """The slow work of this kind of part."""
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         answers_later = isinstance(error, Unavailable | TimedOut) and not isinstance(error, OutOfTime)
