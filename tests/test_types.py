@@ -17,17 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument
+from strandline.model import decode_key, encode_key
 from strandline.types import (
     array_from_user,
     coerce,
     column_to_python,
-    from_json,
     from_text,
     parse_type,
     python_to_array,
     row_value,
-    to_json,
-    to_python,
 )
 from tests.values import TYPE_NAMES, values_of
 
@@ -324,13 +322,13 @@ def test_values_survive_json_and_arrays(name: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | values_of(type_), max_size=8))
     for value in values:
         assert same(coerce(type_, value, "c"), value)
-        assert same(from_json(type_, json.loads(json.dumps(to_json(type_, value), allow_nan=False))), value)
+        if type_.orderable:
+            assert decode_key(json.loads(json.dumps(encode_key((value,)), allow_nan=False))) == (value,)
     array = python_to_array(type_, values)
     array.validate(full=True)
     assert array.type == type_.arrow
     found = column_to_python(type_, array)
     assert all(map(same, found, values))
-    assert all(map(same, (to_python(type_, v) for v in array.to_pylist()), values))
     assert all(map(same, column_to_python(type_, pa.chunked_array([array[:1], array[1:]])), values))
     for part in (array, array[1:]):
         assert repr(array_from_user(type_, part, "c").to_pylist()) == repr(part.to_pylist())

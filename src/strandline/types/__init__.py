@@ -15,11 +15,8 @@ from strandline.types.names import Type, parse_type
 from strandline.types.values import (
     coerce,
     find_json_fault,
-    from_json,
     from_text,
     row_value,
-    to_json,
-    to_python,
 )
 
 __all__ = [
@@ -29,11 +26,8 @@ __all__ = [
     "column_to_python",
     "decimal_words",
     "find_json_fault",
-    "from_json",
     "from_text",
     "parse_type",
     "python_to_array",
     "row_value",
-    "to_json",
-    "to_python",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 import struct
@@ -258,46 +257,6 @@ def from_text(type_: Type, text: str, column: str) -> object:
     except ValueError:
         refuse(type_, text, column, f"There is no such day or time; an example is {example}.")
     return _to_time(type_, value, column)
-
-
-def to_json(type_: Type, value: object) -> Any:
-    """A canonical value as lossless JSON, for the catalog and for manifests."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    return value
-
-
-def from_json(type_: Type, body: Any) -> Any:
-    """The canonical value that ``to_json`` wrote."""
-    if body is None:
-        return None
-    match type_.kind:
-        case "bytes":
-            return base64.b64decode(body, validate=True)
-        case "decimal":
-            return Decimal(body)
-        case "date":
-            return date.fromisoformat(body)
-        case "time":
-            return datetime.fromisoformat(body)
-        case "float":
-            return float(body)
-    return body
-
-
-def to_python(type_: Type, value: Any) -> Any:
-    """The canonical value of one element of a physical array's ``to_pylist()``."""
-    if value is None:
-        return None
-    if type_.name == "Uint64":
-        return int(value)
-    return value.replace(tzinfo=UTC) if type_.kind == "time" else value
 
 
 def row_value(type_: Type, value: Any) -> Any:
