@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from strandline.model import STEP, Chain, Digest, Key, Segment, TableSchema
 from strandline.storage import chain, segment
-from strandline.storage.changes import Change, Mode, apply_write, is_fresh, log_table
+from strandline.storage.changes import Change, Mode
 from strandline.storage.files import LocalFiles
 from strandline.storage.keys import keys_of
 from strandline.storage.merge import merge_logs
 from strandline.types import Type, parse_type
+from tests.storage.rowwise import apply_write, is_fresh, log_table
 
 Row = tuple[Any, ...]
 _WIDE = Context(prec=60)

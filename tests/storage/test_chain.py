@@ -15,11 +15,11 @@ from strandline.errors import Corrupted
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Key, TableSchema, order
 from strandline.storage import chain as chains
 from strandline.storage import segment as segments
-from strandline.storage.changes import apply_write, is_fresh, log_table
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.segment import describe_file, read_segment, write_segment
 from strandline.types import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema, values
+from tests.storage.rowwise import apply_write, is_fresh, log_table
 
 KV = schema("k Int64 NOT NULL", "v Utf8", "n Int32", key="k")
 
@@ -258,9 +258,9 @@ def test_only_row_groups_that_may_hold_the_key_are_read(history: History, monkey
     history.write("UPSERT", ["k", "v"], [(i, f"v{i}") for i in range(30_000)], inline=False)
     read: list[tuple[list[str], Any]] = []
 
-    def spy(files: Any, table: Any, segment: Any, columns: Any = None, row_groups: Any = None) -> pa.Table:
+    def spy(files: Any, table: Any, segment: Any, columns: Any = None, row_groups: Any = None, **how: Any) -> pa.Table:
         read.append((list(columns), row_groups))
-        return read_segment(files, table, segment, columns, row_groups)
+        return read_segment(files, table, segment, columns, row_groups, **how)
 
     monkeypatch.setattr("strandline.storage.find.read_segment", spy)
     assert chains.lookup(history.files, KV, history.chain(), [(9_000,), (-1,), (50_000,)]) == {(9_000,): (9_000, "v9000", None)}

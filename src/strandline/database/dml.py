@@ -26,8 +26,9 @@ from strandline.sql.query import Query
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
 from strandline.storage import chain as fold
-from strandline.storage.changes import Mode, Row, apply_write
-from strandline.types import array_from_user, coerce, column_to_python, from_text, python_to_array
+from strandline.storage.changes import Mode, Row, apply_write, once_per_key, table_of
+from strandline.storage.keys import Wanted
+from strandline.types import array_from_user, coerce, column_to_python, from_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,16 +59,7 @@ def execute(tx: Transaction, statement: st.Change) -> None:
 
 def write_rows(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Apply rows of canonical values."""
-    if len(rows) > tx.context.settings.bulk_rows:
-        arrays = [python_to_array(view.info.schema[n].type, [row[i] for row in rows]) for i, n in enumerate(columns)]
-        write_frame(tx, view, mode, columns, reads.local_frame(tx.context, pa.table(arrays, list(columns))))
-        return
-    table = view.info.schema
-    at = [columns.index(name) for name in table.key]
-    keys = {tuple(row[i] for i in at) for row in rows}
-    tx.read_keys(view, keys)
-    old = fold.lookup(tx.context.files, table, view.chain, keys) if view.chain.segments else {}
-    tx.apply(view, apply_write(table, mode, columns, rows, old))
+    _write(tx, view, mode, table_of(view.info.schema, columns, rows))
 
 
 def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) -> None:
@@ -75,11 +67,21 @@ def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) ->
     table = view.info.schema
     columns = frame_columns(view, mode, tuple(data.column_names))
     arrays = [array_from_user(table[name].type, data.column(i), name) for i, name in enumerate(columns)]
-    if data.num_rows > tx.context.settings.bulk_rows:
-        write_frame(tx, view, mode, columns, reads.local_frame(tx.context, pa.table(arrays, list(columns))))
+    _write(tx, view, mode, pa.table(arrays, list(columns)))
+
+
+def _write(tx: Transaction, view: TableView, mode: Mode, given: pa.Table) -> None:
+    """Apply rows in the physical types of the columns that they name."""
+    table = view.info.schema
+    if given.num_rows > tx.context.settings.bulk_rows:
+        write_frame(tx, view, mode, given.column_names, reads.local_frame(tx.context, given))
         return
-    values = [column_to_python(table[name].type, array) for name, array in zip(columns, arrays, strict=True)]
-    write_rows(tx, view, mode, columns, list(zip(*values, strict=True)))
+    given = once_per_key(table, mode, given)
+    keys = given.select(list(table.key))
+    tx.read_keys(view, keys)
+    wanted = Wanted(table, [column.combine_chunks() for column in keys.columns])
+    positions, old = fold.rows_at(tx.context.files, table, view.chain, wanted)
+    tx.apply(view, apply_write(table, mode, given, wanted.places[positions], old))
 
 
 def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Mapping[str, Any]]) -> None:

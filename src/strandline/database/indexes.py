@@ -19,7 +19,8 @@ from strandline.model import Chain, Digest, IndexDef, Segment, TableSchema
 from strandline.operations.context import Context
 from strandline.operations.entries import index_entries
 from strandline.storage import chain as fold
-from strandline.storage.changes import Change, index_changes, log_table
+from strandline.storage.changes import Changes, changes_between, index_changes, log_table
+from strandline.storage.keys import Wanted
 from strandline.storage.segment import write_segment
 
 
@@ -64,10 +65,10 @@ def _caught_up(context: Context, table: TableView, index: IndexDef, impl: TableS
         raise Stale(table.info.id, "its description changed")
     before = replace(table.chain, step=built.step)
     changes = _changes_between(context, current.info, before, current.chain)
-    entries = index_changes(table.info.schema, index, impl, changes)
-    if not entries:
+    entries = index_changes(changes, impl)
+    if not len(entries):
         return replace(built, step=now.step)
-    rows, delta = log_table(impl, entries)
+    rows, delta = log_table(entries)
     segment = write_segment(
         context.files,
         impl,
@@ -84,16 +85,14 @@ def _caught_up(context: Context, table: TableView, index: IndexDef, impl: TableS
     return _Built((*built.segments, segment), built.digest + delta, now.step)
 
 
-def _changes_between(context: Context, info: TableInfo, before: Chain, after: Chain) -> list[Change]:
-    """Old and new row of every key that was touched in ``(before.step, after.step]``."""
+def _changes_between(context: Context, info: TableInfo, before: Chain, after: Chain) -> Changes:
+    """What became of every key that was touched in ``(before.step, after.step]``."""
     with context.catalog.read() as conn:
         logs = chains.log_between(conn, info.id, before.step, after.step)
-    keys = list(fold.touched(context.files, info.schema, logs, before.step)) if logs else []
-    if not keys:
-        return []
-    old = fold.lookup(context.files, info.schema, before, keys)
-    new = fold.lookup(context.files, info.schema, after, keys)
-    return [Change(key, "U" if key in new else "E", old.get(key), new.get(key)) for key in keys if key in old or key in new]
+    files, schema = context.files, info.schema
+    keys = fold.touched(files, schema, logs, before.step)
+    old, new = (Wanted.of(schema, keys) for _ in range(2))
+    return changes_between(schema, new.arrays, fold.rows_at(files, schema, before, old), fold.rows_at(files, schema, after, new))
 
 
 def _attach(context: Context, conn: Connection, row: paths.Path, index: IndexDef, built: _Built) -> int:
@@ -125,10 +124,10 @@ def follow(context: Context, path: str, ref: IndexRef) -> bool:
         _rebuild(context, table, ref, impl, followed, snapshot.step)
         return True
     changes = _changes_between(context, table.info, before, table.chain)
-    entries = index_changes(table.info.schema, ref.definition, impl.info.schema, changes)
-    rows, delta = log_table(impl.info.schema, entries)
+    entries = index_changes(changes, impl.info.schema)
+    rows, delta = log_table(entries)
     segments: tuple[Segment, ...] = ()
-    if entries:
+    if len(entries):
         segments = (
             write_segment(
                 context.files,

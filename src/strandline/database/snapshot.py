@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
@@ -16,7 +16,12 @@ from strandline.errors import InvalidArgument, UnderOperation
 from strandline.model import Chain, Key, Segment
 from strandline.operations.context import Context
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
+Keys: TypeAlias = "Collection[Key] | pa.Table"
+"""Keys one by one, or the key columns of a table."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,7 @@ class Reader:
     def index(self, table: TableView, ref: IndexRef) -> TableView:
         return self.view(f"{table.info.path}/{ref.definition.name}/{paths.IMPL_TABLE}")
 
-    def read_keys(self, view: TableView, keys: Iterable[Key]) -> None:
+    def read_keys(self, view: TableView, keys: Keys) -> None:
         """Note that the outcome depends on the rows of these keys."""
 
     def read_whole(self, view: TableView) -> None:

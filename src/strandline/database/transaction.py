@@ -10,18 +10,21 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from strandline.catalog import chains
 from strandline.catalog.chains import Stale, TablePart
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.database import maintain
 from strandline.database.publish import discard
-from strandline.database.snapshot import Reader, TableView
+from strandline.database.snapshot import Keys, Reader, TableView
 from strandline.errors import InvalidArgument, PathNotFound, StrandlineError, Unavailable
-from strandline.model import PENDING, Digest, Key, Segment
+from strandline.model import PENDING, Digest, Segment
 from strandline.operations.context import Context
 from strandline.storage import chain as fold
-from strandline.storage.changes import Change, index_changes, is_fresh, log_table
+from strandline.storage.changes import Changes, index_changes, log_table
 from strandline.storage.collapse import collapse
+from strandline.storage.keys import keys_of
 from strandline.storage.segment import write_segment
 
 
@@ -35,7 +38,7 @@ class _Pending:
     """A synchronous index: whatever its changes depend on is checked at its table."""
     segments: list[Segment] = field(default_factory=list)
     delta: Digest = field(default_factory=Digest)
-    keys: set[Key] = field(default_factory=set)
+    keys: list[Keys] = field(default_factory=list)
     whole: bool = False
     """The whole table was read, so that any commit to it is a conflict."""
 
@@ -70,8 +73,8 @@ class Transaction(Reader):
         except PathNotFound:
             raise Stale(view.info.id, f"its index {ref.definition.name} was dropped") from None
 
-    def read_keys(self, view: TableView, keys: Iterable[Key]) -> None:
-        self._of(view.info).keys.update(keys)
+    def read_keys(self, view: TableView, keys: Keys) -> None:
+        self._of(view.info).keys.append(keys)
 
     def read_whole(self, view: TableView) -> None:
         self._of(view.info).whole = True
@@ -81,17 +84,17 @@ class Transaction(Reader):
         self._statement += 1
         return PENDING + self._statement
 
-    def apply(self, view: TableView, changes: list[Change]) -> None:
+    def apply(self, view: TableView, changes: Changes) -> None:
         """Changes of rows, in this process, with the changes of the indexes that follow from them."""
-        if not changes:
+        if not len(changes):
             return
         at = self.next_statement()
         self._write(view.info, changes, at, follows=False)
         for ref in view.info.indexes:
             if ref.definition.is_sync:
                 impl = self.impl_of(view, ref)
-                entries = index_changes(view.info.schema, ref.definition, impl.schema, changes)
-                if entries:
+                entries = index_changes(changes, impl.schema)
+                if len(entries):
                     self._write(impl, entries, at, follows=True)
         self.rows_changed += len(changes)
 
@@ -167,8 +170,8 @@ class Transaction(Reader):
     def _of(self, info: TableInfo) -> _Pending:
         return self._pending.setdefault(info.id, _Pending(info, self.snapshot.step))
 
-    def _write(self, info: TableInfo, changes: list[Change], at: int, *, follows: bool) -> None:
-        rows, delta = log_table(info.schema, changes)
+    def _write(self, info: TableInfo, changes: Changes, at: int, *, follows: bool) -> None:
+        rows, delta = log_table(changes)
         settings = self.context.settings
         small = len(changes) <= settings.inline_rows and rows.nbytes <= settings.inline_bytes
         segment = write_segment(
@@ -178,7 +181,7 @@ class Transaction(Reader):
             # A name needs a durable session, which a commit that stays in the catalog can do without.
             name="" if small else f"{self.context.session.file_name(info.id)}.parquet",
             role="log",
-            fresh=is_fresh(changes),
+            fresh=changes.is_fresh,
             stepped=False,
             upto=at,
             inline_rows=settings.inline_rows,
@@ -212,6 +215,9 @@ class Transaction(Reader):
                 raise stale  # not the rows but the description changed
             logs = chains.log_between(conn, stale.table_id, pending.read_step, head)
         touched = fold.touched(self.context.files, pending.info.schema, logs, pending.read_step)
-        if touched & pending.keys or fold.overlaps(self.context.files, pending.info.schema, pending.segments, touched):
+        read = (keys_of(pending.info.schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)
+        if any(not touched.isdisjoint(keys) for keys in read) or fold.overlaps(
+            self.context.files, pending.info.schema, pending.segments, touched
+        ):
             raise stale
         pending.read_step = head

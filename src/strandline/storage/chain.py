@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Key, Segment, TableSchema, order
 from strandline.storage.files import Files
 from strandline.storage.find import cover, find, in_window
-from strandline.storage.keys import Wanted, compare, firsts_and_lasts, keys_of, match, sort_indices, to_mask
+from strandline.storage.keys import Ints, Wanted, compare, firsts_and_lasts, keys_of, match, sort_indices, to_mask
 from strandline.storage.segment import META, footer_of, is_small, read_segment
 from strandline.types import column_to_python
 
-__all__ = ["BEGINNING", "changes", "fold", "fold_logs", "lookup", "may_hold", "overlaps", "scan", "split", "touched", "visible"]
+__all__ = ["BEGINNING", "changes", "fold", "fold_logs", "lookup", "may_hold", "overlaps", "rows_at", "scan", "split", "touched", "visible"]
 
 ERASE = pa.scalar("E", pa.string())
 BEGINNING = -1
@@ -39,14 +39,9 @@ def split(segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Segm
     return segments[:first], segments[first:last], segments[last:]
 
 
-def lookup(
-    files: Files, schema: TableSchema, chain: Chain, keys: Collection[Key], columns: Sequence[str] | None = None
-) -> dict[Key, tuple[object, ...]]:
-    """The rows of those keys that are in the state, as canonical values of ``columns`` (None: all, in the order of the schema)."""
+def rows_at(files: Files, schema: TableSchema, chain: Chain, wanted: Wanted, columns: Sequence[str] | None = None) -> tuple[Ints, pa.Table]:
+    """``columns`` (None: all) of the rows of wanted keys that are in the state, and the position of each among the wanted ones."""
     names = list(schema.names if columns is None else columns)
-    if not keys:
-        return {}
-    wanted = Wanted(schema, keys)
     found = []
     for segment in reversed(visible(chain)):  # The newest that has the key decides.
         hits = find(files, schema, segment, wanted, [*names, OP], BEGINNING, chain.step)
@@ -54,14 +49,25 @@ def lookup(
             wanted.found(hits[0])
             found.append(hits)
     if not found:
-        return {}
+        return np.zeros(0, np.int64), _empty(schema, names)
     rows = pa.concat_tables([table for _, table in found])
+    positions = np.concatenate([positions for positions, _ in found])
     there = to_mask(pc.not_equal(rows.column(OP), ERASE))
-    positions = np.concatenate([positions for positions, _ in found])[there].tolist()
     if not there.all():
-        rows = rows.filter(pa.array(there))
-    values = zip(*(column_to_python(schema[name].type, rows.column(name)) for name in names), strict=True)
-    return dict(zip((wanted.keys[i] for i in positions), values, strict=True))
+        rows, positions = rows.filter(pa.array(there)), positions[there]
+    return positions, rows.select(names)
+
+
+def lookup(
+    files: Files, schema: TableSchema, chain: Chain, keys: Collection[Key], columns: Sequence[str] | None = None
+) -> dict[Key, tuple[object, ...]]:
+    """The rows of those keys that are in the state, as canonical values of ``columns`` (None: all, in the order of the schema)."""
+    if not keys:
+        return {}
+    wanted = Wanted.of(schema, keys)
+    positions, rows = rows_at(files, schema, chain, wanted, columns)
+    values = zip(*(column_to_python(schema[name].type, rows.column(name)) for name in rows.column_names), strict=True)
+    return dict(zip((wanted.keys[i] for i in positions.tolist()), values, strict=True))
 
 
 def fold(files: Files, schema: TableSchema, chain: Chain, columns: Sequence[str] | None = None) -> pa.Table:
@@ -137,7 +143,7 @@ def overlaps(files: Files, schema: TableSchema, segments: Sequence[Segment], key
     """Whether a row of one of the keys, at a step greater than ``after``, is in one of the segments."""
     if not keys:
         return False
-    wanted = Wanted(schema, keys)
+    wanted = Wanted.of(schema, keys)
     return any(find(files, schema, s, wanted, schema.key[:1], after, PENDING) is not None for s in segments)
 
 

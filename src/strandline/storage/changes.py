@@ -1,27 +1,42 @@
-"""What a write does to each key it names, and what that does to an index. Pure: canonical values in, changes out."""
+"""What a write does to each key it names, and what that does to an index. Pure, and in columns: nothing here loops over rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.errors import InvalidArgument, PreconditionFailed
-from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, Key, TableSchema
+from strandline.model import OP, WAS_HI, WAS_LO, Digest, Key, TableSchema
 from strandline.storage.digest import digest_of, row_hashes, signed
-from strandline.types import python_to_array
+from strandline.storage.keys import Ints, Mask, firsts_and_lasts, keys_of, to_mask
+from strandline.types import Type, column_to_python, python_to_array
 
-__all__ = ["Change", "Mode", "Op", "Row", "apply_write", "index_changes", "is_fresh", "log_table"]
+__all__ = [
+    "Change",
+    "Changes",
+    "Mode",
+    "Op",
+    "Row",
+    "apply_write",
+    "changes_between",
+    "index_changes",
+    "log_table",
+    "once_per_key",
+    "table_of",
+]
 
 Op: TypeAlias = Literal["U", "R", "E"]
 Row: TypeAlias = tuple[Any, ...]
 """The values of a row, in the order of the schema's columns."""
 
 Mode: TypeAlias = Literal["UPSERT", "REPLACE", "INSERT", "UPDATE", "DELETE", "DELETE ON"]
+
+_ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
 
 @dataclass(frozen=True)
@@ -34,129 +49,199 @@ class Change:
     new: Row | None
 
 
-def apply_write(
-    schema: TableSchema, mode: Mode, columns: Sequence[str], rows: Iterable[Sequence[Any]], old: Mapping[Key, Row]
-) -> list[Change]:
-    """The changes that a statement makes: one for each key, with the final image where the statement names the key more than once.
+@dataclass(frozen=True)
+class Changes:
+    """What one commit does to a table: one change for each key, in columns."""
 
-    ``rows`` are canonical values of ``columns``, which name all key columns; ``old`` has the present rows of those keys.
-    UPSERT sets the named columns and keeps the others; UPDATE does so for keys that are there; REPLACE and INSERT make the others
-    NULL, and INSERT refuses a key that is there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
-    if lost := [name for name in schema.key if name not in columns]:
+    schema: TableSchema
+    ops: pa.Array
+    new: pa.Table
+    """The rows afterwards; of an erased key the key, and NULL in all other columns."""
+    had: Mask
+    """Which keys had a row before ..."""
+    old: pa.Table
+    """... and those rows."""
+
+    @classmethod
+    def of(cls, schema: TableSchema, changes: Sequence[Change]) -> Changes:
+        keys = [dict(zip(schema.key, change.key, strict=True)) for change in changes]
+        new = [tuple(map(key.get, schema.names)) if c.new is None else c.new for c, key in zip(changes, keys, strict=True)]
+        old = [change.old for change in changes if change.old is not None]
+        had = np.array([change.old is not None for change in changes], np.bool_)
+        ops = pa.array([change.op for change in changes], pa.string())
+        return cls(schema, ops, table_of(schema, schema.names, new), had, table_of(schema, schema.names, old))
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    @property
+    def erased(self) -> Mask:
+        return to_mask(pc.equal(self.ops, "E"))
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether they only add keys that were not there."""
+        return not self.had.any() and not self.erased.any()
+
+    def old_beside(self) -> pa.Table:
+        """The old row of each change; NULL in all columns where there was none."""
+        return _beside(self.old, np.cumsum(self.had) - 1, self.had)
+
+    def rows(self) -> list[Change]:
+        """The same one by one, for people and for comparisons."""
+        keys, old, new = keys_of(self.schema, self.new), iter(_rows(self.schema, self.old)), _rows(self.schema, self.new)
+        return [
+            Change(key, op, next(old) if had else None, None if op == "E" else row)
+            for key, op, had, row in zip(keys, self.ops.to_pylist(), self.had.tolist(), new, strict=True)
+        ]
+
+
+def table_of(schema: TableSchema, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Canonical values of ``columns`` as a table."""
+    return pa.table({name: python_to_array(schema[name].type, [row[i] for row in rows]) for i, name in enumerate(columns)})
+
+
+def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
+    """The last of the rows of each key that a statement names. Twice the same key in an INSERT is an error instead. ``given`` has all key
+    columns and no column that the table does not have."""
+    if lost := [name for name in schema.key if name not in given.column_names]:
         raise InvalidArgument(f"The key column {lost[0]} is missing.", "Name every column of the primary key.")
-    if unknown := [name for name in columns if name not in schema]:
+    if unknown := [name for name in given.column_names if name not in schema]:
         raise InvalidArgument(f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}.")
-    at = {name: i for i, name in enumerate(columns)}
-    key_of = _picker([at[name] for name in schema.key])
-    source = [at.get(name) for name in schema.names]
-    changes: dict[Key, Change] = {}
-    for row in rows:
-        key = key_of(row)
-        before = old.get(key)
-        now = changes[key].new if key in changes else before
-        if mode in ("DELETE", "DELETE ON"):
-            if mode == "DELETE ON" or before is not None:
-                changes[key] = Change(key, "E", before, None)
-            continue
-        if mode == "UPDATE" and now is None:
-            continue
-        if mode == "INSERT" and now is not None:
-            raise PreconditionFailed(
-                f"The key {_show(schema, key)} {'occurs twice in the rows' if before is None else 'is already in the table'}.",
-                "Use UPSERT to change rows that exist, and name each key once.",
-            )
-        rest = now if mode in ("UPSERT", "UPDATE") and now is not None else (None,) * len(source)
-        new = tuple(rest[i] if j is None else row[j] for i, j in enumerate(source))
-        changes[key] = Change(key, "R" if mode == "REPLACE" else "U", before, new)
-    _check_not_null(schema, changes.values())
-    return list(changes.values())
+    if given.num_rows < 2:
+        return given
+    firsts, lasts = firsts_and_lasts([given.column(name) for name in schema.key])
+    if len(lasts) == given.num_rows:
+        return given
+    if mode == "INSERT":
+        twice = firsts[firsts != lasts].min()
+        raise PreconditionFailed(f"The key {_show(schema, given, twice)} occurs twice in the rows.", _ONCE)
+    return given.take(lasts)
 
 
-def index_changes(schema: TableSchema, index: IndexDef, impl: TableSchema, changes: Iterable[Change]) -> list[Change]:
+def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old: pa.Table) -> Changes:
+    """The changes that a statement makes.
+
+    ``given`` has a row ``once_per_key``; ``old`` has the present rows of those keys, and ``at`` says beside which of the given ones each
+    of them belongs. UPSERT sets the given columns and keeps the others; UPDATE does so for keys that are there; REPLACE and INSERT make the
+    others NULL, and INSERT refuses a key that is there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
+    had, where = _places(given.num_rows, at)
+    if mode == "INSERT" and had.any():
+        raise PreconditionFailed(f"The key {_show(schema, given, int(np.argmax(had)))} is already in the table.", _ONCE)
+    if mode in ("UPDATE", "DELETE"):
+        given, where = given.filter(pa.array(had)), where[had]
+        had = np.full(len(where), True)
+    op = "E" if mode.startswith("DELETE") else "R" if mode == "REPLACE" else "U"
+    kept = _beside(old, where, had) if mode in ("UPSERT", "UPDATE") and had.any() else None
+    columns: dict[str, Any] = {}
+    for column in schema.columns:
+        if column.name in given.column_names and (op != "E" or column.name in schema.key):
+            columns[column.name] = given.column(column.name)
+        elif kept is not None:
+            columns[column.name] = kept.column(column.name)
+        else:
+            columns[column.name] = pa.nulls(given.num_rows, column.type.arrow)
+    new = pa.table(columns)
+    _check_not_null(schema, new, schema.key if op == "E" else schema.names)
+    return Changes(schema, pa.repeat(pa.scalar(op, pa.string()), len(had)), new, had, old.take(pa.array(where[had])))
+
+
+def changes_between(schema: TableSchema, keys: Sequence[pa.Array], old: tuple[Ints, pa.Table], new: tuple[Ints, pa.Table]) -> Changes:
+    """What became of some keys: ``old`` and ``new`` have the rows of those that were and that are there, and say where each belongs."""
+    (had, was_at), (has, is_at) = (_places(len(keys[0]), at) for at, _ in (old, new))
+    either = had | has
+    after = _beside(new[1], is_at, has)
+    own = dict(zip(schema.key, keys, strict=True))
+    rows = pa.table({name: own.get(name, after.column(name)) for name in schema.names}).filter(pa.array(either))
+    ops = pa.array(np.where(has, "U", "E")[either], pa.string())
+    return Changes(schema, ops, rows, had[either], old[1].take(pa.array(was_at[had])))
+
+
+def index_changes(changes: Changes, impl: TableSchema) -> Changes:
     """What changes of a table's rows do to one of its indexes, whose implementation table has the schema ``impl``."""
-    place = {name: i for i, name in enumerate(schema.names)}
-    entry_of = _picker([place[name] for name in impl.names])
-    key_of = _picker([place[name] for name in impl.key])
-    found: list[Change] = []
-    for change in changes:
-        old = None if change.old is None else entry_of(change.old)
-        new = None if change.new is None else entry_of(change.new)
-        old_key = None if change.old is None else key_of(change.old)
-        new_key = None if change.new is None else key_of(change.new)
-        if old_key is not None and old_key == new_key:
-            if not _same(old, new):
-                found.append(Change(old_key, "U", old, new))
-            continue
-        if old_key is not None:
-            found.append(Change(old_key, "E", old, None))
-        if new_key is not None:
-            found.append(Change(new_key, "U", None, new))
-    return found
+    old, new = changes.old_beside().select(impl.names), changes.new.select(impl.names)
+    has = ~changes.erased
+
+    def same(names: Iterable[str]) -> Mask:
+        whole = changes.had & has
+        for name in names:
+            whole = whole & _same(impl[name].type, old.column(name), new.column(name))
+        return whole
+
+    stays = same(name for name in impl.key if name not in changes.schema.key)
+    gone = np.flatnonzero(changes.had & ~stays)
+    come = np.flatnonzero(has & ~(stays & same(column.name for column in impl.value_columns)))
+    replaced = stays[come]
+    before = old.take(pa.array(gone))
+    values = {column.name: pa.nulls(len(gone), column.type.arrow) for column in impl.value_columns}
+    erased = pa.table({name: values[name] if name in values else before.column(name) for name in impl.names})
+    return Changes(
+        impl,
+        pa.array(np.repeat(["E", "U"], [len(gone), len(come)]), pa.string()),
+        pa.concat_tables([erased, new.take(pa.array(come))]),
+        np.concatenate([np.full(len(gone), True), replaced]),
+        pa.concat_tables([before, old.take(pa.array(come[replaced]))]),
+    )
 
 
-def is_fresh(changes: Iterable[Change]) -> bool:
-    """Whether they only add keys that were not there."""
-    return all(change.op != "E" and change.old is None for change in changes)
-
-
-def log_table(schema: TableSchema, changes: Sequence[Change]) -> tuple[pa.Table, Digest]:
+def log_table(changes: Changes) -> tuple[pa.Table, Digest]:
     """The changes as rows of a log segment, and what they add to the table's digest."""
-    tombstone = _tombstones(schema)
-    table = _columns(schema, [tombstone(c.key) if c.new is None else c.new for c in changes])
-    replaced = np.array([c.old is not None for c in changes], np.bool_)
-    written = np.array([c.new is not None for c in changes], np.bool_)
-    was = row_hashes(schema, _columns(schema, [c.old for c in changes if c.old is not None]))
-    now = row_hashes(schema, table)
+    written, replaced = ~changes.erased, changes.had
+    was = row_hashes(changes.schema, _columns(changes.old))
+    now = row_hashes(changes.schema, _columns(changes.new))
     delta = digest_of(now[0][written], now[1][written]) - digest_of(*was)
-    table[OP] = pa.array([c.op for c in changes], pa.string())
+    table = changes.new.append_column(OP, changes.ops)
     for name, half in zip((WAS_HI, WAS_LO), was, strict=True):
         values = np.zeros(len(changes), np.int64)
         values[replaced] = signed(half)
-        table[name] = pa.array(values, mask=~replaced)
-    return pa.table(table), delta
+        table = table.append_column(name, pa.array(values, mask=~replaced))
+    return table, delta
 
 
-def _columns(schema: TableSchema, rows: Sequence[Row]) -> dict[str, pa.Array]:
-    return {c.name: python_to_array(c.type, [row[i] for row in rows]) for i, c in enumerate(schema.columns)}
+def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Row]:
-    """Takes the values at some places out of a row. Commits do this for each row several times, so it must be quick."""
-    if len(places) == 1:
-        only = places[0]
-        return lambda row: (row[only],)
-    return itemgetter(*places)
+def _rows(schema: TableSchema, table: pa.Table) -> list[Row]:
+    return list(zip(*(column_to_python(c.type, table.column(c.name)) for c in schema.columns), strict=True))
 
 
-def _tombstones(schema: TableSchema) -> Callable[[Key], Row]:
-    """Makes of a key the row that an erase leaves: the key, and NULL in all other columns."""
-    place = {name: i for i, name in enumerate(schema.key)}
-    pick = _picker([place.get(name, len(place)) for name in schema.names])
-    return lambda key: pick((*key, None))
+def _places(count: int, at: Ints) -> tuple[Mask, Ints]:
+    """Which of so many places are among ``at``, and where there."""
+    there, where = np.full(count, False), np.zeros(count, np.int64)
+    there[at], where[at] = True, np.arange(len(at))
+    return there, where
 
 
-def _same(old: Row | None, new: Row | None) -> bool:
-    """Equal as SQL and the row hash see it: NaN equals NaN, and the zeros are equal."""
-    return old == new or all(a == b or (a != a and b != b) for a, b in zip(old or (), new or (), strict=True))
+def _beside(rows: pa.Table, where: Ints, there: Mask) -> pa.Table:
+    """The row at each place of ``where``, or NULLs where there is none."""
+    return rows.take(pa.array(np.where(there, where, 0), mask=~there))
 
 
-def _check_not_null(schema: TableSchema, changes: Iterable[Change]) -> None:
-    key = set(schema.key)
-    needed = [(i, c.name, c.name in key) for i, c in enumerate(schema.columns) if c.not_null]
-    tombstone = _tombstones(schema)
-    for change in changes:
-        row = tombstone(change.key) if change.new is None else change.new
-        for i, name, in_key in needed:
-            if row[i] is None and (in_key or change.new is not None):
-                raise InvalidArgument(
-                    f"Column {name} is NOT NULL and has no value in the row with the key {_show(schema, change.key)}.",
-                    "Give the column a value in every row.",
-                )
+def _same(type_: Type, old: pa.ChunkedArray, new: pa.ChunkedArray) -> Mask:
+    """Equal as SQL and the row hash see it: NULL equals NULL, NaN equals NaN, and the zeros are equal."""
+    equal = to_mask(pc.equal(old, new)) | (to_mask(pc.is_null(old)) & to_mask(pc.is_null(new)))
+    if type_.kind == "float":
+        equal |= to_mask(pc.is_nan(old)) & to_mask(pc.is_nan(new))
+    return equal
 
 
-def _show(schema: TableSchema, key: Key) -> str:
+def _check_not_null(schema: TableSchema, rows: pa.Table, names: Sequence[str]) -> None:
+    for name in names:
+        if schema[name].not_null and rows.column(name).null_count:
+            first = int(np.argmax(to_mask(pc.is_null(rows.column(name)))))
+            raise InvalidArgument(
+                f"Column {name} is NOT NULL and has no value in the row with the key {_show(schema, rows, first)}.",
+                "Give the column a value in every row.",
+            )
+
+
+def _show(schema: TableSchema, rows: pa.Table, number: int) -> str:
+    """The key of a row for people."""
+
     def short(value: object) -> str:
         text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
         return text if len(text) <= 60 else f"{text[:60]}..."
 
+    (key,) = keys_of(schema, rows.slice(number, 1))
     return "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"

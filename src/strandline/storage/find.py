@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -17,7 +19,7 @@ from strandline.storage.segment import footer_of, is_small, read_segment, row_in
 __all__ = ["cover", "find", "in_window"]
 
 Cover: TypeAlias = Literal["none", "some", "all"]
-BATCH_ROWS = 1 << 19
+BATCH_ROWS = 1 << 17
 """About how many rows are decoded at a time."""
 
 
@@ -51,9 +53,10 @@ def find(
         rows = read_segment(files, schema, segment, columns).take(pa.array([index[key] for key in common], pa.int64()))
         return np.array([wanted.position[key] for key in common], np.int64), rows
     if is_small(segment):
-        parts = [_pick(files, schema, segment, wanted, columns, (after, upto), None)]
+        here = wanted.between(segment.min_key or (), segment.max_key or ())
+        parts = [_pick(files, schema, segment, here, columns, (after, upto), None)]
     else:
-        parts = list(_search(files, schema, segment, wanted, columns, None if covered == "all" else (after, upto)))
+        parts = _search(files, schema, segment, wanted, columns, None if covered == "all" else (after, upto))
     positions = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0, np.int64)
     if not len(positions):
         return None
@@ -71,20 +74,26 @@ def _search(
     wanted: Wanted,
     columns: Sequence[str],
     window: tuple[int, int] | None,
-) -> Iterator[tuple[Ints, pa.Table]]:
+) -> list[tuple[Ints, pa.Table]]:
     footer = footer_of(files, segment)
-    assert segment.min_key is not None
-    assert segment.max_key is not None
-    _, arrays = wanted.between(segment.min_key, segment.max_key)
-    for groups in _batches(footer, footer.groups_with(schema, arrays)):
-        yield _pick(files, schema, segment, wanted, columns, window, groups)
+    here = wanted.between(segment.min_key or (), segment.max_key or ())
+
+    def pick(groups: list[int]) -> tuple[Ints, pa.Table]:
+        return _pick(files, schema, segment, here, columns, window, groups)
+
+    batches = list(_batches(footer, footer.groups_with(schema, here[1])))
+    if len(batches) < 2:
+        return list(map(pick, batches))
+    # Left to itself Arrow decodes the columns of a batch at the same time, but often one of them has most of the bytes.
+    with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
+        return list(pool.map(pick, batches))
 
 
 def _pick(
     files: Files,
     schema: TableSchema,
     segment: Segment,
-    wanted: Wanted,
+    wanted: tuple[Ints, list[pa.Array]],
     columns: Sequence[str],
     window: tuple[int, int] | None,
     groups: list[int] | None,
@@ -93,8 +102,8 @@ def _pick(
     have one."""
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
-    positions, arrays = wanted.between(segment.min_key or (), segment.max_key or ())
-    table = read_segment(files, schema, segment, first, groups)
+    positions, arrays = wanted
+    table = read_segment(files, schema, segment, first, groups, threads=False)
     rows, hits = match([table.column(name) for name in schema.key], arrays)
     if window and len(rows):
         seen = in_window(table.select([STEP]).take(rows), *window)
@@ -108,7 +117,7 @@ def _pick(
             lengths = (starts[1:] - starts[:-1])[needed]
             rows = rows - starts[where] + (np.cumsum(lengths) - lengths)[np.searchsorted(needed, where)]
             groups = [groups[i] for i in needed.tolist()]
-        others = read_segment(files, schema, segment, rest, groups).take(rows)
+        others = read_segment(files, schema, segment, rest, groups, threads=False).take(rows)
         for name in rest:
             found = found.append_column(name, others.column(name))
     return positions[hits], found.select(list(columns))

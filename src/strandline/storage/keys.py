@@ -5,8 +5,8 @@ Everywhere here NULL equals NULL and sorts before every value, and a key is give
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from strandline.model import Key, TableSchema, order
 from strandline.types import column_to_python, python_to_array
 
-__all__ = ["Ints", "Mask", "Wanted", "codes", "compare", "firsts_and_lasts", "keys_of", "match", "sort_indices"]
+__all__ = ["Ints", "Mask", "Wanted", "codes", "compare", "firsts_and_lasts", "keys_of", "match", "sort_indices", "to_mask"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -115,29 +115,50 @@ def compare(schema: TableSchema, columns: Sequence[pa.ChunkedArray], bound: Key)
 class Wanted:
     """The keys of a search, in order, and which of them are still to be found. Not for use by several threads."""
 
-    def __init__(self, schema: TableSchema, keys: Collection[Key]) -> None:
-        unique = list(dict.fromkeys(keys))
-        arrays = key_arrays(schema, unique)
-        by_key = sort_indices([pa.chunked_array([array]) for array in arrays])
-        self.keys = [unique[i] for i in by_key.to_pylist()]
-        self.arrays = [array.take(by_key) for array in arrays]
-        self.position = {key: i for i, key in enumerate(self.keys)}
-        self.left = set(self.keys)
-        self._open = np.full(len(unique), True)
+    def __init__(self, schema: TableSchema, columns: Sequence[pa.Array]) -> None:
+        """``columns`` has distinct keys; ``places`` says for each of them, now in order, where it was."""
+        by_key = sort_indices([pa.chunked_array([array]) for array in columns])
+        self.places: Ints = by_key.to_numpy().astype(np.int64)
+        self.arrays = [array.take(by_key) for array in columns]
+        self._schema = schema
+        self._open = np.full(len(by_key), True)
+        self._ends = self._keys([0, len(by_key) - 1]) if len(by_key) else []
+
+    @classmethod
+    def of(cls, schema: TableSchema, keys: Collection[Key]) -> Wanted:
+        return cls(schema, key_arrays(schema, list(dict.fromkeys(keys))))
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        return self._keys()
+
+    @cached_property
+    def position(self) -> dict[Key, int]:
+        """Where the keys are that were still to be found when this was first asked for, which few searches have to."""
+        return {self.keys[i]: i for i in np.flatnonzero(self._open).tolist()}
+
+    @cached_property
+    def left(self) -> set[Key]:
+        return set(self.position)
 
     def found(self, positions: Ints) -> None:
         self._open[positions] = False
-        self.left.difference_update(self.keys[i] for i in positions.tolist())
+        if "left" in self.__dict__:
+            self.left.difference_update(self.keys[i] for i in positions.tolist())
 
     def may_be_in(self, lower: Key | None, upper: Key | None) -> bool:
         """Whether a segment with this smallest and largest key may have a wanted one."""
-        if lower is None or upper is None or not self.left:
+        if lower is None or upper is None or not self._open.any():
             return False
-        return order(self.keys[0]) <= order(upper) and order(lower) <= order(self.keys[-1])
+        return order(self._ends[0]) <= order(upper) and order(lower) <= order(self._ends[1])
 
     def between(self, lower: Key, upper: Key) -> tuple[Ints, list[pa.Array]]:
         """Positions and columns of the keys still to be found from ``lower`` to ``upper``."""
-        start = bisect_left(self.keys, order(lower), key=order)
-        stop = bisect_right(self.keys, order(upper), key=order)
-        positions = np.flatnonzero(self._open[start:stop]) + start
+        columns = [pa.chunked_array([array]) for array in self.arrays]
+        outside = compare(self._schema, columns, lower)[0] | compare(self._schema, columns, upper)[1]
+        positions = np.flatnonzero(self._open & ~outside)
         return positions, [array.take(pa.array(positions)) for array in self.arrays]
+
+    def _keys(self, which: list[int] | None = None) -> list[Key]:
+        rows = pa.table(self.arrays, list(self._schema.key))
+        return keys_of(self._schema, rows if which is None else rows.take(pa.array(which)))

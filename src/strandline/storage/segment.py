@@ -115,10 +115,12 @@ def read_segment(
     segment: Segment,
     columns: Sequence[str] | None = None,
     row_groups: Sequence[int] | None = None,
+    *,
+    threads: bool = True,
 ) -> pa.Table:
     """The rows under logical names, in the physical types of the schema. A column that the segment does not have reads as NULL; meta
     columns may be asked for by name as well: the STEP of a segment that is not stepped is its ``upto``, the OP of a base is ``U``.
-    ``columns`` None: the schema's columns and the meta columns of the role."""
+    ``columns`` None: the schema's columns and the meta columns of the role. ``threads``: decode columns at the same time."""
     if columns is None:
         columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
     if segment.file is None or (is_small(segment) and row_groups is None):
@@ -127,7 +129,7 @@ def read_segment(
         footer = footer_of(files, segment)
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
-        stored = _read_groups(files, segment.file, footer, groups, [p for p in physical if p in footer.names])
+        stored = _read_groups(files, segment.file, footer, groups, [p for p in physical if p in footer.names], threads)
     filling = {STEP: segment.upto} | ({OP: "U"} if segment.role == "base" else {})
     return _logical(schema, stored, columns, _label(segment), filling)
 
@@ -215,11 +217,11 @@ def _load_footer(files: Files, name: str) -> Footer:
         return Footer(file.metadata)
 
 
-def _read_groups(files: Files, name: str, footer: Footer, groups: list[int], physical: list[str]) -> pa.Table:
+def _read_groups(files: Files, name: str, footer: Footer, groups: list[int], physical: list[str], threads: bool = True) -> pa.Table:
     if not physical:
         return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only its length counts.
     with _reading(f"file {name}"), _open(files, name, footer) as file:
-        return file.read_row_groups(groups, physical)
+        return file.read_row_groups(groups, physical, use_threads=threads)
 
 
 def _logical(

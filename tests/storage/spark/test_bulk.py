@@ -14,13 +14,14 @@ from pyspark.sql import functions as F
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import PENDING, IndexDef, Segment, TableSchema
-from strandline.storage.changes import Change, Mode, index_changes, is_fresh, log_table
+from strandline.storage.changes import Change, Mode
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.segment import read_segment
 from strandline.storage.spark import bulk
 from strandline.storage.spark.bulk import build_index, bulk_write, collapse
 from strandline.storage.spark.scan import scan
 from strandline.types import column_to_python, parse_type
+from tests.storage.rowwise import index_changes, is_fresh, log_table
 from tests.storage.spark.tables import (
     ALL_TYPES,
     BY_NK,

@@ -66,7 +66,7 @@ def _sorted_out(files: Files, schema: TableSchema, chain: Chain, target_bytes: i
     untouched, near = apart_from(old, middle)
     if near and is_small(middle):
         # The range of a log says little if its keys are far apart; the keys themselves tell.
-        wanted = Wanted(schema, touched(files, schema, middle, BEGINNING))
+        wanted = Wanted.of(schema, touched(files, schema, middle, BEGINNING))
         untouched += [s for s in near if not len(wanted.between(s.min_key or (), s.max_key or ())[0])]
     kept = [s for s in (*untouched, *new) if s.file is not None and s.bytes * GOOD_SIZE >= target_bytes and (s.upto <= chain.step)]
     return kept, tuple(s for s in segments if s not in kept)

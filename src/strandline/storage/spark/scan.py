@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Key, Segment, TableSchema, order
+from strandline.storage.cache import Cache
 from strandline.storage.chain import BEGINNING, fold_logs, split, visible
 from strandline.storage.files import Files
+from strandline.storage.find import cover
 from strandline.storage.spark.columns import col, renamed, same_key
 from strandline.storage.spark.rows import POSITION, local, one_commit, rows_of, union
 from strandline.storage.spark.session import working
+from strandline.storage.spark.without import without
 
 __all__ = ["apart_from", "changes", "fold_window", "is_small", "narrowed", "scan"]
 
@@ -23,6 +27,9 @@ IN_PROCESS_BYTES = 32 << 20
 """Up to so much of overwriting logs is folded here and travels inside the plan; more is folded on Spark."""
 
 _NUMBER = "__strandline_number"
+
+_folds: Cache[Hashable, tuple[pa.Table, pa.Table]] = Cache(128 << 20, lambda folded: sum(table.nbytes for table in folded))
+"""What logs fold to: a table is read more often than it changes."""
 
 
 def scan(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, columns: Sequence[str] | None = None) -> DataFrame:
@@ -35,17 +42,16 @@ def scan(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, c
         if not middle:
             return rows_of(spark, files, schema, [*old, *new], names, BEGINNING, chain.step)
         needed = list(dict.fromkeys([*schema.key, *names]))
-        if is_small(middle):
-            keys, changed = _folded_here(spark, files, schema, middle, needed, chain.step)
-        else:
-            keys, changed = _folded_there(spark, files, schema, middle, needed, chain.step)
         far, near = apart_from(old, middle)
+        rows = rows_of(spark, files, schema, near, needed, BEGINNING, chain.step)
+        if is_small(middle):
+            keys, folded = _folded_here(files, schema, middle, needed, chain.step)
+            changed, kept = local(spark, schema, folded), without(rows, schema, keys)
+        else:
+            touched, changed = _folded_there(spark, files, schema, middle, needed, chain.step)
+            kept = rows.join(renamed(touched, schema.key), same_key(schema), "left_anti")
         parts = [changed.select(*map(col, names))]
         if near:
-            rows = rows_of(spark, files, schema, near, needed, BEGINNING, chain.step)
-            # A hint, because the size of what files hold is only guessed, and what is folded here is small for sure.
-            others = renamed(keys, schema.key)
-            kept = rows.join(F.broadcast(others) if is_small(middle) else others, same_key(schema), "left_anti")
             parts.append(kept.select(*map(col, names)))
         if far or new:
             parts.append(rows_of(spark, files, schema, [*far, *new], names, BEGINNING, chain.step))
@@ -105,13 +111,20 @@ def is_small(logs: Sequence[Segment]) -> bool:
 
 
 def _folded_here(
-    spark: SparkSession, files: Files, schema: TableSchema, logs: Sequence[Segment], columns: Sequence[str], step: int
-) -> tuple[DataFrame, DataFrame]:
+    files: Files, schema: TableSchema, logs: Sequence[Segment], columns: Sequence[str], step: int
+) -> tuple[pa.Table, pa.Table]:
     """The keys that logs touch, and what becomes of those that are not erased."""
     part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
-    folded = fold_logs(files, part, logs, step)
-    there = folded.filter(pc.not_equal(folded.column(OP), "E"))
-    return local(spark, schema, folded.select(list(schema.key))), local(spark, schema, there.select(list(columns)))
+
+    def fold() -> tuple[pa.Table, pa.Table]:
+        folded = fold_logs(files, part, logs, step)
+        there = folded.filter(pc.not_equal(folded.column(OP), "E"))
+        return folded.select(list(schema.key)), there.select(list(columns))
+
+    # What a segment holds never changes, and where all of each counts, neither does what they fold to.
+    whole = all(cover(s, BEGINNING, step) == "all" for s in logs)
+    which = part, tuple(columns), tuple((files.path(s.file) if s.file else s.checksum, s.upto) for s in logs), 0 if whole else step
+    return _folds.get(which, fold)
 
 
 def _folded_there(

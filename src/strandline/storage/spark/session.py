@@ -43,6 +43,9 @@ NEEDED: Mapping[str, str] = {
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "16m",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "256",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "192m",
+    # Rows brought along stay Arrow batches until a task needs them: as part of the plan each would be a Java object, made and sent one by
+    # one. A few may be part of it, and so may none, which lets Spark plan without them.
+    "spark.sql.execution.arrow.localRelationThreshold": "16k",
 }
 """What a plan of ours needs of a session, whoever made it."""
 

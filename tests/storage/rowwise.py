@@ -1,0 +1,125 @@
+"""Writes one row at a time, in plain Python: what the code that works in columns, and Spark, are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.model import Digest, IndexDef, Key, TableSchema
+from strandline.storage import changes as columnar
+from strandline.storage.changes import Change, Changes, Mode, Row
+
+
+def apply_write(
+    schema: TableSchema, mode: Mode, columns: Sequence[str], rows: Iterable[Sequence[Any]], old: Mapping[Key, Row]
+) -> list[Change]:
+    """The changes that a statement makes: one for each key, with the final image where the statement names the key more than once.
+
+    ``rows`` are canonical values of ``columns``, which name all key columns; ``old`` has the present rows of those keys.
+    UPSERT sets the named columns and keeps the others; UPDATE does so for keys that are there; REPLACE and INSERT make the others
+    NULL, and INSERT refuses a key that is there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
+    if lost := [name for name in schema.key if name not in columns]:
+        raise InvalidArgument(f"The key column {lost[0]} is missing.", "Name every column of the primary key.")
+    if unknown := [name for name in columns if name not in schema]:
+        raise InvalidArgument(f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}.")
+    at = {name: i for i, name in enumerate(columns)}
+    key_of = _picker([at[name] for name in schema.key])
+    source = [at.get(name) for name in schema.names]
+    changes: dict[Key, Change] = {}
+    for row in rows:
+        key = key_of(row)
+        before = old.get(key)
+        now = changes[key].new if key in changes else before
+        if mode in ("DELETE", "DELETE ON"):
+            if mode == "DELETE ON" or before is not None:
+                changes[key] = Change(key, "E", before, None)
+            continue
+        if mode == "UPDATE" and now is None:
+            continue
+        if mode == "INSERT" and now is not None:
+            raise PreconditionFailed(
+                f"The key {_show(schema, key)} {'occurs twice in the rows' if before is None else 'is already in the table'}.",
+                "Use UPSERT to change rows that exist, and name each key once.",
+            )
+        rest = now if mode in ("UPSERT", "UPDATE") and now is not None else (None,) * len(source)
+        new = tuple(rest[i] if j is None else row[j] for i, j in enumerate(source))
+        changes[key] = Change(key, "R" if mode == "REPLACE" else "U", before, new)
+    _check_not_null(schema, changes.values())
+    return list(changes.values())
+
+
+def index_changes(schema: TableSchema, index: IndexDef, impl: TableSchema, changes: Iterable[Change]) -> list[Change]:
+    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema ``impl``."""
+    place = {name: i for i, name in enumerate(schema.names)}
+    entry_of = _picker([place[name] for name in impl.names])
+    key_of = _picker([place[name] for name in impl.key])
+    found: list[Change] = []
+    for change in changes:
+        old = None if change.old is None else entry_of(change.old)
+        new = None if change.new is None else entry_of(change.new)
+        old_key = None if change.old is None else key_of(change.old)
+        new_key = None if change.new is None else key_of(change.new)
+        if old_key is not None and old_key == new_key:
+            if not _same(old, new):
+                found.append(Change(old_key, "U", old, new))
+            continue
+        if old_key is not None:
+            found.append(Change(old_key, "E", old, None))
+        if new_key is not None:
+            found.append(Change(new_key, "U", None, new))
+    return found
+
+
+def is_fresh(changes: Iterable[Change]) -> bool:
+    """Whether they only add keys that were not there."""
+    return all(change.op != "E" and change.old is None for change in changes)
+
+
+def log_table(schema: TableSchema, changes: Sequence[Change]) -> tuple[pa.Table, Digest]:
+    return columnar.log_table(Changes.of(schema, changes))
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Row]:
+    """Takes the values at some places out of a row. Commits do this for each row several times, so it must be quick."""
+    if len(places) == 1:
+        only = places[0]
+        return lambda row: (row[only],)
+    return itemgetter(*places)
+
+
+def _tombstones(schema: TableSchema) -> Callable[[Key], Row]:
+    """Makes of a key the row that an erase leaves: the key, and NULL in all other columns."""
+    place = {name: i for i, name in enumerate(schema.key)}
+    pick = _picker([place.get(name, len(place)) for name in schema.names])
+    return lambda key: pick((*key, None))
+
+
+def _same(old: Row | None, new: Row | None) -> bool:
+    """Equal as SQL and the row hash see it: NaN equals NaN, and the zeros are equal."""
+    return old == new or all(a == b or (a != a and b != b) for a, b in zip(old or (), new or (), strict=True))
+
+
+def _check_not_null(schema: TableSchema, changes: Iterable[Change]) -> None:
+    key = set(schema.key)
+    needed = [(i, c.name, c.name in key) for i, c in enumerate(schema.columns) if c.not_null]
+    tombstone = _tombstones(schema)
+    for change in changes:
+        row = tombstone(change.key) if change.new is None else change.new
+        for i, name, in_key in needed:
+            if row[i] is None and (in_key or change.new is not None):
+                raise InvalidArgument(
+                    f"Column {name} is NOT NULL and has no value in the row with the key {_show(schema, change.key)}.",
+                    "Give the column a value in every row.",
+                )
+
+
+def _show(schema: TableSchema, key: Key) -> str:
+    def short(value: object) -> str:
+        text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
+        return text if len(text) <= 60 else f"{text[:60]}..."
+
+    return "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"
