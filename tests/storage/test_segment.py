@@ -178,9 +178,17 @@ def test_every_value_comes_back_in_the_order_of_keys(tmp_path_factory: pytest.Te
 
 
 def test_describe_needs_the_columns_of_the_role(files: LocalFiles) -> None:
-    pq.write_table(pa.table({"k": [1], "v": ["a"]}), files.path("f"))
+    pq.write_table(pa.table({"k": [1], "v": ["a"], WAS_HI: [None]}), files.path("f"))
     with pytest.raises(Corrupted, match=f"file f has no column {OP}"):
         describe_file(files, KV, "f", role="log", fresh=True, stepped=False)
+
+
+def test_a_log_of_new_keys_may_leave_out_what_its_rows_did(files: LocalFiles) -> None:
+    pq.write_table(pa.table({"k": pa.array([1], pa.int64()), "v": ["a"]}), files.path("f"))
+    described = describe_file(files, KV, "f", role="log", fresh=True, stepped=False, upto=7)
+    assert read_segment(files, KV, described, ["k", OP, WAS_HI, STEP]).to_pylist() == [{"k": 1, OP: "U", WAS_HI: None, STEP: 7}]
+    with pytest.raises(Corrupted, match=f"file f has no column {OP}"):
+        describe_file(files, KV, "f", role="log", fresh=False, stepped=False)
 
 
 def test_describe_does_not_trust_statistics(files: LocalFiles) -> None:

@@ -95,7 +95,9 @@ def describe_file(
 ) -> Segment:
     """The segment that a sorted Parquet file with the right columns is."""
     footer = _load_footer(files, name)
-    meta = {*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())}
+    told = {OP, WAS_HI, WAS_LO}
+    # A log may leave out what its rows did, if all are upserts of new keys, but not a part of it.
+    meta = (told if role == "log" and (told & footer.names or not fresh) else set()) | ({STEP} if stepped else set())
     if lost := sorted(({c.physical for c in schema.key_columns} | meta) - footer.names):
         raise Corrupted(f"The file {name} has no column {lost[0]}.")
     full = [g for g in range(footer.groups) if footer.rows[g]]
@@ -119,7 +121,7 @@ def read_segment(
     threads: bool = True,
 ) -> pa.Table:
     """The rows under logical names, in the physical types of the schema. A column that the segment does not have reads as NULL; meta
-    columns may be asked for by name as well: the STEP of a segment that is not stepped is its ``upto``, the OP of a base is ``U``.
+    columns may be asked for by name as well: the STEP of a segment that is not stepped is its ``upto``, an OP that is not there is ``U``.
     ``columns`` None: the schema's columns and the meta columns of the role. ``threads``: decode columns at the same time."""
     if columns is None:
         columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
@@ -130,8 +132,7 @@ def read_segment(
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
         stored = _read_groups(files, segment.file, footer, groups, [p for p in physical if p in footer.names], threads)
-    filling = {STEP: segment.upto} | ({OP: "U"} if segment.role == "base" else {})
-    return _logical(schema, stored, columns, _label(segment), filling)
+    return _logical(schema, stored, columns, _label(segment), {STEP: segment.upto, OP: "U"})
 
 
 def is_small(segment: Segment) -> bool:

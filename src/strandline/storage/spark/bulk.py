@@ -147,14 +147,14 @@ def _into_nothing(work: _Work) -> BulkResult:
         indexes[index.name] = (), Digest()
         if segments and work.op != "E":
             # From the files just written: they are there, they are in columns, and each key is in them once.
-            entries = rows_of(work.spark, work.files, work.schema, segments, [*impl.names, OP, WAS_HI, WAS_LO], BEGINNING, PENDING)
-            entries = entries.withColumn(OP, F.lit("U"))
-            indexes[index.name] = write_sorted(entries, work.files, impl, work.index_prefix(i), role="log", fresh=True)
+            entries = rows_of(work.spark, work.files, work.schema, segments, impl.names, BEGINNING, PENDING)
+            indexes[index.name] = write_sorted(entries, work.files, impl, work.index_prefix(i), role="log", fresh=True, plain=True)
     return BulkResult(segments, delta, indexes)
 
 
 def _loaded(work: _Work) -> Written:
-    schema, write = work.schema, partial(write_sorted, files=work.files, schema=work.schema, name_prefix=work.name_prefix)
+    schema = work.schema
+    write = partial(write_sorted, files=work.files, schema=schema, name_prefix=work.name_prefix, role="log", plain=work.op == "U")
     if work.op != "E":
         # Nearly always no key is repeated, and to find that out afterwards is cheaper than to number the rows first.
         with suppress(RepeatedKey):
@@ -162,10 +162,10 @@ def _loaded(work: _Work) -> Written:
             # Values are checked when the rows are in place: before, Spark would do it twice, as it first looks for the ranges.
             rows = arranged(typed(work.incoming, schema, work.kinds, schema.key, list(values)), schema)
             log = _new_rows(work, typed(rows, schema, values, work.columns))
-            return write(log, role="log", fresh=True, in_order=True, once=True)
+            return write(log, fresh=True, in_order=True, once=True)
     once = once_per_key(work.typed().repartitionByRange(*map(col, schema.key)), schema, work.mode)
     log = _new_rows(work, once.sortWithinPartitions(*map(col, schema.key)))
-    return write(log, role="log", fresh=work.op != "E", in_order=True)
+    return write(log, fresh=work.op != "E", in_order=True)
 
 
 def _new_rows(work: _Work, rows: DataFrame) -> DataFrame:

@@ -69,7 +69,7 @@ def rows_of(
 ) -> DataFrame:
     """``columns`` of the rows in ``(after, upto]``, meta columns among them; with ``position`` also the place of the segment among
     ``segments``. A column that a segment does not have is NULL, but the STEP of a segment that is not stepped is its ``upto``, and the
-    OP of a base is ``U``."""
+    OP where a file has none is ``U``."""
     numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
     parts: list[DataFrame] = []
     if inline := [(i, s) for i, s in numbered if s.file is None]:

@@ -33,6 +33,8 @@ WRITING = {
     # Small row groups, so that a reader in the process finds one row by decoding little: by rows, and by bytes for wide rows.
     "parquet.block.row.count.limit": str(2 * ROW_GROUP_ROWS),
     "parquet.block.size": str(4 << 20),
+    # After the first page of a row group the writer gives up a dictionary that does not pay; a short page lets it know soon.
+    "parquet.page.row.count.limit": "4096",
     "parquet.page.write-checksum.enabled": "true",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
@@ -72,13 +74,14 @@ def write_sorted(
     in_order: bool = False,
     cut: Column | None = None,
     once: bool = False,
+    plain: bool = False,
 ) -> tuple[tuple[Segment, ...], Digest]:
     """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table. ``df`` has the columns of the
     schema under their logical names and the meta columns that the role needs; ``in_order`` says that it is ``arranged`` already. The files
     go into the folder ``name_prefix``, which must be new, and are durable when this returns; when it raises, there is none.
     ``fresh`` None, for a log: find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
-    ``once``: RepeatedKey if a key occurs more than once."""
-    meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
+    ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an upsert, so no column need say so."""
+    meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
     with working(df.sparkSession):
