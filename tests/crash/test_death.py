@@ -11,7 +11,7 @@ import pytest
 
 import strandline
 from tests.crash.mortal import NOW, Fate, bury, connect
-from tests.crash.scenarios import HERE, ON_SPARK, Model, Scenario, create, state, verify
+from tests.crash.scenarios import HERE, LARGE_ON_SPARK, ON_SPARK, Model, Scenario, create, state, verify
 from tests.world import Death
 
 if TYPE_CHECKING:
@@ -58,18 +58,23 @@ def _look(folder: Path, url: str | None, scenario: Scenario, i: int, before: Mod
 
 
 EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
-"""Every boundary everywhere (``make exhaustive``). Otherwise every one on SQLite, and a sample on PostgreSQL and on Spark."""
+"""Every boundary everywhere (``make exhaustive``). Otherwise a sample where each takes many Spark jobs."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
 def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
-    trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, stride=1 if catalog_url is None or EVERY else 5)
+    trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario)
     assert "before the catalog commits" in trail
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ON_SPARK, ids=lambda s: s.name)
-def test_death_at_boundaries_on_spark(scenario: Scenario, tmp_path: Path, spark: SparkSession) -> None:
-    trail = die_everywhere(tmp_path / "warehouse", None, scenario, spark, stride=1 if EVERY else 23)
-    assert "sync" in trail
+def test_death_at_every_boundary_on_spark(scenario: Scenario, tmp_path: Path, catalog_url: str | None, spark: SparkSession) -> None:
+    assert "sync" in die_everywhere(tmp_path / "warehouse", catalog_url, scenario, spark)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", LARGE_ON_SPARK, ids=lambda s: s.name)
+def test_death_in_many_jobs_on_spark(scenario: Scenario, tmp_path: Path, spark: SparkSession) -> None:
+    assert "sync" in die_everywhere(tmp_path / "warehouse", None, scenario, spark, stride=1 if EVERY else 29)
