@@ -26,7 +26,8 @@ from strandline.sql.tokens import quote
 from strandline.storage import chain as fold
 from strandline.storage.changes import Row
 from strandline.storage.segment import footer_of, is_small
-from strandline.types import Type, column_to_python, parse_type, row_value
+from strandline.types import Type, parse_type, row_value
+from strandline.types.arrays import column_to_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
