@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.operations import tell_operation
 from strandline.cli.progress import follow
 from strandline.cli.session import Cli
 from strandline.cli.values import count
+from strandline.database.executor import groups
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
 
@@ -20,17 +20,8 @@ if TYPE_CHECKING:
 
 def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
     """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes on in it."""
-    for group in _groups(parse(text)):
+    for group in groups(parse(text)):
         run_group(cli, db, group, stay=stay)
-
-
-def _groups(statements: Sequence[st.Statement]) -> Iterator[list[st.Statement]]:
-    """Consecutive changes are one commit, so they stay together; everything else runs by itself."""
-    for changes, found in itertools.groupby(statements, key=lambda s: isinstance(s, st.Change)):
-        if changes:
-            yield list(found)
-        else:
-            yield from ([statement] for statement in found)
 
 
 def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:

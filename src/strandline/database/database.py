@@ -1,4 +1,8 @@
-"""The public API: one object per warehouse."""
+"""The public API: one object per warehouse.
+
+What is answered from the catalog alone is answered by this module. What moves data needs Arrow, the operations and the SQL parser, which
+together take longer to load than a look at the catalog takes; the methods that need them load them.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +22,23 @@ from strandline.catalog import board, chains, paths, schema, sessions
 from strandline.catalog.engine import Catalog, sqlite_url
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock, SystemClock
-from strandline.database import backups, describing, maintain
-from strandline.database.check import CheckReport, Problem, check
-from strandline.database.executor import execute
-from strandline.database.maintain import Report
-from strandline.database.result import Result
-from strandline.database.running import OperationInfo, Operations
-from strandline.database.streams import Stream
-from strandline.database.table import Table
-from strandline.database.transaction import Transaction
+from strandline.database import describing, progress
+from strandline.database.progress import OperationInfo
 from strandline.errors import Conflict, Corrupted, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.operations.context import Context
 from strandline.settings import Settings
-from strandline.sql.parser import parse
 from strandline.storage.files import Files, LocalFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from strandline.database.check import CheckReport, Problem
+    from strandline.database.maintain import Report
+    from strandline.database.result import Result
+    from strandline.database.running import Operations
+    from strandline.database.streams import Stream
+    from strandline.database.table import Table
+    from strandline.database.transaction import Transaction
 
 MARKER = "strandline.json"
 CATALOG_FILE = "catalog.sqlite"
@@ -101,9 +105,13 @@ class Database:
         with self.guard():
             if not isinstance(text, str):
                 raise InvalidArgument(f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string.")
-            return execute(self, parse(text))
+            from strandline.database.executor import execute
+
+            return execute(self, text)
 
     def table(self, path: str) -> Table:
+        from strandline.database.table import Table
+
         return Table(self, names.normalize(path))
 
     @contextlib.contextmanager
@@ -115,7 +123,7 @@ class Database:
                 "a transaction is already open in this thread", "Transactions cannot be nested; finish that one first."
             )
         with self.guard():
-            tx = Transaction(self.context)
+            tx = self._begin()
         self._local.transaction = tx
         try:
             yield self
@@ -158,16 +166,18 @@ class Database:
 
     def stream(self, path: str) -> Stream:
         """A change stream by its path, such as ``/t/my_feed``."""
+        from strandline.database.streams import Stream
+
         return Stream(self, names.normalize(path))
 
     def operations(self) -> list[OperationInfo]:
         """All operations that are not forgotten, oldest first."""
         with self.guard():
-            return self._running.list()
+            return progress.all_operations(self.context)
 
     def operation(self, operation_id: str) -> OperationInfo:
         with self.guard():
-            return self._running.get(operation_id)
+            return progress.one_operation(self.context, operation_id)
 
     def wait(
         self,
@@ -198,7 +208,9 @@ class Database:
     def verify(self, collection: str) -> list[Problem]:
         """Check a collection's backups without restoring them: chains, digests, files. An empty list means that all is well."""
         with self.guard():
-            return backups.verify(self, collection)
+            from strandline.database.verify import verify
+
+            return verify(self.context, collection)
 
     def metrics(self) -> str:
         """Counters and histograms of this process, in Prometheus' text format."""
@@ -210,17 +222,23 @@ class Database:
     def check(self, path: str) -> CheckReport:
         """Recompute a table's digest and indexes from its data and compare them with what was recorded."""
         with self.guard():
+            from strandline.database.check import check
+
             return check(self.context, names.normalize(path))
 
     def maintain(self, path: str | None = None) -> Report:
         """One round of housekeeping: carry on operations of dead processes, follow asynchronous indexes, merge, compact, collect."""
         with self.guard():
+            from strandline.database import maintain
+
             self._running.resume()
             return maintain.maintain(self.context, path)
 
     def compact(self, path: str) -> bool:
         """Fold a table's changes (and its indexes') into sorted base segments now."""
         with self.guard():
+            from strandline.database import maintain
+
             path = names.normalize(path)
             with self.context.catalog.read() as conn:
                 info = TableInfo.of(paths.require(conn, path, "table"))
@@ -232,6 +250,8 @@ class Database:
     def collect(self) -> Report:
         """Remove segments that nothing refers to, and files without a commit whose writer is gone."""
         with self.guard():
+            from strandline.database import maintain
+
             return maintain.collect_garbage(self.context)
 
     def pin(self, name: str, step: int | None = None) -> int:
@@ -283,6 +303,8 @@ class Database:
     def _running(self) -> Operations:
         with self._lock:
             if self._operations is None:
+                from strandline.database.running import Operations
+
                 self._operations = Operations(self.context)
             return self._operations
 
@@ -291,6 +313,11 @@ class Database:
 
     def run_operation(self, kind: str, request: dict[str, Any]) -> OperationInfo:
         return self._running.execute(kind, request)
+
+    def _begin(self) -> Transaction:
+        from strandline.database.transaction import Transaction
+
+        return Transaction(self.context)
 
     def current_transaction(self) -> Transaction | None:
         return getattr(self._local, "transaction", None)
@@ -306,7 +333,7 @@ class Database:
             return None, open_one.rows_changed - before
         clock, tries = self.context.clock, self.context.settings.commit_tries
         for number in range(tries):
-            tx = Transaction(self.context)
+            tx = self._begin()
             try:
                 run(tx)
                 return tx.commit(), tx.rows_changed

@@ -9,23 +9,6 @@ from sqlalchemy import Connection, and_, func, or_, select
 from strandline.catalog import board, chains, paths, schema
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
-from strandline.database.constants import constant
-from strandline.sql.tokens import quote
-
-
-def create_statement(row: Path) -> str:
-    """The statement that creates an empty table like this one."""
-    info = TableInfo.of(row)
-    lines = [f"{quote(c.name)} {c.type.name}{' NOT NULL' if c.not_null else ''}" for c in info.schema.columns]
-    lines.append(f"PRIMARY KEY ({', '.join(quote(n) for n in info.schema.key)})")
-    for ref in info.indexes:
-        index = ref.definition
-        cover = f" COVER ({', '.join(quote(n) for n in index.cover)})" if index.cover else ""
-        lines.append(f"INDEX {quote(index.name)} {index.kind} ON ({', '.join(quote(n) for n in index.columns)}){cover}")
-    body = ",\n    ".join(lines)
-    keys = ", ".join(f"({', '.join(map(constant, bound))})" for bound in info.schema.bounds)
-    settings = f" WITH (PARTITION_AT_KEYS = ({keys}))" if keys else ""
-    return f"CREATE TABLE {quote(row.path.lstrip('/'))} (\n    {body}\n){settings}"
 
 
 def describe(conn: Connection, row: Path) -> dict[str, Any]:
