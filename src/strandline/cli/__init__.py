@@ -6,6 +6,7 @@ imported by the function that needs it, so that a command on metadata answers at
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -13,7 +14,11 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command (default: this process's arguments); answers its exit code and raises nothing."""
+    """Run one command and answer its exit code; raises nothing. Without ``args`` it is this process's own, which ends with it."""
     from strandline.cli.app import run
 
-    return run(list(sys.argv[1:] if args is None else args))
+    if args is not None:
+        return run(list(args))
+    code = run(sys.argv[1:])
+    gc.freeze()  # What is left goes with the process; to look for garbage in it once more would take longer than many a command.
+    return code

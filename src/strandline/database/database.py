@@ -22,8 +22,7 @@ from strandline.catalog import board, chains, paths, schema, sessions
 from strandline.catalog.engine import Catalog, sqlite_url
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock, SystemClock
-from strandline.database import describing, progress
-from strandline.database.progress import OperationInfo
+from strandline.database import describing
 from strandline.errors import Conflict, Corrupted, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.operations.context import Context
 from strandline.settings import Settings
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from strandline.database.check import CheckReport, Problem
     from strandline.database.maintain import Report
+    from strandline.database.progress import OperationInfo
     from strandline.database.result import Result
     from strandline.database.running import Operations
     from strandline.database.streams import Stream
@@ -146,11 +146,18 @@ class Database:
 
     # --- looking around -----------------------------------------------------------------------------------------------------------
 
-    def ls(self, path: str = "/") -> list[Entry]:
-        """What is directly below a path, by name."""
+    def ls(self, path: str = "/", depth: int | None = 1) -> list[Entry]:
+        """What is below a path, by name: directly, or down to ``depth`` levels (None: all), parents first."""
         with self.guard(), self.context.catalog.read() as conn:
-            parent = paths.require(conn, path)
-            return [Entry(p.name, p.type, p.path) for p in paths.children(conn, parent)]
+            if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
+                raise InvalidArgument(f"depth cannot be {depth!r}", "Give a number of levels from 1 on, or None for all.")
+            found = paths.entries(conn, paths.require(conn, path), depth)
+            return [Entry(path.rsplit("/", 1)[1], type_, path) for path, type_ in found]
+
+    def overview(self, path: str = "/") -> list[dict[str, Any]]:
+        """What is directly below a path, by name: each with its version, its state, and the rows and bytes of a table."""
+        with self.guard(), self.context.catalog.read() as conn:
+            return describing.overview(conn, paths.require(conn, path))
 
     def describe(self, path: str) -> dict[str, Any]:
         with self.guard(), self.context.catalog.read() as conn:
@@ -173,11 +180,15 @@ class Database:
     def operations(self) -> list[OperationInfo]:
         """All operations that are not forgotten, oldest first."""
         with self.guard():
-            return progress.all_operations(self.context)
+            from strandline.database.progress import all_operations
+
+            return all_operations(self.context)
 
     def operation(self, operation_id: str) -> OperationInfo:
         with self.guard():
-            return progress.one_operation(self.context, operation_id)
+            from strandline.database.progress import one_operation
+
+            return one_operation(self.context, operation_id)
 
     def wait(
         self,
