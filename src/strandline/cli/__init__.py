@@ -14,11 +14,17 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command and answer its exit code; raises nothing. Without ``args`` it is this process's own, which ends with it."""
+    """Run one command and answer its exit code; raises nothing. Without ``args`` it is the one that this process was started for."""
+    if args is not None:
+        return _run(args)
+    # Nearly all that a command makes lives as long as its process, so to look for garbage in it takes time and finds nothing.
+    gc.set_threshold(50_000)
+    code = _run(sys.argv[1:])
+    gc.freeze()
+    return code
+
+
+def _run(args: Sequence[str]) -> int:
     from strandline.cli.app import run
 
-    if args is not None:
-        return run(list(args))
-    code = run(sys.argv[1:])
-    gc.freeze()  # What is left goes with the process; to look for garbage in it once more would take longer than many a command.
-    return code
+    return run(list(args))

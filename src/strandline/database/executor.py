@@ -33,9 +33,15 @@ def groups(statements: Sequence[st.Statement]) -> Iterator[list[st.Statement]]:
 
 
 def _run(db: Database, group: list[st.Statement]) -> Result:
-    if isinstance(group[0], looking.Look):
-        return looking.look(db, group[0])
-    # Brings Arrow and the operations, for which a look at the catalog should not wait.
-    from strandline.database import working
+    # Each of these modules is loaded by the first statement that needs it: a look at the catalog should not wait for Arrow, nor a query
+    # for the operations.
+    statement = group[0]
+    if isinstance(statement, looking.Look):
+        return looking.look(db, statement)
+    if isinstance(statement, st.Select | st.Explain | st.CheckTable | st.Change):
+        from strandline.database import working
 
-    return working.work(db, group)
+        return working.work(db, group)
+    from strandline.database import defining
+
+    return defining.define(db, statement)

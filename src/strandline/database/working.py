@@ -1,16 +1,16 @@
-"""Statements that read or change rows, or change what exists."""
+"""Statements that read or change rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from strandline.database import backups, ddl, dml, reads, streams
+from strandline.database import dml, reads
 from strandline.database.check import check
 from strandline.database.result import Result
 from strandline.database.snapshot import Reader, Snapshot
 from strandline.database.transaction import Transaction
-from strandline.errors import PreconditionFailed, Unsupported
+from strandline.errors import Internal
 from strandline.sql import statements as st
 
 if TYPE_CHECKING:
@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
 
 def work(db: Database, statements: Sequence[st.Statement]) -> Result:
-    """Carry out changes of rows as one commit, or one statement of another kind."""
+    """Carry out changes of rows as one commit, or one statement that reads."""
     changes = [s for s in statements if isinstance(s, st.Change)]
-    if changes:
-        return _change(db, changes)
-    (statement,) = statements
-    return _read(db, statement) or _define(db, statement)
+    return _change(db, changes) if changes else _read(db, statements[0])
 
 
 def _change(db: Database, statements: Sequence[st.Change]) -> Result:
@@ -35,8 +32,7 @@ def _change(db: Database, statements: Sequence[st.Change]) -> Result:
     return Result(step=step, rows_changed=rows)
 
 
-def _read(db: Database, statement: st.Statement) -> Result | None:
-    """The result of a statement that only reads; None if it does more."""
+def _read(db: Database, statement: st.Statement) -> Result:
     match statement:
         case st.Select():
             return reads.select(_reader(db), statement.query)
@@ -47,35 +43,9 @@ def _read(db: Database, statement: st.Statement) -> Result | None:
             problems = check(db.context, statement.path).problems
             rows = [(p.kind, p.path, p.message, [str(k) for k in p.keys]) for p in problems]
             return Result(("problem", "path", "message", "keys"), rows)
-    return None
+    raise Internal(f"{type(statement).__name__} does not read")
 
 
 def _reader(db: Database) -> Reader:
     seconds = db.context.settings.read_seconds
     return db.current_transaction() or Reader(db.context, Snapshot(db.context, None, seconds))
-
-
-def _define(db: Database, statement: st.Statement) -> Result:
-    if db.current_transaction() is not None:
-        raise PreconditionFailed(
-            "only statements that read or change rows can be part of a transaction", "Run this statement before or after the transaction."
-        )
-    match statement:
-        case st.CreateTable():
-            return Result(step=ddl.create_table(db.context, statement))
-        case st.AlterTable(path=path, actions=(st.AddChangefeed() as action,)):
-            ddl.check_writable_path(path)
-            streams.add_changefeed(db, path, action)
-            return Result()
-        case st.AlterTable(path=path, actions=(st.DropChangefeed() as action,)):
-            ddl.check_writable_path(path)
-            streams.drop_changefeed(db, path, action.name)
-            return Result()
-        case st.AlterTable():
-            return Result(step=ddl.alter_table(db.context, statement))
-        case st.DropTable():
-            return Result(step=ddl.drop_table(db.context, statement))
-    result = backups.execute(db, statement)
-    if result is None:
-        raise Unsupported(f"{type(statement).__name__} is not something that can be run")
-    return result
