@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.operations import tell_operation
+from strandline.cli.output import SHOWN_ROWS, Output
 from strandline.cli.progress import follow
 from strandline.cli.session import Cli
 from strandline.cli.values import count
@@ -43,8 +44,7 @@ def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> N
 def tell_result(cli: Cli, result: Result) -> None:
     output = cli.output
     if result.columns and result.operation_id is None:
-        rows = result.rows()
-        output.result({"columns": result.columns, "rows": rows}, lambda: output.table(result.columns, rows))
+        _tell_rows(output, result)
         return
     if result.operation_id is not None:
         output.result({"operation_id": result.operation_id}, lambda: output.line(f"operation {result.operation_id}"))
@@ -56,3 +56,13 @@ def tell_result(cli: Cli, result: Result) -> None:
         changed = count(result.rows_changed, "row")
         said = f"{changed} changed" if result.step is None else f"{changed} changed at step {result.step}"
     output.result(body, lambda: output.line(said))
+
+
+def _tell_rows(output: Output, result: Result) -> None:
+    if output.as_json:
+        output.rows(result.columns, result)
+    elif result.is_here or not output.is_terminal:
+        output.table(result.columns, result.rows())
+    else:
+        rows = result.rows(SHOWN_ROWS + 1)  # one more than is shown tells that there are more
+        output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)
