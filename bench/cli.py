@@ -2,8 +2,10 @@
 
     python bench/cli.py [--tables 1000] [--runs 5] [--install]
 
-Each figure is the median of cold runs: a new process, nothing of it in memory but what the system keeps of files. ``--install`` also
-makes a new virtual environment, installs Strandline into it and runs the demo; it fetches all dependencies.
+Each figure is the median of cold runs: a new process, nothing of it in memory but what the system keeps of files. The first figures are
+for scale: an interpreter that does nothing, and one that loads what every look at the catalog needs. The last two commands are statements
+on rows, which load Arrow as well. ``--install`` also makes a new virtual environment, installs Strandline into it and runs the demo; it
+fetches all dependencies.
 """
 
 from __future__ import annotations
@@ -26,11 +28,26 @@ from bench.report import Report  # noqa: E402
 
 LIMIT = 0.5
 
+SCALE = ("pass", "import sqlalchemy", "import sqlalchemy, typer")
+METADATA = (
+    ["ls"],
+    ["ls", "--long"],
+    ["tree"],
+    ["describe", "/t0000"],
+    ["show-backup", "nightly"],
+    ["operations", "list"],
+    ["sql", "SHOW TABLES"],
+    ["--help"],
+)
+ROWS = (["sql", "SELECT v FROM t0000 WHERE k = 1"], ["sql", "UPSERT INTO t0000 (k, v) VALUES (2, 'two')"])
+
 
 def make_tables(folder: str, count: int) -> None:
     with strandline.connect(folder) as db:
         db.sql("; ".join(f"CREATE TABLE t{i:04} (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k))" for i in range(count)))
         db.sql("UPSERT INTO t0000 (k, v) VALUES (1, 'one')")
+        db.sql("CREATE BACKUP COLLECTION nightly (TABLE t0000) WITH (STORAGE = 'cluster')")
+        db.sql("BACKUP nightly")
 
 
 def seconds(command: list[str], runs: int) -> float:
@@ -44,18 +61,13 @@ def seconds(command: list[str], runs: int) -> float:
 
 
 def measure_commands(report: Report, tables: int, runs: int) -> None:
+    for code in SCALE:
+        report.note(f"python -c '{code}'", f"{seconds([sys.executable, '-c', code], runs):.2f} s")
     with tempfile.TemporaryDirectory() as folder:
         make_tables(folder, tables)
-        for args in (
-            ["ls"],
-            ["describe", "/t0000"],
-            ["--help"],
-            ["operations", "list"],
-            ["sql", "SELECT v FROM t0000 WHERE k = 1"],
-            ["sql", "UPSERT INTO t0000 (k, v) VALUES (2, 'two')"],
-        ):
-            taken = seconds([sys.executable, "-m", "strandline.cli", "-w", folder, *args], runs)
-            report.at_most(f"strandline {' '.join(args)}, {tables} tables", taken, LIMIT, " s")
+        strandline_ = [sys.executable, "-m", "strandline.cli", "-w", folder]
+        for args in (*METADATA, *ROWS):
+            report.at_most(f"strandline {' '.join(args)}, {tables} tables", seconds([*strandline_, *args], runs), LIMIT, " s")
 
 
 def measure_install(report: Report) -> None:

@@ -1,10 +1,11 @@
-"""What tests share: one Spark session, one PostgreSQL server, and a fresh catalog for each test that asks for one.
+"""What tests share: one Spark session, one PostgreSQL server, and an empty catalog for each test that asks for one.
 
 Each starts when the first test asks for it, so tests that need no JVM and no server start none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -13,7 +14,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine, inspect, make_url, text
+
+from strandline.catalog import schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +83,30 @@ def catalog_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
     if request.param == "sqlite":
         yield None
         return
-    server: str = request.getfixturevalue("postgres_url")
+    with _new_database(request.getfixturevalue("postgres_url")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def _shared_database(postgres_url: str) -> Iterator[str]:
+    with _new_database(postgres_url) as url:
+        yield url
+
+
+@pytest.fixture
+def emptied_database(_shared_database: str) -> str:
+    """The URL of a PostgreSQL database with an empty catalog. It is the same one for all tests, because to empty it is much faster
+    than to make another one."""
+    engine = create_engine(_shared_database)
+    with engine.begin() as conn:
+        if inspect(conn).has_table("clock"):
+            conn.execute(text(f"TRUNCATE {', '.join(schema.metadata.tables)} RESTART IDENTITY"))
+    engine.dispose()
+    return _shared_database
+
+
+@contextlib.contextmanager
+def _new_database(server: str) -> Iterator[str]:
     name = f"catalog_{uuid.uuid4().hex}"
     _run(server, f"CREATE DATABASE {name}")
     yield make_url(server).set(database=name).render_as_string(hide_password=False)

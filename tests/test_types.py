@@ -18,15 +18,8 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument
 from strandline.model import decode_key, encode_key
-from strandline.types import (
-    array_from_user,
-    coerce,
-    column_to_python,
-    from_text,
-    parse_type,
-    python_to_array,
-    row_value,
-)
+from strandline.types import coerce, from_text, parse_type, row_value
+from strandline.types.arrays import array_from_user, column_to_python, python_to_array
 from tests.values import TYPE_NAMES, values_of
 
 UTC = timezone.utc

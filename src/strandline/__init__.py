@@ -10,10 +10,27 @@
 What is re-exported here is the whole public API.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from strandline import errors
-from strandline.database import Database, Entry, connect
 from strandline.settings import Settings
+
+if TYPE_CHECKING:
+    from strandline.database import Database, Entry, connect
 
 __version__ = "0.1.0"
 
 __all__ = ["Database", "Entry", "Settings", "__version__", "connect", "errors"]
+
+
+def __getattr__(name: str) -> Any:
+    """The database and what it stands on are loaded by the first who asks: ``strandline --help`` and ``version`` never do."""
+    if name in ("Database", "Entry", "connect"):
+        from strandline import database
+
+        return getattr(database, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,7 +16,7 @@ from strandline.catalog import chains, schema
 from strandline.model import OP, STEP, IndexDef, Key, TableSchema
 from strandline.settings import Settings
 from strandline.storage.segment import read_segment
-from strandline.types import column_to_python
+from strandline.types.arrays import column_to_python
 from tests import world
 from tests.database.examples import NoSpark, QuickFiles
 

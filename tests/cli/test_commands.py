@@ -6,6 +6,9 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
+from strandline.sql.tokens import quote
 from tests.cli.conftest import Run
 
 
@@ -93,6 +96,15 @@ def test_backup_restore_and_show_backup(shop: Run) -> None:
     assert shop("restore", "nightly", "--at", chain[0]["name"], "-t", "orders=old", "--json").json["result"]["rows"] == 2
     assert shop("restore", "nightly", "--into", "beside", "--copy", "--json").json["result"]["tables"] == ["/beside/orders"]
     assert "in the way" in shop("restore", "nightly", "--explain").out
+
+
+@pytest.mark.parametrize("name", ["back\\", "back`tick", "it's"])
+def test_a_name_is_the_same_in_a_command_and_in_the_statement_it_becomes(shop: Run, name: str) -> None:
+    shop("sql", f"CREATE BACKUP COLLECTION {quote(name)} (TABLE orders) WITH (STORAGE = 'cluster')")
+    assert shop("ls", "/.backups/collections", "--json").json[0]["name"] == name
+    assert shop("backup", name, "--json").json["state"] == "done"
+    assert shop("restore", name, "--table", f"orders={name}", "--into", name, "--json").json["result"]["tables"] == [f"/{name}/{name}"]
+    assert [backup["kind"] for backup in shop("show-backup", name, "--json").json] == ["full"]
 
 
 def test_operations_are_listed_read_and_forgotten(shop: Run) -> None:

@@ -15,6 +15,16 @@ from tests.database.examples import refused, rows
 
 @pytest.fixture
 def filled(db: Database) -> Database:
+    return fill(db)
+
+
+@pytest.fixture
+def on_both(connect: Callable[..., Database], catalog_url: str | None) -> Database:
+    """The same with either kind of catalog."""
+    return fill(connect(catalog=catalog_url))
+
+
+def fill(db: Database) -> Database:
     db.sql(
         "CREATE TABLE `a/b/t` (k Uint64 NOT NULL, v Utf8, n Int32, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (n), INDEX j GLOBAL ASYNC ON (n))"
     )
@@ -28,6 +38,28 @@ def test_ls_lists_by_name(filled: Database) -> None:
     assert [(e.name, e.type) for e in filled.ls("/a/b/t")] == [("i", "index"), ("j", "index")]
     assert filled.ls("/a/b/t/i") == [Entry("indexImplTable", "table", "/a/b/t/i/indexImplTable")]
     assert filled.ls("/a/b/t/i/indexImplTable") == []
+
+
+def test_ls_goes_down_as_far_as_it_is_asked_to(on_both: Database) -> None:
+    all_below = [e.path for e in on_both.ls("/", depth=None)]
+    impl = [f"/a/b/t/{index}{below}" for index in ("i", "j") for below in ("", "/indexImplTable")]
+    assert all_below == ["/a", "/a/Z", "/a/b", "/a/b/t", *impl]
+    assert on_both.ls("/", depth=2) == [*on_both.ls("/"), *on_both.ls("/a")]
+    assert on_both.ls("/a/b/t", depth=9) == on_both.ls("/a/b/t", depth=None)
+    for depth in (0, -1, True, "1", 1.0):
+        with pytest.raises(InvalidArgument, match="depth"):
+            on_both.ls("/", depth=depth)  # type: ignore[arg-type]
+
+
+def test_an_overview_says_of_each_entry_what_its_description_says(on_both: Database) -> None:
+    on_both.sql("UPSERT INTO `a/b/t` (k, v) VALUES (3, 'z')")
+    on_both.compact("/a/b/t")
+    on_both.sql("DELETE FROM `a/b/t` WHERE k = 1; ALTER TABLE `a/b/t` ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+    for path in ("/", "/a", "/a/b", "/a/b/t", "/a/b/t/i", "/a/b/t/i/indexImplTable"):
+        described = [(entry, on_both.describe(entry.path)) for entry in on_both.ls(path)]
+        assert on_both.overview(path) == [
+            {**entry._asdict(), **{name: found.get(name) for name in ("version", "state", "rows", "bytes")}} for entry, found in described
+        ]
 
 
 def test_a_table_is_described(filled: Database) -> None:
@@ -155,3 +187,23 @@ def test_a_closed_database_says_so(tmp_path: Path) -> None:
             ask()
     with pytest.raises(PreconditionFailed, match="closed"), db.transaction():
         pass
+
+
+BAD_CATALOGS = [
+    "nonsense",
+    "mysql://host/database",
+    "postgresql+psycopg://ada:secret@host:port/database",
+    "postgresql+psycopg://nobody@127.0.0.1:1/database",
+    "sqlite:////no/such/folder/catalog.sqlite",
+    "sqlite:///:memory:",
+]
+
+
+@pytest.mark.parametrize("catalog", BAD_CATALOGS)
+def test_a_catalog_that_cannot_be_opened_leaves_no_folder_behind(tmp_path: Path, catalog: str) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path / "a" / "b" / "warehouse", tmp_path / "mine"):
+        with pytest.raises((InvalidArgument, Unavailable)) as failed:
+            strandline.connect(folder, catalog=catalog)
+        assert "secret" not in str(failed.value)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from strandline import Database
-from strandline.types import array_from_user, parse_type
+from strandline.types import parse_type
+from strandline.types.arrays import array_from_user
 from tests.database.examples import ARROW, SPARK, assert_sound, content, refused, rows
 
 UTC = timezone.utc

@@ -21,7 +21,7 @@ from sqlalchemy import select
 
 from strandline.catalog import operations, paths, schema
 from strandline.database.database import Database
-from strandline.database.running import OperationInfo
+from strandline.database.progress import OperationInfo
 from strandline.operations.restore_plan import RestoreRequest
 from tests.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
 from tests.restore.story import TOLD_AT, Told, open_at, started, state, unknown_files

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strandline.database.database import Database
-from strandline.database.running import OperationInfo
+from strandline.database.progress import OperationInfo
 from strandline.errors import AlreadyExists, Cancelled, OperationNotFound, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.operations.restore_plan import RestoreRequest
 from strandline.storage.files import Files

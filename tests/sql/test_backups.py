@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from strandline.errors import InvalidArgument, SyntaxFault
-from strandline.sql import parse
+from strandline.sql.parser import parse
 from strandline.sql.statements import (
     AddTable,
     AlterBackupCollection,

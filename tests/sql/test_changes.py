@@ -7,8 +7,9 @@ from decimal import Decimal
 import pytest
 
 from strandline.errors import SyntaxFault, Unsupported
-from strandline.sql import Query, parse
 from strandline.sql.expressions import literal, parse_expression
+from strandline.sql.parser import parse
+from strandline.sql.query import Query
 from strandline.sql.statements import Change, Delete, DeleteOn, Update, Values, Write
 
 

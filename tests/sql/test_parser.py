@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, StrandlineError, SyntaxFault, Unsupported
-from strandline.sql import Query, parse
+from strandline.sql.parser import parse
+from strandline.sql.query import Query
 from strandline.sql.statements import (
     Backup,
     Describe,

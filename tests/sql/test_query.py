@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, SyntaxFault
-from strandline.sql import parse_query, quote
+from strandline.sql.query import parse_query
+from strandline.sql.tokens import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ import pytest
 
 from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
 from strandline.model import IndexDef
-from strandline.sql import parse
+from strandline.sql.parser import parse
 from strandline.sql.statements import (
     AddChangefeed,
     AddColumn,

@@ -17,7 +17,7 @@ from strandline.storage import chain as chains
 from strandline.storage import segment as segments
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.segment import describe_file, read_segment, write_segment
-from strandline.types import column_to_python
+from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema, values
 from tests.storage.rowwise import apply_write, is_fresh, log_table
 

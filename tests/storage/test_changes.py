@@ -15,7 +15,7 @@ from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, TableSchema
 from strandline.storage.changes import Change, Changes, Mode, apply_write, changes_between, index_changes, log_table, once_per_key, table_of
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import keys_of
-from strandline.types import python_to_array
+from strandline.types.arrays import python_to_array
 from tests.storage import rowwise
 from tests.storage.examples import SCHEMAS, schema, values
 

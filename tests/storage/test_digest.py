@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from strandline.model import Digest, TableSchema
 from strandline.storage.digest import digest_of, row_hashes, signed, unsigned
-from strandline.types import Type, parse_type, python_to_array
+from strandline.types import Type, parse_type
+from strandline.types.arrays import python_to_array
 from tests.values import TYPE_NAMES, values_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strandline.model import Chain
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed, records, table
-from strandline.types import column_to_python
+from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema
 
 KV = schema("k Int64", "v Utf8", "x Double", key="k")

@@ -17,7 +17,8 @@ from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Segment, TableSc
 from strandline.storage import segment as segments
 from strandline.storage.files import LocalFiles, checksum_of
 from strandline.storage.segment import describe_file, footer_of, read_segment, write_segment
-from strandline.types import column_to_python, parse_type, python_to_array
+from strandline.types import parse_type
+from strandline.types.arrays import column_to_python, python_to_array
 from tests.storage.examples import SCHEMAS, QuickFiles, schema, values
 
 KV = schema("k Int64 NOT NULL", "v Utf8", key="k")

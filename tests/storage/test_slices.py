@@ -16,7 +16,8 @@ from strandline.settings import Settings
 from strandline.storage import chain as chains
 from strandline.storage.segment import read_segment
 from strandline.storage.slices import Slice, Window, by_shard, shard_of, write_slice
-from strandline.types import column_to_python, parse_type
+from strandline.types import parse_type
+from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema
 
 HERE = Settings(bulk_rows=10**9)

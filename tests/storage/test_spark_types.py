@@ -16,7 +16,8 @@ from strandline.errors import InvalidArgument
 from strandline.storage import spark_types
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark_types import spark_cast
-from strandline.types import array_from_user, column_to_python, parse_type
+from strandline.types import parse_type
+from strandline.types.arrays import array_from_user, column_to_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

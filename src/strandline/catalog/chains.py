@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, or_, select, update
+from sqlalchemy import BindParameter, ColumnElement, Connection, Engine, Row, and_, bindparam, func, insert, or_, select, update
 
 from strandline.catalog import board, schema, sessions
 from strandline.catalog.paths import CLOSED_STATES
@@ -27,12 +27,15 @@ from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode
 # What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
 _STATE = select(schema.tables).where(schema.tables.c.path_id == bindparam("table"))
 _CURRENT = select(schema.paths.c.version, schema.paths.c.state, schema.paths.c.operation_id).where(schema.paths.c.id == bindparam("table"))
-_CHAIN = select(schema.chains.c.segment_id).where(
-    schema.chains.c.table_id == bindparam("table"),
-    schema.chains.c.superseded.is_(False),
-    schema.chains.c.reaches <= bindparam("at"),
-    or_(schema.chains.c.removed.is_(None), schema.chains.c.removed > bindparam("at")),
-)
+
+
+def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
+    """Whether a row of ``chains`` is a part of its table's state at a step."""
+    at = schema.chains.c
+    return and_(at.superseded.is_(False), at.reaches <= step, or_(at.removed.is_(None), at.removed > step))
+
+
+_CHAIN = select(schema.chains.c.segment_id).where(schema.chains.c.table_id == bindparam("table"), is_part_at(bindparam("at")))
 _NEW_SEGMENT = insert(schema.segments).returning(schema.segments.c.id)
 _NEW_HEAD = (
     update(schema.tables)

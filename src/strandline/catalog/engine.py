@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -182,10 +183,15 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
                 "Use SQLite (the default) or a URL like postgresql+psycopg://user@host/database.",
             )
         if parsed.get_backend_name() == "sqlite":
-            return _sqlite_engine(str(parsed.database or ""), wait_seconds)
+            if parsed.database in (None, "", ":memory:"):
+                raise InvalidArgument(
+                    "a catalog in memory would be gone with this process", "Name a file: sqlite:////folder/catalog.sqlite."
+                )
+            return _sqlite_engine(str(parsed.database), wait_seconds)
         return create_engine(parsed, pool_pre_ping=True, pool_timeout=wait_seconds)
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise InvalidArgument(f"{str(url)!r} is not a catalog URL", "Use a URL like postgresql+psycopg://user@host/database.") from error
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:  # a port that is no number is a ValueError
+        shown = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:***@", str(url))
+        raise InvalidArgument(f"{shown!r} is not a catalog URL", "Use a URL like postgresql+psycopg://user@host/database.") from error
     except ModuleNotFoundError as error:
         raise Unavailable("the PostgreSQL driver is not installed", "Install it with: pip install 'strandline[postgres]'.") from error
 

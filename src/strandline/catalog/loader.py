@@ -47,7 +47,7 @@ class Loader:
         retry_seconds: float = 0.1,
         metrics: Metrics | None = None,
     ) -> None:
-        self._cache = cache
+        self.cache = cache
         self._clock = clock
         self._retries = retries
         self._retry_seconds = retry_seconds
@@ -58,14 +58,14 @@ class Loader:
         return [self._plan(names.normalize(path), authoritative) for path in paths]
 
     def _plan(self, path: str, authoritative: bool) -> TablePlan:
-        unit = self._cache.read_unit(path) if authoritative else self._cache.unit(path)
+        unit = self.cache.read_unit(path) if authoritative else self.cache.unit(path)
         wrong = _mismatch(unit)
         for _ in range(self._retries):
             if wrong is None:
                 break
             self._saw(unit, wrong)
             self._clock.sleep(self._retry_seconds)
-            unit = self._cache.unit(path)
+            unit = self.cache.unit(path)
             wrong = _mismatch(unit)
             if wrong is None:
                 self._metrics.mismatches.labels("cured").inc()
@@ -81,7 +81,7 @@ class Loader:
     def _saw(self, unit: Unit, wrong: _Mismatch) -> None:
         self._metrics.mismatches.labels("seen").inc()
         event("mismatch", table=unit.table.path, path=wrong.path, expected=wrong.expected, actual=wrong.actual)
-        self._cache.forget(unit)
+        self.cache.forget(unit)
 
 
 def _mismatch(unit: Unit) -> _Mismatch | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, literal, select, update
 
 from strandline import names
 from strandline.catalog import schema
@@ -104,18 +105,45 @@ def full_path(conn: Connection, row: Row[Any]) -> str:
 
 
 def children(conn: Connection, parent: Path) -> list[Path]:
-    rows = conn.execute(select(schema.paths).where(schema.paths.c.parent_id == parent.id).order_by(schema.paths.c.name)).all()
-    base = parent.path.rstrip("/")
-    # Sorted here, because two databases may collate text differently.
-    return sorted((_path(row, f"{base}/{row.name}") for row in rows), key=lambda p: p.name)
+    """What is directly below a path, by name."""
+    return [_path(row, path) for row, path in _below(conn, parent, select(schema.paths), 1)]
 
 
 def subtree(conn: Connection, root: Path) -> list[Path]:
     """The path and everything below it, parents first."""
-    found = [root]
-    for child in children(conn, root):
-        found += subtree(conn, child)
-    return found
+    return [root, *(_path(row, path) for row, path in _below(conn, root, select(schema.paths), None))]
+
+
+def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:
+    """The path and the type of everything down to ``depth`` levels below a path (None: any), by name, parents first."""
+    at = schema.paths.c
+    return [(path, row.type) for row, path in _below(conn, root, select(at.id, at.parent_id, at.name, at.type), depth)]
+
+
+def _below(conn: Connection, root: Path, rows: Select[Any], depth: int | None) -> Iterator[tuple[Row[Any], str]]:
+    """Rows with their full names. However many there are, one query finds them."""
+    at = schema.paths.c
+    if depth == 1:
+        found = rows.where(at.parent_id == root.id)
+    else:
+        first = select(at.id, literal(1).label("level")).where(at.parent_id == root.id)
+        tree = first.cte("tree", recursive=True)
+        deeper = select(at.id, tree.c.level + 1).where(at.parent_id == tree.c.id)
+        tree = tree.union_all(deeper if depth is None else deeper.where(tree.c.level < depth))
+        found = rows.join(tree, tree.c.id == at.id)
+    below: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in conn.execute(found):
+        below[row.parent_id].append(row)
+
+    def under(parent_id: int, base: str) -> list[tuple[Row[Any], str]]:
+        # Sorted here, because two databases may collate text differently; the last one first, as it is taken from the end.
+        return [(row, f"{base}/{row.name}") for row in sorted(below.get(parent_id, ()), key=lambda row: row.name, reverse=True)]
+
+    waiting = under(root.id, root.path.rstrip("/"))
+    while waiting:
+        row, path = waiting.pop()
+        yield row, path
+        waiting += under(row.id, path)
 
 
 def check_ready(path: Path, operation_id: str | None = None) -> None:
@@ -216,5 +244,5 @@ def _nearest(conn: Connection, path: str) -> str | None:
     for depth in range(len(parts) - 1, -1, -1):
         parent = find(conn, names.join(parts[:depth]))
         if parent is not None:
-            return names.did_you_mean(parts[depth], (child.name for child in children(conn, parent)))
+            return names.did_you_mean(parts[depth], (child.rsplit("/", 1)[1] for child, _ in entries(conn, parent, 1)))
     return None

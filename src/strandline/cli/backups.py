@@ -11,6 +11,7 @@ import typer
 from strandline.cli import completion
 from strandline.cli.options import command
 from strandline.cli.session import Cli
+from strandline.sql.tokens import quote
 
 PANEL = "Back up and restore"
 
@@ -30,7 +31,7 @@ def backup(
     nowait: NoWait = False,
 ) -> None:
     """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since the last backup."""
-    _start(cli, f"BACKUP {quoted(collection)}{' INCREMENTAL' if incremental else ''}", nowait)
+    _start(cli, f"BACKUP {quote(collection)}{' INCREMENTAL' if incremental else ''}", nowait)
 
 
 def restore(
@@ -71,13 +72,13 @@ def restore_statement(
     copy: bool = False,
     deadline: int | None = None,
 ) -> str:
-    words = [f"RESTORE {quoted(collection)}"]
+    words = [f"RESTORE {quote(collection)}"]
     if at is not None:
         words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{text_literal(at)}")
     if tables:
         words.append(", ".join(_table_clause(table) for table in tables))
     if into is not None:
-        words.append(f"INTO {quoted(into)}")
+        words.append(f"INTO {quote(into)}")
     settings = [
         *(["VERIFY = 'data'"] if verify else []),
         *(["MODE = 'copy'"] if copy else []),
@@ -90,7 +91,7 @@ def restore_statement(
 
 def _table_clause(table: str) -> str:
     name, equals, new = table.partition("=")
-    return f"TABLE {quoted(name)}" + (f" AS {quoted(new)}" if equals else "")
+    return f"TABLE {quote(name)}" + (f" AS {quote(new)}" if equals else "")
 
 
 def _is_time(text: str) -> bool:
@@ -109,10 +110,6 @@ def _start(cli: Cli, text: str, nowait: bool) -> None:
     assert result.operation_id is not None
     run_in_background(cli, result.operation_id)
     tell_result(cli, result)
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def text_literal(text: str) -> str:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strandline.cli.backups import quoted
 from strandline.cli.completion import paths
 from strandline.cli.options import command
 from strandline.cli.session import Cli
 from strandline.cli.values import count, duration
 from strandline.errors import InvalidArgument, PathNotFound, Unavailable, Unsupported
+from strandline.sql.tokens import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,8 +107,8 @@ def _create(db: Database, table: str, key: str | None, kind: Format, where: list
     for name in names:
         if name not in columns:
             raise InvalidArgument(f"the files have no column {name}", f"They have {', '.join(columns)}.")
-    lines = [f"{quoted(name)} {type_}{' NOT NULL' if name in names else ''}" for name, type_ in columns.items()]
-    db.sql(f"CREATE TABLE {quoted(table)} ({', '.join(lines)}, PRIMARY KEY ({', '.join(map(quoted, names))}))")
+    lines = [f"{quote(name)} {type_}{' NOT NULL' if name in names else ''}" for name, type_ in columns.items()]
+    db.sql(f"CREATE TABLE {quote(table)} ({', '.join(lines)}, PRIMARY KEY ({', '.join(map(quote, names))}))")
     return True
 
 

@@ -13,7 +13,6 @@ from strandline.cli.values import size
 
 if TYPE_CHECKING:
     from strandline.cli.output import Output
-    from strandline.database import Database
 
 PANEL = "Look around"
 
@@ -33,11 +32,7 @@ def ls(
 ) -> None:
     """List what is directly below a path."""
     with cli.database() as db:
-        entries = [entry._asdict() for entry in db.ls(path)]
-        if long:
-            for entry in entries:
-                found = db.describe(entry["path"])
-                entry.update({name: found.get(name) for name in ("version", "state", "rows", "bytes")})
+        entries = db.overview(path) if long else [entry._asdict() for entry in db.ls(path)]
     columns = ["name", "type", *(("version", "state", "rows", "bytes") if long else ())]
     cli.output.result(entries, lambda: cli.output.table(columns, [[entry[c] for c in columns] for entry in entries], count=False))
 
@@ -50,20 +45,18 @@ def tree(
     """Draw what is below a path, at any depth."""
     with cli.database() as db:
         top = db.describe(path)
-        grown = {"name": path, "type": top["type"], "path": top["path"], "children": _grow(db, path, depth)}
+        entries = db.ls(path, depth)
+    grown: dict[str, Any] = {"name": path, "type": top["type"], "path": top["path"], "children": []}
+    nodes = {top["path"].rstrip("/"): grown}
+    for entry in entries:
+        nodes[entry.path] = {**entry._asdict(), "children": []}
+        nodes[entry.path.rpartition("/")[0]]["children"].append(nodes[entry.path])
 
     def draw() -> None:
         cli.output.line(f"{grown['name']}  {grown['type']}")
         _draw(cli.output, grown["children"], "")
 
     cli.output.result(grown, draw)
-
-
-def _grow(db: Database, path: str, depth: int | None) -> list[dict[str, Any]]:
-    if depth == 0:
-        return []
-    below = None if depth is None else depth - 1
-    return [{**entry._asdict(), "children": _grow(db, entry.path, below)} for entry in db.ls(path)]
 
 
 def _draw(output: Output, children: list[dict[str, Any]], indent: str) -> None:

@@ -13,7 +13,7 @@ from strandline.cli.session import Cli
 from strandline.cli.values import moment, size
 
 if TYPE_CHECKING:
-    from strandline.database.running import OperationInfo
+    from strandline.database.progress import OperationInfo
 
 PANEL = "Back up and restore"
 

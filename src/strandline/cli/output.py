@@ -5,6 +5,7 @@ Results go to stdout, everything about them (progress, remarks, errors) to stder
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -45,14 +46,26 @@ class Output:
         else:
             tell()
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True) -> None:
-        """Rows in aligned columns, numbers to the right."""
+    def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Rows as one JSON document, written as they come, so that a result may be larger than memory."""
+        coming = iter(rows)
+        first = [plain(row) for row in itertools.islice(coming, 1)]  # what fails at once has then written nothing
+        write = sys.stdout.write
+        write(f'{{"columns": {json.dumps(columns, ensure_ascii=False)}, "rows": [')
+        for number, row in enumerate(itertools.chain(first, map(plain, coming))):
+            write((", " if number else "") + json.dumps(row, ensure_ascii=False))
+        write("]}\n")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True, more: bool = False) -> None:
+        """Rows in aligned columns, numbers to the right. ``more``: these are only the first ones, and nobody has counted the others."""
         cut = rows[:SHOWN_ROWS] if self.is_terminal else rows
         for text in table_lines(columns, cut, bold=self.is_terminal and "NO_COLOR" not in os.environ):
             self.line(text)
-        if count:
-            more = f", the first {len(cut)} are shown" if len(cut) < len(rows) else ""
-            self.line(f"({len(rows)} {'row' if len(rows) == 1 else 'rows'}{more})")
+        if more:
+            self.line(f"(more than {len(cut)} rows, the first {len(cut)} are shown)")
+        elif count:
+            rest = f", the first {len(cut)} are shown" if len(cut) < len(rows) else ""
+            self.line(f"({len(rows)} {'row' if len(rows) == 1 else 'rows'}{rest})")
 
     def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
         """Names and values, one pair per line."""

@@ -17,7 +17,7 @@ from strandline.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from strandline.database import Database
-    from strandline.database.running import OperationInfo
+    from strandline.database.progress import OperationInfo
 
 Show: TypeAlias = "Callable[[OperationInfo], None]"
 

@@ -29,7 +29,7 @@ from strandline.cli.statements import run_text
 from strandline.cli.values import duration
 from strandline.cli.words import Words
 from strandline.errors import Internal, InvalidArgument, StrandlineError, SyntaxFault
-from strandline.sql.tokens import tokenize
+from strandline.sql.tokens import quote, tokenize
 
 if TYPE_CHECKING:
     from strandline.database import Database
@@ -133,7 +133,7 @@ class Shell:
         self._cli.output.result(body, lambda: self._cli.output.table(("name", "type"), [(e.name, e.type) for e in entries], count=False))
 
     def _backups(self, collection: str) -> None:
-        self._sql(f"SHOW BACKUPS IN `{collection}`" if collection else "SHOW BACKUP COLLECTIONS")
+        self._sql(f"SHOW BACKUPS IN {quote(collection)}" if collection else "SHOW BACKUP COLLECTIONS")
 
     def _file(self, name: str) -> None:
         if not name:

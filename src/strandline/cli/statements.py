@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.operations import tell_operation
+from strandline.cli.output import SHOWN_ROWS, Output
 from strandline.cli.progress import follow
 from strandline.cli.session import Cli
 from strandline.cli.values import count
+from strandline.database.executor import groups
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
 
@@ -20,17 +21,8 @@ if TYPE_CHECKING:
 
 def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
     """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes on in it."""
-    for group in _groups(parse(text)):
+    for group in groups(parse(text)):
         run_group(cli, db, group, stay=stay)
-
-
-def _groups(statements: Sequence[st.Statement]) -> Iterator[list[st.Statement]]:
-    """Consecutive changes are one commit, so they stay together; everything else runs by itself."""
-    for changes, found in itertools.groupby(statements, key=lambda s: isinstance(s, st.Change)):
-        if changes:
-            yield list(found)
-        else:
-            yield from ([statement] for statement in found)
 
 
 def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
@@ -52,8 +44,7 @@ def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> N
 def tell_result(cli: Cli, result: Result) -> None:
     output = cli.output
     if result.columns and result.operation_id is None:
-        rows = result.rows()
-        output.result({"columns": result.columns, "rows": rows}, lambda: output.table(result.columns, rows))
+        _tell_rows(output, result)
         return
     if result.operation_id is not None:
         output.result({"operation_id": result.operation_id}, lambda: output.line(f"operation {result.operation_id}"))
@@ -65,3 +56,13 @@ def tell_result(cli: Cli, result: Result) -> None:
         changed = count(result.rows_changed, "row")
         said = f"{changed} changed" if result.step is None else f"{changed} changed at step {result.step}"
     output.result(body, lambda: output.line(said))
+
+
+def _tell_rows(output: Output, result: Result) -> None:
+    if output.as_json:
+        output.rows(result.columns, result)
+    elif result.is_here or not output.is_terminal:
+        output.table(result.columns, result.rows())
+    else:
+        rows = result.rows(SHOWN_ROWS + 1)  # one more than is shown tells that there are more
+        output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)

@@ -49,7 +49,8 @@ def shown(value: Any) -> str:
         return _utc(value, " ")
     if isinstance(value, dict | list | tuple | set) or hasattr(value, "asDict"):
         return json.dumps(plain(value), ensure_ascii=False)
-    return "".join(c if c.isprintable() else _escaped(c) for c in str(value))
+    text = str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:

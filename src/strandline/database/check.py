@@ -14,7 +14,7 @@ from strandline.operations.context import Context
 from strandline.operations.entries import state_digest
 from strandline.storage import chain as fold
 from strandline.storage.files import checksum_of
-from strandline.types import column_to_python
+from strandline.types.arrays import column_to_python
 
 EXAMPLES = 5
 

@@ -1,44 +1,35 @@
-"""The public API: one object per warehouse."""
+"""The public API: one object per warehouse.
+
+What is answered from the catalog alone is answered by this module. What moves data needs Arrow, the operations and the SQL parser, which
+together take longer to load than a look at the catalog takes; the methods that need them load them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import select
 
 from strandline import names
 from strandline.catalog import board, chains, paths, schema, sessions
-from strandline.catalog.engine import Catalog, sqlite_url
 from strandline.catalog.tables import TableInfo
-from strandline.clock import Clock, SystemClock
-from strandline.database import backups, describing, maintain
-from strandline.database.check import CheckReport, Problem, check
-from strandline.database.executor import execute
-from strandline.database.maintain import Report
-from strandline.database.result import Result
-from strandline.database.running import OperationInfo, Operations
-from strandline.database.streams import Stream
-from strandline.database.table import Table
-from strandline.database.transaction import Transaction
-from strandline.errors import Conflict, Corrupted, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.database import describing
+from strandline.errors import Conflict, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.operations.context import Context
-from strandline.settings import Settings
-from strandline.sql.parser import parse
-from strandline.storage.files import Files, LocalFiles
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-MARKER = "strandline.json"
-CATALOG_FILE = "catalog.sqlite"
-FORMAT = 1
+    from strandline.database.check import CheckReport, Problem
+    from strandline.database.maintain import Report
+    from strandline.database.progress import OperationInfo
+    from strandline.database.result import Result
+    from strandline.database.running import Operations
+    from strandline.database.streams import Stream
+    from strandline.database.table import Table
+    from strandline.database.transaction import Transaction
 
 
 class Entry(NamedTuple):
@@ -47,40 +38,6 @@ class Entry(NamedTuple):
     name: str
     type: str
     path: str
-
-
-def connect(
-    warehouse: str | os.PathLike[str] = "warehouse",
-    *,
-    catalog: str | None = None,
-    spark: SparkSession | None = None,
-    settings: Settings | None = None,
-    clock: Clock | None = None,
-    files: Files | None = None,
-    create: bool = True,
-) -> Database:
-    """Open a warehouse; with ``create``, make it if it is not there.
-
-    ``warehouse`` is a folder. ``catalog`` is a URL such as ``postgresql+psycopg://user@host/database``; without it the catalog is a SQLite
-    file in the folder. ``spark`` is a session of yours; without it one is started by the first statement that needs Spark."""
-    if settings is not None and not isinstance(settings, Settings):
-        raise InvalidArgument(f"settings must be Settings, not {type(settings).__name__}", "Pass strandline.Settings(...).")
-    folder = _folder(warehouse)
-    if not create and not (folder / MARKER).exists():
-        raise Unavailable(f"{folder} is not a warehouse", "Create one with strandline init, or name another folder.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unavailable(f"the warehouse {folder} cannot be created: {error.strerror}", "Choose a folder that you may write to.") from None
-    the_clock = clock or SystemClock()
-    the_settings = settings or Settings()
-    opened = Catalog(catalog or sqlite_url(folder / CATALOG_FILE), the_clock, the_settings.catalog_wait_seconds)
-    try:
-        _check_marker(folder, opened.open())
-    except BaseException:
-        opened.close()
-        raise
-    return Database(Context(opened, files or LocalFiles(str(folder)), the_settings, the_clock, spark))
 
 
 class Database:
@@ -101,9 +58,13 @@ class Database:
         with self.guard():
             if not isinstance(text, str):
                 raise InvalidArgument(f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string.")
-            return execute(self, parse(text))
+            from strandline.database.executor import execute
+
+            return execute(self, text)
 
     def table(self, path: str) -> Table:
+        from strandline.database.table import Table
+
         return Table(self, names.normalize(path))
 
     @contextlib.contextmanager
@@ -115,7 +76,7 @@ class Database:
                 "a transaction is already open in this thread", "Transactions cannot be nested; finish that one first."
             )
         with self.guard():
-            tx = Transaction(self.context)
+            tx = self._begin()
         self._local.transaction = tx
         try:
             yield self
@@ -138,11 +99,18 @@ class Database:
 
     # --- looking around -----------------------------------------------------------------------------------------------------------
 
-    def ls(self, path: str = "/") -> list[Entry]:
-        """What is directly below a path, by name."""
+    def ls(self, path: str = "/", depth: int | None = 1) -> list[Entry]:
+        """What is below a path, by name: directly, or down to ``depth`` levels (None: all), parents first."""
         with self.guard(), self.context.catalog.read() as conn:
-            parent = paths.require(conn, path)
-            return [Entry(p.name, p.type, p.path) for p in paths.children(conn, parent)]
+            if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
+                raise InvalidArgument(f"depth cannot be {depth!r}", "Give a number of levels from 1 on, or None for all.")
+            found = paths.entries(conn, paths.require(conn, path), depth)
+            return [Entry(path.rsplit("/", 1)[1], type_, path) for path, type_ in found]
+
+    def overview(self, path: str = "/") -> list[dict[str, Any]]:
+        """What is directly below a path, by name: each with its version, its state, and the rows and bytes of a table."""
+        with self.guard(), self.context.catalog.read() as conn:
+            return describing.overview(conn, paths.require(conn, path))
 
     def describe(self, path: str) -> dict[str, Any]:
         with self.guard(), self.context.catalog.read() as conn:
@@ -158,16 +126,22 @@ class Database:
 
     def stream(self, path: str) -> Stream:
         """A change stream by its path, such as ``/t/my_feed``."""
+        from strandline.database.streams import Stream
+
         return Stream(self, names.normalize(path))
 
     def operations(self) -> list[OperationInfo]:
         """All operations that are not forgotten, oldest first."""
         with self.guard():
-            return self._running.list()
+            from strandline.database.progress import all_operations
+
+            return all_operations(self.context)
 
     def operation(self, operation_id: str) -> OperationInfo:
         with self.guard():
-            return self._running.get(operation_id)
+            from strandline.database.progress import one_operation
+
+            return one_operation(self.context, operation_id)
 
     def wait(
         self,
@@ -198,7 +172,9 @@ class Database:
     def verify(self, collection: str) -> list[Problem]:
         """Check a collection's backups without restoring them: chains, digests, files. An empty list means that all is well."""
         with self.guard():
-            return backups.verify(self, collection)
+            from strandline.database.verify import verify
+
+            return verify(self.context, collection)
 
     def metrics(self) -> str:
         """Counters and histograms of this process, in Prometheus' text format."""
@@ -210,17 +186,23 @@ class Database:
     def check(self, path: str) -> CheckReport:
         """Recompute a table's digest and indexes from its data and compare them with what was recorded."""
         with self.guard():
+            from strandline.database.check import check
+
             return check(self.context, names.normalize(path))
 
     def maintain(self, path: str | None = None) -> Report:
         """One round of housekeeping: carry on operations of dead processes, follow asynchronous indexes, merge, compact, collect."""
         with self.guard():
+            from strandline.database import maintain
+
             self._running.resume()
             return maintain.maintain(self.context, path)
 
     def compact(self, path: str) -> bool:
         """Fold a table's changes (and its indexes') into sorted base segments now."""
         with self.guard():
+            from strandline.database import maintain
+
             path = names.normalize(path)
             with self.context.catalog.read() as conn:
                 info = TableInfo.of(paths.require(conn, path, "table"))
@@ -232,6 +214,8 @@ class Database:
     def collect(self) -> Report:
         """Remove segments that nothing refers to, and files without a commit whose writer is gone."""
         with self.guard():
+            from strandline.database import maintain
+
             return maintain.collect_garbage(self.context)
 
     def pin(self, name: str, step: int | None = None) -> int:
@@ -283,6 +267,8 @@ class Database:
     def _running(self) -> Operations:
         with self._lock:
             if self._operations is None:
+                from strandline.database.running import Operations
+
                 self._operations = Operations(self.context)
             return self._operations
 
@@ -291,6 +277,11 @@ class Database:
 
     def run_operation(self, kind: str, request: dict[str, Any]) -> OperationInfo:
         return self._running.execute(kind, request)
+
+    def _begin(self) -> Transaction:
+        from strandline.database.transaction import Transaction
+
+        return Transaction(self.context)
 
     def current_transaction(self) -> Transaction | None:
         return getattr(self._local, "transaction", None)
@@ -306,7 +297,7 @@ class Database:
             return None, open_one.rows_changed - before
         clock, tries = self.context.clock, self.context.settings.commit_tries
         for number in range(tries):
-            tx = Transaction(self.context)
+            tx = self._begin()
             try:
                 run(tx)
                 return tx.commit(), tx.rows_changed
@@ -337,40 +328,3 @@ class Database:
             if isinstance(error, MemoryError | RecursionError):
                 raise Unavailable(f"the statement is too large: {type(error).__name__}", "Split it into smaller ones.") from error
             raise Internal(f"an unexpected {type(error).__name__}: {error}") from error
-
-
-def _folder(warehouse: str | os.PathLike[str]) -> Path:
-    text = os.fspath(warehouse) if isinstance(warehouse, os.PathLike) else warehouse
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidArgument(f"{text!r} is not a folder name", "Name the folder of the warehouse.")
-    if text.startswith("file://"):
-        text = text[len("file://") :]
-    elif "://" in text:
-        raise InvalidArgument(f"a warehouse cannot live at {text!r} yet", "Use a folder on a disk or a mounted file system.")
-    folder = Path(text).expanduser().absolute()
-    if folder.exists() and not folder.is_dir():
-        raise InvalidArgument(f"{folder} is a file, not a folder", "Name the folder of the warehouse.")
-    return folder
-
-
-def _check_marker(folder: Path, warehouse_id: str) -> None:
-    """A folder and a catalog that do not belong together would mix two warehouses' files."""
-    marker = folder / MARKER
-    try:
-        if not marker.exists():
-            temporary = marker.with_suffix(f".{os.getpid()}.tmp")
-            temporary.write_text(json.dumps({"format": FORMAT, "warehouse": warehouse_id}) + "\n")
-            os.replace(temporary, marker)
-        found = json.loads(marker.read_text())
-    except (OSError, ValueError) as error:
-        raise Unavailable(f"the file {marker} cannot be used: {error}", "Check the folder's rights and free space.") from None
-    if not isinstance(found, dict) or not isinstance(found.get("format"), int):
-        raise Corrupted(f"the file {marker} is damaged", "Restore it from a copy of the warehouse.")
-    if found["format"] > FORMAT:
-        raise PreconditionFailed(
-            f"the warehouse has format {found['format']}, this version of Strandline knows {FORMAT}", "Install a newer Strandline."
-        )
-    if found.get("warehouse") != warehouse_id:
-        raise PreconditionFailed(
-            f"the folder {folder} belongs to another catalog", "Open it with the catalog URL that it was created with."
-        )

@@ -9,23 +9,6 @@ from sqlalchemy import Connection, and_, func, or_, select
 from strandline.catalog import board, chains, paths, schema
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
-from strandline.database.constants import constant
-from strandline.sql.tokens import quote
-
-
-def create_statement(row: Path) -> str:
-    """The statement that creates an empty table like this one."""
-    info = TableInfo.of(row)
-    lines = [f"{quote(c.name)} {c.type.name}{' NOT NULL' if c.not_null else ''}" for c in info.schema.columns]
-    lines.append(f"PRIMARY KEY ({', '.join(quote(n) for n in info.schema.key)})")
-    for ref in info.indexes:
-        index = ref.definition
-        cover = f" COVER ({', '.join(quote(n) for n in index.cover)})" if index.cover else ""
-        lines.append(f"INDEX {quote(index.name)} {index.kind} ON ({', '.join(quote(n) for n in index.columns)}){cover}")
-    body = ",\n    ".join(lines)
-    keys = ", ".join(f"({', '.join(map(constant, bound))})" for bound in info.schema.bounds)
-    settings = f" WITH (PARTITION_AT_KEYS = ({keys}))" if keys else ""
-    return f"CREATE TABLE {quote(row.path.lstrip('/'))} (\n    {body}\n){settings}"
 
 
 def describe(conn: Connection, row: Path) -> dict[str, Any]:
@@ -45,6 +28,39 @@ def describe(conn: Connection, row: Path) -> dict[str, Any]:
     if row.type == "stream":
         return common | _stream(conn, row)
     return common | {key: value for key, value in row.body.items() if key not in common}
+
+
+def overview(conn: Connection, parent: Path) -> list[dict[str, Any]]:
+    """What is directly below a path, each with what ``describe`` says of its size. However many there are, four queries find them."""
+    child, table, impl = schema.paths.alias(), schema.tables.c, schema.paths.alias()
+    tables = select(child.c.id, table.rows).join(schema.tables, table.path_id == child.c.id)
+    indexes = (
+        select(child.c.id, table.rows)
+        .join(impl, and_(impl.c.parent_id == child.c.id, impl.c.name == paths.IMPL_TABLE))
+        .join(schema.tables, table.path_id == impl.c.id)
+        .where(child.c.type == "index")
+    )
+    sizes = (
+        select(child.c.id, func.sum(schema.segments.c.bytes))
+        .join(schema.chains, schema.chains.c.table_id == child.c.id)
+        .join(schema.segments, schema.segments.c.id == schema.chains.c.segment_id)
+        .where(chains.is_part_at(board.current_step(conn)))
+        .group_by(child.c.id)
+    )
+    rows = {row[0]: row[1] for query in (tables, indexes) for row in conn.execute(query.where(child.c.parent_id == parent.id))}
+    bytes_ = {row[0]: int(row[1]) for row in conn.execute(sizes.where(child.c.parent_id == parent.id))}
+    return [
+        {
+            "name": p.name,
+            "type": p.type,
+            "path": p.path,
+            "version": p.version,
+            "state": p.state,
+            "rows": rows.get(p.id),
+            "bytes": bytes_.get(p.id, 0) if p.type == "table" else None,
+        }
+        for p in paths.children(conn, parent)
+    ]
 
 
 def _table(conn: Connection, row: Path) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from strandline.sql.tokens import quote
 from strandline.storage import chain as fold
 from strandline.storage.changes import Mode, Row, apply_write, once_per_key, table_of
 from strandline.storage.keys import Wanted
-from strandline.types import array_from_user, coerce, column_to_python, from_text
+from strandline.types import coerce, from_text
+from strandline.types.arrays import array_from_user, column_to_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,11 +22,12 @@ from strandline.sql.ranges import Constraints, Range, key_ranges
 from strandline.sql.references import TableRef
 from strandline.sql.simple import SimpleSelect, sort_rows
 from strandline.sql.syntax import Expression
-from strandline.sql.tokens import quote
+from strandline.sql.tokens import quote, spark_quote
 from strandline.storage import chain as fold
 from strandline.storage.changes import Row
 from strandline.storage.segment import footer_of, is_small
-from strandline.types import Type, column_to_python, parse_type, row_value
+from strandline.types import Type, parse_type, row_value
+from strandline.types.arrays import column_to_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -228,7 +229,7 @@ def table_frame(context: Context, view: TableView) -> DataFrame:
     if not view.increment:
         return scan.scan(context.spark, context.files, view.info.schema, view.chain)
     frame = scan.changes(context.spark, context.files, view.info.schema, view.chain.segments, -1, view.chain.step)
-    names = [quoted(name) for name in view.info.schema.names]
+    names = [spark_quote(name) for name in view.info.schema.names]
     return frame.selectExpr(*names, f"{OP} = 'E' AS {DELETED}")
 
 
@@ -246,15 +247,15 @@ def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
     if rest and (unnamed or any(name.lower() in query.names for name in rest)):
         rows = table_frame(reader.context, view)
         keys = [(name, f"__strandline_{i}") for i, name in enumerate(view.info.schema.key)]
-        others = rows.selectExpr(*(quoted(n) for n in rest), *(f"{quoted(n)} AS {k}" for n, k in keys))
+        others = rows.selectExpr(*(spark_quote(n) for n in rest), *(f"{spark_quote(n)} AS {k}" for n, k in keys))
         same = None
         for name, copy in keys:
-            part = entries[quoted(name)].eqNullSafe(others[copy])
+            part = entries[spark_quote(name)].eqNullSafe(others[copy])
             same = part if same is None else same & part
         entries = entries.join(others, same, "inner")
     else:
         rest = []
-    return entries.selectExpr(*(quoted(n) for n in view.info.schema.names if n in rest or n in impl.info.schema))
+    return entries.selectExpr(*(spark_quote(n) for n in view.info.schema.names if n in rest or n in impl.info.schema))
 
 
 def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
@@ -273,7 +274,3 @@ def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
         raise InvalidArgument(f"nothing had been committed at {ref.timestamp}", "Name a later time.")
     past = Reader(reader.context, Snapshot(reader.context, step, reader.context.settings.read_seconds))
     return past, past.view(ref.path)
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

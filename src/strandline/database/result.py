@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 class Result:
     """The outcome of the last statement of a text: rows of a query, or the step of a commit.
 
-    Rows that were found in this process are here already; those of a query on Spark are computed by ``collect()``, or by whatever is
-    done with ``df``. ``step`` is the commit's step (None if nothing was changed), ``operation_id`` that of a BACKUP or RESTORE."""
+    Rows that were found in this process are here already (``is_here``); those of a query on Spark are computed by ``collect()``, or by
+    whatever is done with ``df``. To iterate over them holds only a part of them in memory at a time. ``step`` is the commit's step (None
+    if nothing was changed), ``operation_id`` that of a BACKUP or RESTORE."""
 
     def __init__(
         self,
@@ -48,22 +49,25 @@ class Result:
             self._df = self._frame()
         return self._df
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """The rows as plain tuples."""
-        if self._rows is not None:
-            return list(self._rows)
-        if self._frame is None:
-            return []
+    @property
+    def is_here(self) -> bool:
+        """Whether the rows are in this process already."""
+        return self._frame is None or self._rows is not None
+
+    def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """The rows as plain tuples; at most the first ``limit`` of them, and then no more than those are computed."""
+        if self.is_here:
+            return list((self._rows or ())[:limit])
         from strandline.storage.spark.failures import spark_errors
 
         with spark_errors():
-            return [tuple(row) for row in self.df.collect()]
+            return [tuple(row) for row in (self.df.collect() if limit is None else self.df.take(limit))]
 
     def collect(self) -> list[Row]:
         """The rows as Spark gives them."""
         from pyspark.sql import Row
 
-        if self._rows is None and self._frame is not None:
+        if not self.is_here:
             from strandline.storage.spark.failures import spark_errors
 
             with spark_errors():
@@ -72,7 +76,14 @@ class Result:
         return [make(*row) for row in self._rows or ()]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(self.rows())
+        if self.is_here:
+            yield from self._rows or ()
+            return
+        from strandline.storage.spark.failures import spark_errors
+
+        with spark_errors():
+            for row in self.df.toLocalIterator(prefetchPartitions=True):
+                yield tuple(row)
 
     def __repr__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in (("step", self.step), ("operation_id", self.operation_id)) if value is not None]

@@ -1,13 +1,13 @@
-"""Operations as users see them, and the threads of this process that carry them out."""
+"""The operations of this process: started, carried out by threads of it, waited for, cancelled and forgotten."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from strandline.catalog.operations import Operation
+from strandline.database.progress import OperationInfo
 from strandline.operations.backup import FullBackup
 from strandline.operations.collections import DropCollection
 from strandline.operations.context import Context
@@ -16,52 +16,6 @@ from strandline.operations.engine import Engine
 from strandline.operations.increment import IncrementalBackup
 from strandline.operations.restore import Restore
 from strandline.operations.streams import CreateStream, DropStreams
-
-
-@dataclass(frozen=True)
-class OperationInfo:
-    """An operation at one moment. ``percent`` counts parts done of all that are expected and only grows; ``progress`` has what its kind
-    tells beyond that (current increment, bytes). ``seconds_left`` is a guess from the pace so far, None when there is none."""
-
-    id: str
-    kind: str
-    state: str
-    percent: float
-    parts_done: int
-    parts: int
-    progress: dict[str, Any]
-    request: dict[str, Any]
-    result: dict[str, Any] | None
-    error: dict[str, str] | None
-    created: float
-    ended: float | None
-    seconds_left: float | None = None
-
-    @property
-    def is_over(self) -> bool:
-        return self.ended is not None
-
-    @staticmethod
-    def of(operation: Operation, now: float) -> OperationInfo:
-        percent = 100.0 if operation.state == "done" else min(99.0, 100.0 * operation.parts_done / max(operation.parts, 1))
-        left = None
-        if operation.ended is None and operation.parts_done:
-            left = (now - operation.created) * (operation.parts - operation.parts_done) / operation.parts_done
-        return OperationInfo(
-            operation.id,
-            operation.kind,
-            operation.state,
-            round(percent, 1),
-            operation.parts_done,
-            operation.parts,
-            operation.progress,
-            operation.request,
-            operation.result,
-            operation.error,
-            operation.created,
-            operation.ended,
-            left,
-        )
 
 
 class Operations:
@@ -109,13 +63,6 @@ class Operations:
         if failure is not None:
             raise failure
         return OperationInfo.of(operation, self._context.clock.now())
-
-    def list(self) -> list[OperationInfo]:
-        now = self._context.clock.now()
-        return [OperationInfo.of(o, now) for o in self.engine.listed()]
-
-    def get(self, operation_id: str) -> OperationInfo:
-        return OperationInfo.of(self.engine.get(operation_id), self._context.clock.now())
 
     def wait(
         self, operation_id: str, timeout: float | None = None, on_progress: Callable[[OperationInfo], None] | None = None

@@ -98,8 +98,9 @@ class Snapshot:
         if table not in self._plans:
             with self._context.catalog.read() as conn:
                 generation = board.generation(conn)
-            self._context.cache.catch_up(generation)
-            (plan,) = self._context.loader.plan([table])
+            loader = self._context.loader
+            loader.cache.catch_up(generation)
+            (plan,) = loader.plan([table])
             self._plans[table] = {info.path: info for info in (plan.table, *plan.impls)}
         return self._plans[table].get(path)
 

@@ -6,45 +6,25 @@ is recorded in the body of the backup's path with all that a restore and a check
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from strandline.backup.collections import ROOT, STREAM_SUFFIX, BackupKind, Collection, collection_path, next_name, stream_name
+from strandline.backup.collections import ROOT, STREAM_SUFFIX, BackupKind, Collection, next_name, stream_name
 from strandline.backup.records import BackupRecord, IndexRecord, SliceRecord, TableRecord
 from strandline.catalog import board, chains, paths, schema
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path
 from strandline.catalog.registry import unit_above
 from strandline.catalog.tables import TableInfo
-from strandline.errors import PathNotFound, PreconditionFailed
+from strandline.errors import PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Kind, Plan, Run
+from strandline.operations.records import require_collection
 from strandline.operations.streams import StreamSpec, require_id
 
 STREAM_MODE = "NEW_IMAGE"
-
-
-def require_collection(conn: Connection, name: str) -> Path:
-    found = paths.find(conn, collection_path(name))
-    if found is None or found.type != "backup_collection":
-        raise PathNotFound(f"there is no backup collection {name!r}", "List the collections with SHOW BACKUP COLLECTIONS.")
-    return found
-
-
-def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:
-    """The finished backups of a collection, oldest first: names sort in the order of time."""
-    return [BackupRecord.from_json(p.body) for p in paths.children(conn, collection) if p.type == "backup" and p.state != "creating"]
-
-
-def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
-    """The last finished backup of a collection."""
-    at = schema.paths.c
-    found = select(at.body).where(at.parent_id == collection.id, at.type == "backup", at.state != "creating")
-    body = conn.execute(found.order_by(at.name.desc()).limit(1)).scalar_one_or_none()
-    return None if body is None else BackupRecord.from_json(json.loads(body))
 
 
 def member_tables(conn: Connection, collection: Collection) -> list[Path]:

@@ -12,8 +12,9 @@ from strandline.backup.collections import Collection, collection_path
 from strandline.catalog import board, paths, tables
 from strandline.catalog.engine import Catalog
 from strandline.errors import AlreadyExists
-from strandline.operations.backup import owned_streams, require_collection
+from strandline.operations.backup import owned_streams
 from strandline.operations.kind import Kind, Plan, Run
+from strandline.operations.records import require_collection
 from strandline.operations.streams import DropStreamPart, plan_drops
 
 

@@ -5,45 +5,66 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from strandline.catalog.cache import SchemeCache
 from strandline.catalog.engine import Catalog
-from strandline.catalog.loader import Loader
 from strandline.catalog.sessions import Session
 from strandline.clock import Clock
-from strandline.metrics import Metrics
 from strandline.settings import Settings
 from strandline.storage.files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from strandline.catalog.loader import Loader
+    from strandline.metrics import Metrics
+
 
 class Context:
-    """Shared by all threads of a process that use one database."""
+    """Shared by all threads of a process that use one database. What takes time to load is made by the first use."""
 
     def __init__(self, catalog: Catalog, files: Files, settings: Settings, clock: Clock, spark: SparkSession | None = None) -> None:
         self.catalog = catalog
         self.files = files
         self.settings = settings
         self.clock = clock
-        self.metrics = Metrics()
-        catalog.on_publication = lambda a: self.metrics.published(a.generation, a.step, a.operation_id, a.versions)
         self.session = Session(catalog, settings.session_seconds)
-        self.cache = SchemeCache(catalog, metrics=self.metrics)
-        self.loader = Loader(
-            self.cache,
-            clock,
-            retries=settings.schema_retries,
-            retry_seconds=settings.schema_retry_seconds,
-            metrics=self.metrics,
-        )
+        catalog.on_publication = lambda a: self.metrics.published(a.generation, a.step, a.operation_id, a.versions)
+        self._lock = threading.RLock()
+        self._metrics: Metrics | None = None
+        self._loader: Loader | None = None
         self._spark = spark
-        self._lock = threading.Lock()
+        self._starting = threading.Lock()  # its own: Spark takes seconds to start, and others need not wait for it
+
+    @property
+    def metrics(self) -> Metrics:
+        """What this process counts."""
+        with self._lock:
+            if self._metrics is None:
+                from strandline.metrics import Metrics
+
+                self._metrics = Metrics()
+            return self._metrics
+
+    @property
+    def loader(self) -> Loader:
+        """The descriptions of tables that statements are planned with."""
+        with self._lock:
+            if self._loader is None:
+                from strandline.catalog.cache import SchemeCache
+                from strandline.catalog.loader import Loader
+
+                self._loader = Loader(
+                    SchemeCache(self.catalog, metrics=self.metrics),
+                    self.clock,
+                    retries=self.settings.schema_retries,
+                    retry_seconds=self.settings.schema_retry_seconds,
+                    metrics=self.metrics,
+                )
+            return self._loader
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: the caller's own, or one that is started by the first use."""
-        with self._lock:
+        """The Spark session: the caller's own, or one that is started."""
+        with self._starting:
             if self._spark is None:
                 from strandline.storage.spark.session import get_session
 

@@ -19,10 +19,11 @@ from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
 from strandline.model import Chain, Digest, Segment, TableSchema
-from strandline.operations.backup import STREAM_MODE, Backup, backup_records, last_backup, outdated_streams
+from strandline.operations.backup import STREAM_MODE, Backup, outdated_streams
 from strandline.operations.context import Context
 from strandline.operations.entries import state_digest
 from strandline.operations.kind import PartPlan, Plan, Run
+from strandline.operations.records import backup_records, last_backup
 from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec, plan_drops, require_id
 from strandline.storage.slices import Slice, Window, discard, write_slice
 

@@ -14,7 +14,7 @@ from strandline.backup.records import BackupRecord, TableRecord, chain_to, slice
 from strandline.catalog import paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
-from strandline.operations.backup import backup_records, require_collection
+from strandline.operations.records import backup_records, require_collection
 
 
 @dataclass(frozen=True)

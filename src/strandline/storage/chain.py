@@ -18,7 +18,7 @@ from strandline.storage.files import Files
 from strandline.storage.find import cover, find, in_window
 from strandline.storage.keys import Ints, Wanted, compare, firsts_and_lasts, keys_of, match, sort_indices, to_mask
 from strandline.storage.segment import META, footer_of, is_small, read_segment
-from strandline.types import column_to_python
+from strandline.types.arrays import column_to_python
 
 __all__ = ["BEGINNING", "changes", "fold", "fold_logs", "lookup", "may_hold", "overlaps", "rows_at", "scan", "split", "touched", "visible"]
 

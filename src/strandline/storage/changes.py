@@ -14,7 +14,8 @@ from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import OP, WAS_HI, WAS_LO, Digest, Key, TableSchema
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import Ints, Mask, firsts_and_lasts, keys_of, to_mask
-from strandline.types import Type, column_to_python, python_to_array
+from strandline.types import Type
+from strandline.types.arrays import column_to_python, python_to_array
 
 __all__ = [
     "Change",

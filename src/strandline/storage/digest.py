@@ -18,7 +18,8 @@ import pyarrow as pa
 import xxhash
 
 from strandline.model import Column, Digest, TableSchema
-from strandline.types import Type, decimal_words
+from strandline.types import Type
+from strandline.types.arrays import decimal_words
 
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Signed: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]

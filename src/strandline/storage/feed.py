@@ -16,7 +16,7 @@ from strandline.model import OP, STEP, Chain, Key, Segment, TableSchema
 from strandline.storage import chain as fold
 from strandline.storage.changes import Row
 from strandline.storage.files import Files
-from strandline.types import column_to_python, python_to_array
+from strandline.types.arrays import column_to_python, python_to_array
 
 __all__ = ["MODES", "STATEFUL_MODES", "Feed", "records", "table"]
 

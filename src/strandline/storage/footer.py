@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from strandline.model import Column, Key, TableSchema, order
 from strandline.storage.keys import Ints, Mask
-from strandline.types import column_to_python
+from strandline.types.arrays import column_to_python
 
 __all__ = ["Footer"]
 

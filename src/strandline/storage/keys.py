@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.model import Key, TableSchema, order
-from strandline.types import column_to_python, python_to_array
+from strandline.types.arrays import column_to_python, python_to_array
 
 __all__ = ["Ints", "Mask", "Wanted", "codes", "compare", "firsts_and_lasts", "keys_of", "match", "sort_indices", "to_mask"]
 

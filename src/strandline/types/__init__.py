@@ -2,32 +2,25 @@
 
 A value is in *canonical* form everywhere inside Strandline: bool, int, float, Decimal (with exactly the type's
 scale), bytes, str, ``datetime.date``, or a ``datetime.datetime`` whose zone is ``timezone.utc``; NULL is ``None``.
-Values come in through ``coerce`` (Python), ``from_text`` (SQL text) or ``array_from_user`` (Arrow), which never
+Values come in through ``coerce`` (Python), ``from_text`` (SQL text) or ``arrays.array_from_user`` (Arrow), which never
 round, wrap, truncate or cast: what does not fit is refused. The one exception is the nearest binary float, because a
 literal such as 0.1 has no exact one.
+
+Whole columns are in ``strandline.types.arrays``, apart from the rest, because Arrow is slow to load and who describes
+a table, or reads a statement, does not need it.
 
 ``String`` (spelled exactly so) holds bytes, as in YQL; any other spelling (``string``, ``STRING``) is Spark's name
 for text, that is ``Utf8``. All other names are case-insensitive.
 """
 
-from strandline.types.arrays import array_from_user, column_to_python, decimal_words, python_to_array
 from strandline.types.names import Type, parse_type
-from strandline.types.values import (
-    coerce,
-    find_json_fault,
-    from_text,
-    row_value,
-)
+from strandline.types.values import coerce, find_json_fault, from_text, row_value
 
 __all__ = [
     "Type",
-    "array_from_user",
     "coerce",
-    "column_to_python",
-    "decimal_words",
     "find_json_fault",
     "from_text",
     "parse_type",
-    "python_to_array",
     "row_value",
 ]

@@ -19,6 +19,28 @@ MIN_DAYS, MAX_DAYS = -719162, 2932896
 """Days since 1970 of 0001-01-01 and 9999-12-31."""
 MIN_SECONDS, MAX_SECONDS = MIN_DAYS * 86_400, (MAX_DAYS + 1) * 86_400 - 1
 
+_PHYSICAL = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+def physical_type(spark: str) -> pa.DataType:
+    """Arrow's type for one of Spark's that types are stored as: the same bytes in files, whichever of them writes."""
+    if spark.startswith("decimal"):
+        precision, scale = spark.removeprefix("decimal(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    return _PHYSICAL[spark]
+
 
 def decimal_words(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """The 128-bit two's complement integers of a decimal128 array as rows of (low, high) words; rows that are NULL

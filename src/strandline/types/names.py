@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache
-from typing import Literal, TypeAlias
-
-import pyarrow as pa
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from strandline.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Kind: TypeAlias = Literal["bool", "int", "float", "decimal", "bytes", "text", "json", "date", "time"]
 
@@ -23,7 +24,6 @@ class Type:
 
     name: str
     kind: Kind = field(compare=False)
-    arrow: pa.DataType = field(compare=False, repr=False)
     spark: str = field(compare=False, repr=False)
     orderable: bool = field(default=True, compare=False, repr=False)
     """Whether the type may be part of a primary key or an index key."""
@@ -32,34 +32,40 @@ class Type:
     precision: int = field(default=0, compare=False, repr=False)
     scale: int = field(default=0, compare=False, repr=False)
 
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        # Arrow is slow to load, and to describe a table its types' names are enough.
+        from strandline.types.arrays import physical_type
+
+        return physical_type(self.spark)
+
     def __str__(self) -> str:
         return self.name
 
 
-def _integer(bits: int, signed: bool, arrow: pa.DataType, spark: str) -> Type:
+def _integer(bits: int, signed: bool, spark: str) -> Type:
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    return Type(f"{'Int' if signed else 'Uint'}{bits}", "int", arrow, spark, min=low, max=high)
+    return Type(f"{'Int' if signed else 'Uint'}{bits}", "int", spark, min=low, max=high)
 
 
-_MICROS = pa.timestamp("us", tz="UTC")
 _SIMPLE = (
-    Type("Bool", "bool", pa.bool_(), "boolean"),
-    _integer(8, True, pa.int8(), "tinyint"),
-    _integer(16, True, pa.int16(), "smallint"),
-    _integer(32, True, pa.int32(), "int"),
-    _integer(64, True, pa.int64(), "bigint"),
-    _integer(8, False, pa.int16(), "smallint"),
-    _integer(16, False, pa.int32(), "int"),
-    _integer(32, False, pa.int64(), "bigint"),
-    _integer(64, False, pa.decimal128(20, 0), "decimal(20,0)"),
-    Type("Float", "float", pa.float32(), "float", orderable=False),
-    Type("Double", "float", pa.float64(), "double", orderable=False),
-    Type("String", "bytes", pa.binary(), "binary"),
-    Type("Utf8", "text", pa.string(), "string"),
-    Type("Json", "json", pa.string(), "string", orderable=False),
-    Type("Date", "date", pa.date32(), "date"),
-    Type("Datetime", "time", _MICROS, "timestamp"),
-    Type("Timestamp", "time", _MICROS, "timestamp"),
+    Type("Bool", "bool", "boolean"),
+    _integer(8, True, "tinyint"),
+    _integer(16, True, "smallint"),
+    _integer(32, True, "int"),
+    _integer(64, True, "bigint"),
+    _integer(8, False, "smallint"),
+    _integer(16, False, "int"),
+    _integer(32, False, "bigint"),
+    _integer(64, False, "decimal(20,0)"),
+    Type("Float", "float", "float", orderable=False),
+    Type("Double", "float", "double", orderable=False),
+    Type("String", "bytes", "binary"),
+    Type("Utf8", "text", "string"),
+    Type("Json", "json", "string", orderable=False),
+    Type("Date", "date", "date"),
+    Type("Datetime", "time", "timestamp"),
+    Type("Timestamp", "time", "timestamp"),
 )
 _NAMED = {type_.name.lower(): type_ for type_ in _SIMPLE if type_.name != "String"}
 _SYNONYMS = {
@@ -109,7 +115,6 @@ def _decimal(text: str, precision: int, scale: int) -> Type:
     return Type(
         f"Decimal({precision},{scale})",
         "decimal",
-        pa.decimal128(precision, scale),
         f"decimal({precision},{scale})",
         precision=precision,
         scale=scale,

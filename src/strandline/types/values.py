@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 import struct
+import sys
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from typing import Any, NoReturn
-
-import numpy as np
 
 from strandline.errors import InvalidArgument
 from strandline.types.names import Type
@@ -20,6 +19,7 @@ UTC = timezone.utc
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _BEYOND = "Dates and times lie in the years 1 to 9999 and have no part smaller than a microsecond."
+_PLAIN = frozenset({bool, int, float, Decimal, bytes, str, date, datetime})
 SHOWN = 60
 """A value in a message is cut to about this many characters."""
 
@@ -45,7 +45,7 @@ def coerce(type_: Type, value: object, column: str) -> object:
     """A Python value in canonical form, or InvalidArgument that names the column, the type and the value."""
     if value is None:
         return None
-    if isinstance(value, np.generic):
+    if type(value) not in _PLAIN and _is_of_numpy(value):
         value = _of_numpy(value)
     match type_.kind:
         case "bool":
@@ -74,13 +74,21 @@ def coerce(type_: Type, value: object, column: str) -> object:
             if isinstance(value, date) and not isinstance(value, datetime):
                 return date(value.year, value.month, value.day)
             hint = "Give a date without a time of day, for example date(2024, 1, 31) or DATE '2024-01-31'."
-            refuse(type_, value, column, _BEYOND if isinstance(value, np.datetime64) else hint)
+            refuse(type_, value, column, _BEYOND if _is_of_numpy(value, "datetime64") else hint)
         case "time":
             return _to_time(type_, value, column)
 
 
-def _of_numpy(value: np.generic) -> object:
+def _is_of_numpy(value: object, type_: str = "generic") -> bool:
+    # Only who has loaded numpy can have such a value, so numpy, which is slow to load, need not be loaded to tell.
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, getattr(numpy, type_, ()))
+
+
+def _of_numpy(value: Any) -> object:
     """The Python value of a numpy scalar, or the scalar itself if there is none (which then is refused)."""
+    import numpy as np
+
     if isinstance(value, np.timedelta64):
         return value
     if not isinstance(value, np.datetime64):
@@ -211,7 +219,7 @@ wrong."""
 def _to_time(type_: Type, value: object, column: str) -> datetime:
     if not isinstance(value, datetime):
         hint = "Give a date with a time of day, for example datetime(2024, 1, 31, 12) or TIMESTAMP '2024-01-31 12:00:00'."
-        refuse(type_, value, column, _BEYOND if isinstance(value, np.datetime64) else hint)
+        refuse(type_, value, column, _BEYOND if _is_of_numpy(value, "datetime64") else hint)
     if getattr(value, "nanosecond", 0):
         refuse(type_, value, column, f"{type_.name} has no nanoseconds.")
     if type_.name == "Datetime" and value.microsecond:

@@ -17,7 +17,8 @@ from strandline.storage.changes import Change, Mode
 from strandline.storage.files import LocalFiles
 from strandline.storage.segment import write_segment
 from strandline.storage.spark.columns import spark_type
-from strandline.types import column_to_python, parse_type
+from strandline.types import parse_type
+from strandline.types.arrays import column_to_python
 from tests.storage.rowwise import apply_write, index_changes, is_fresh, log_table
 
 Row = tuple[Any, ...]
@@ -208,7 +209,7 @@ def frame(spark: SparkSession, schema: TableSchema, columns: Sequence[str], rows
     import pyarrow as pa
     from pyspark.sql import types as T
 
-    from strandline.types import python_to_array
+    from strandline.types.arrays import python_to_array
 
     arrays = [python_to_array(schema[name].type, [row[i] for row in rows]) for i, name in enumerate(columns)]
     fields = [T.StructField(name, spark_type(schema[name].type)) for name in columns]

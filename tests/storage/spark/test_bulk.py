@@ -20,7 +20,8 @@ from strandline.storage.segment import read_segment
 from strandline.storage.spark import bulk
 from strandline.storage.spark.bulk import build_index, bulk_write, collapse
 from strandline.storage.spark.scan import scan
-from strandline.types import column_to_python, parse_type
+from strandline.types import parse_type
+from strandline.types.arrays import column_to_python
 from tests.storage.rowwise import index_changes, is_fresh, log_table
 from tests.storage.spark.tables import (
     ALL_TYPES,

@@ -49,7 +49,7 @@ def test_the_state_and_the_step_of_each_row_stay(
 
 
 def rows(files: LocalFiles, schema: TableSchema, chain: Chain) -> list[tuple[object, ...]]:
-    from strandline.types import column_to_python
+    from strandline.types.arrays import column_to_python
 
     table = arrow.scan(files, schema, chain)
     return list(zip(*(column_to_python(schema[n].type, table[n]) for n in schema.names), strict=True))

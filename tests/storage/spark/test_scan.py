@@ -141,7 +141,7 @@ def test_changes_and_their_fold(spark: SparkSession, tmp_path: Path, seed: int) 
 
 
 def arrow_log(table: object) -> list[tuple[object, ...]]:
-    from strandline.types import column_to_python
+    from strandline.types.arrays import column_to_python
 
     names = [*ALL_TYPES.names, OP, WAS_HI, WAS_LO, STEP]
     columns = [

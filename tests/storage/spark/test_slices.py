@@ -17,7 +17,7 @@ from strandline.storage.segment import read_segment
 from strandline.storage.slices import Slice, Window, shard_of, write_slice
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.shards import shard_number, write_by_shard
-from strandline.types import column_to_python
+from strandline.types.arrays import column_to_python
 from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, comparable, frame, random_table
 
 

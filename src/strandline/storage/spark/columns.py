@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, TableSchema
-from strandline.types import Type, column_to_python
+from strandline.types import Type
+from strandline.types.arrays import column_to_python
 
 __all__ = [
     "META",

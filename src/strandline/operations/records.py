@@ -1,0 +1,33 @@
+"""Backup collections and their finished backups, as the catalog has them."""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import Connection, select
+
+from strandline.backup.collections import collection_path
+from strandline.backup.records import BackupRecord
+from strandline.catalog import paths, schema
+from strandline.catalog.paths import Path
+from strandline.errors import PathNotFound
+
+
+def require_collection(conn: Connection, name: str) -> Path:
+    found = paths.find(conn, collection_path(name))
+    if found is None or found.type != "backup_collection":
+        raise PathNotFound(f"there is no backup collection {name!r}", "List the collections with SHOW BACKUP COLLECTIONS.")
+    return found
+
+
+def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:
+    """The finished backups of a collection, oldest first: names sort in the order of time."""
+    return [BackupRecord.from_json(p.body) for p in paths.children(conn, collection) if p.type == "backup" and p.state != "creating"]
+
+
+def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
+    """The last finished backup of a collection."""
+    at = schema.paths.c
+    found = select(at.body).where(at.parent_id == collection.id, at.type == "backup", at.state != "creating")
+    body = conn.execute(found.order_by(at.name.desc()).limit(1)).scalar_one_or_none()
+    return None if body is None else BackupRecord.from_json(json.loads(body))

@@ -1,0 +1,50 @@
+"""Results of statements: all of them to a program, as much as helps to a person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from strandline.cli.output import SHOWN_ROWS, Output
+from tests.cli.conftest import Run
+
+MANY = f"SELECT explode(sequence(1, {3 * SHOWN_ROWS})) AS n"
+
+
+def test_json_is_written_while_rows_still_come(capsys: pytest.CaptureFixture[str]) -> None:
+    written = []
+
+    def rows() -> Iterator[tuple[int, str]]:
+        for number in range(3):
+            yield number, "ä"
+            written.append(capsys.readouterr().out)
+
+    Output(as_json=True).rows(("n", "t"), rows())
+    written.append(capsys.readouterr().out)
+    assert written[:2] == ['{"columns": ["n", "t"], "rows": [[0, "ä"]', ', [1, "ä"]']
+    assert "".join(written) == json.dumps({"columns": ["n", "t"], "rows": [[n, "ä"] for n in range(3)]}, ensure_ascii=False) + "\n"
+
+
+def test_an_empty_result_is_a_whole_document(shop: Run) -> None:
+    assert shop("sql", "SELECT id FROM orders WHERE id = 99", "--json").out == '{"columns": ["id"], "rows": []}\n'
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_program_gets_all_rows(shop: Run) -> None:
+    assert shop("sql", MANY, "--json").json == {"columns": ["n"], "rows": [[n] for n in range(1, 3 * SHOWN_ROWS + 1)]}
+    assert shop("sql", MANY).out.splitlines()[-2:] == [str(3 * SHOWN_ROWS), f"({3 * SHOWN_ROWS} rows)"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_person_gets_the_first_rows_and_hears_that_there_are_more(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Output, "is_terminal", True)
+    assert shop("sql", MANY).out.splitlines()[-2:] == [str(SHOWN_ROWS), f"(more than {SHOWN_ROWS} rows, the first {SHOWN_ROWS} are shown)"]
+    assert shop("sql", MANY + f" LIMIT {SHOWN_ROWS}").out.splitlines()[-1] == f"({SHOWN_ROWS} rows)"
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_query_that_fails_writes_no_half_of_a_document(shop: Run) -> None:
+    failed = shop("sql", "SELECT raise_error('no') AS n", "--json")
+    assert (failed.out, failed.code != 0) == ("", True)
