@@ -43,16 +43,15 @@ def scan(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, c
             return rows_of(spark, files, schema, [*old, *new], names, BEGINNING, chain.step)
         needed = list(dict.fromkeys([*schema.key, *names]))
         far, near = apart_from(old, middle)
-        rows = rows_of(spark, files, schema, near, needed, BEGINNING, chain.step)
+        rows = rows_of(spark, files, schema, near, needed, BEGINNING, chain.step) if near else None
         if is_small(middle):
             keys, folded = _folded_here(files, schema, middle, needed, chain.step)
-            changed, kept = local(spark, schema, folded), without(rows, schema, keys)
+            changed = local(spark, schema, folded)
+            kept = None if rows is None else without(rows, schema, keys)
         else:
             touched, changed = _folded_there(spark, files, schema, middle, needed, chain.step)
-            kept = rows.join(renamed(touched, schema.key), same_key(schema), "left_anti")
-        parts = [changed.select(*map(col, names))]
-        if near:
-            parts.append(kept.select(*map(col, names)))
+            kept = None if rows is None else rows.join(renamed(touched, schema.key), same_key(schema), "left_anti")
+        parts = [part.select(*map(col, names)) for part in (changed, kept) if part is not None]
         if far or new:
             parts.append(rows_of(spark, files, schema, [*far, *new], names, BEGINNING, chain.step))
         return union(parts)

@@ -1,0 +1,48 @@
+"""Leaving out the rows of some keys, whatever their type."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from strandline.storage.changes import table_of
+from strandline.storage.keys import keys_of
+from strandline.storage.spark.rows import local
+from strandline.storage.spark.without import without
+from strandline.types import parse_type
+from tests.storage.examples import schema
+
+EDGES = [-(2**63), -(2**31) - 1, -65, -64, -63, -1, 0, 1, 62, 63, 64, 65, 127, 128, 2**31, 2**63 - 1]
+
+
+def left(spark: SparkSession, types: str, rows: list[tuple[Any, ...]], gone: list[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    names = "abc"[: len(rows[0])]
+    table = schema(*(f"{name} {type_}" for name, type_ in zip(names, types.split(), strict=True)), key=" ".join(names))
+    frame = local(spark, table, table_of(table, table.names, rows))
+    kept = without(frame, table, table_of(table, table.key, gone)).toArrow()
+    return set(keys_of(table, kept.select(list(table.key)).cast(table_of(table, table.names, []).schema)))
+
+
+@pytest.mark.parametrize("type_", ["Int64", "Int32", "Int16", "Int8", "Uint8", "Uint32"])
+def test_whole_numbers_on_both_sides_of_every_edge(spark: SparkSession, type_: str) -> None:
+    low, high = parse_type(type_).min, parse_type(type_).max
+    rows = [(edge,) for edge in EDGES if low <= edge <= high] + [(None,)]
+    for seed in range(3):
+        gone = random.Random(seed).sample(rows[:-1], len(rows) // 2)
+        assert left(spark, type_, rows, gone) == set(rows) - set(gone)
+
+
+def test_nothing_is_left_out_for_no_key(spark: SparkSession) -> None:
+    assert left(spark, "Int64", [(1,), (None,)], []) == {(1,), (None,)}
+
+
+def test_null_is_a_key_like_any_other(spark: SparkSession) -> None:
+    assert left(spark, "Int64", [(1,), (2,), (None,)], [(None,), (2,)]) == {(1,)}
+
+
+def test_keys_of_other_types_and_of_several_columns(spark: SparkSession) -> None:
+    assert left(spark, "Utf8", [("a",), ("b",), (None,)], [("b",)]) == {("a",), (None,)}
+    assert left(spark, "Int64 Utf8", [(1, "a"), (1, "b"), (None, "a")], [(1, "b"), (None, "a"), (2, "a")]) == {(1, "a")}
