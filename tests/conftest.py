@@ -31,6 +31,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test that needs Spark says so by its fixtures: otherwise each worker would run a JVM of its own."""
+    before = _has_jvm()
+    yield
+    if not before and _has_jvm():
+        pytest.fail("this test started a JVM: let it use the fixture spark")
+
+
+def _has_jvm() -> bool:
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._gateway is not None
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one local session of the test run. Tests must not stop it and must not change its settings."""

@@ -46,7 +46,7 @@ def die_everywhere(folder: Path, url: str | None, scenario: Scenario, spark: Any
 def _look(folder: Path, url: str | None, scenario: Scenario, i: int, before: Model, after: Model, spark: Any) -> None:
     with strandline.connect(folder, catalog=url, settings=NOW) as db:
         found = verify(db, before, after)
-        if found == before != after or scenario.again(db):
+        if (found == before != after or scenario.again(db)) and (spark is None or i % 4 == 1):
             # Whatever it died in can be done again, by another process, with the usual result.
             with strandline.connect(folder, catalog=url, settings=scenario.settings, spark=spark) as other:
                 scenario.act(other, i)
