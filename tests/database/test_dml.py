@@ -387,6 +387,26 @@ def test_data_frames_go_in(spark_db: Database) -> None:
     assert_sound(db, "/t")
 
 
+def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(spark_db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = spark_db
+    db.sql(TABLE)
+    db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2)")
+
+    def files() -> int:
+        return len(list(db.context.files.names("data")))
+
+    rows_ = [(1, "x"), (3, "y"), (3, "z")]
+    db.table("t").upsert(db.context.spark.createDataFrame(rows_, "k int, v string").coalesce(1))
+    db.table("t").delete(db.context.spark.createDataFrame([(2,), (9,)], "k int"))
+    assert files() == 0, "Spark writes files, the process keeps few rows in the catalog"
+    assert content(db, "/t") == [(1, "x", 1), (3, "z", None)]
+    monkeypatch.setattr("strandline.storage.spark.bulk.FEW_BYTES", 2)
+    db.table("t").upsert(db.context.spark.createDataFrame([(1, "wide"), (4, "rows")], "k int, v string"))
+    assert files() > 0
+    assert content(db, "/t") == [(1, "wide", 1), (3, "z", None), (4, "rows", None)]
+    assert_sound(db, "/t")
+
+
 def test_a_commit_too_large_for_the_catalog_goes_to_a_file(db: Database) -> None:
     db.sql(TABLE)
     db.table("t").upsert([{"k": n, "v": f"row {n}", "n": n % 10} for n in range(3000)])

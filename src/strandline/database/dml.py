@@ -106,7 +106,7 @@ def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Map
 
 
 def write_frame(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], frame: DataFrame) -> None:
-    """Apply the rows of a DataFrame, on Spark. Its columns are ``columns``, in this order."""
+    """Apply the rows of a DataFrame: on Spark, but for few that change a table. Its columns are ``columns``, in this order."""
     from strandline.storage.spark.bulk import bulk_write
 
     impls = [(ref, tx.impl_of(view, ref)) for ref in view.info.indexes if ref.definition.is_sync]
@@ -120,7 +120,11 @@ def write_frame(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[
         frame.toDF(*columns),
         [(ref.definition, impl.schema) for ref, impl in impls],
         tx.context.session.file_name(view.info.id),
+        few_rows=tx.context.settings.bulk_rows,
     )
+    if isinstance(result, pa.Table):
+        _write(tx, view, mode, result)
+        return
     at = tx.next_statement()
     tx.add(view.info, [replace(s, upto=at) for s in result.segments], result.delta, follows=False)
     for ref, impl in impls:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
@@ -30,6 +31,9 @@ __all__ = ["BulkResult", "build_index", "bulk_write", "collapse"]
 
 BROADCAST_ROWS = 1_000_000
 """So many keys are sent to every executor to find their old rows; for more, both sides are shuffled."""
+
+FEW_BYTES = 64 << 20
+"""Rows with more text than this are not brought into the process, however few they are."""
 
 Written: TypeAlias = tuple[tuple[Segment, ...], Digest]
 """Segments, and what they add to a digest."""
@@ -60,18 +64,22 @@ def bulk_write(
     name_prefix: str,
     *,
     ordinal: str | None = None,
-) -> BulkResult:
+    few_rows: int = -1,
+) -> BulkResult | pa.Table:
     """Does to the table what ``mode`` says with the rows of ``incoming``, as ``changes.apply_write`` would, and to its
     indexes what follows.
 
     ``incoming`` has ``columns``, by name; where a key occurs more than once the last row counts, in the order of the column ``ordinal`` or
     else of the DataFrame. Each index comes with the schema of its implementation table. Files are written below ``name_prefix`` and
-    ``name_prefix-<n>``, which must be new; they are durable when this returns, and gone when it raises."""
+    ``name_prefix-<n>``, which must be new; they are durable when this returns, and gone when it raises.
+
+    Up to ``few_rows`` rows for a table that has some are not written, but answered in the physical types, one for each key: the process
+    finds the old rows of so few keys without a scan of the table."""
     with working(spark):
         kinds = kinds_of(incoming, schema, columns, ordinal)
         work = _Work(spark, files, schema, chain, mode, tuple(columns), kinds, incoming, ordinal, tuple(indexes), name_prefix)
         with _undone(files, [name_prefix, *(work.index_prefix(i) for i in range(len(indexes)))]):
-            return _into_rows(work) if visible(chain) else _into_nothing(work)
+            return _into_rows(work, few_rows) if visible(chain) else _into_nothing(work)
 
 
 @dataclass(frozen=True)
@@ -178,16 +186,19 @@ def _new_rows(work: _Work, rows: DataFrame) -> DataFrame:
     )
 
 
-def _into_rows(work: _Work) -> BulkResult:
+def _into_rows(work: _Work, few_rows: int) -> BulkResult | pa.Table:
     """A write to a table with rows: each new row beside the old one of its key, from which follows what happens to the indexes."""
     schema = work.schema
     # Kept, because it is needed more than once, and what a caller's query gives might differ the second time.
     with _kept(once_per_key(work.typed(), schema, work.mode)) as now:
         struct = F.struct(*map(col, schema.key))
-        ends = now.agg(F.count(F.lit(1)).alias("n"), F.min(struct).alias("low"), F.max(struct).alias("high"))
-        count = ends.collect()[0]["n"]
+        size = F.coalesce(F.sum(_long_bytes(schema, now.columns)), F.lit(0)).alias("size")
+        ends = now.agg(F.count(F.lit(1)).alias("n"), size, F.min(struct).alias("low"), F.max(struct).alias("high"))
+        count, size_in_bytes = ends.select("n", "size").collect()[0]
         if not count:
             return work.nothing()
+        if count <= few_rows and size_in_bytes <= FEW_BYTES:
+            return now.toArrow().cast(pa.schema([(name, schema[name].type.arrow) for name in now.columns]))
         lower, upper = (keys_in(ends.select(f"{end}.*"), schema)[0] for end in ("low", "high"))
         old = scan(work.spark, work.files, schema, narrowed(work.chain, lower, upper))
         if count <= BROADCAST_ROWS:
@@ -210,6 +221,16 @@ def _into_rows(work: _Work) -> BulkResult:
                 for i, (index, impl) in enumerate(work.indexes)
             }
             return BulkResult(segments, delta, indexes)
+
+
+def _long_bytes(schema: TableSchema, names: Iterable[str]) -> Column:
+    """How many bytes a row has in columns that may hold any number of them."""
+    sizes = [
+        F.coalesce(F.octet_length(col(name)).cast("bigint"), F.lit(0))
+        for name in names
+        if schema[name].type.kind in ("text", "bytes", "json")
+    ]
+    return reduce(Column.__add__, sizes, F.lit(0))
 
 
 def _checked(work: _Work, name: str) -> Column:
