@@ -26,17 +26,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     # Not when the whole list is there: then the workers have looked at the groups already.
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
+    if item.get_closest_marker("spark"):
         # With several workers (-n) all of these go to the same one: there is one session, however many cores there are.
         item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A test that needs Spark says so by its fixtures: otherwise each worker would run a JVM of its own."""
+def pytest_runtest_call() -> Iterator[None]:
+    """A test that needs Spark says so: otherwise each worker would run a JVM of its own."""
     before = _has_jvm()
     yield
     if not before and _has_jvm():
-        pytest.fail("this test started a JVM: let it use the fixture spark")
+        pytest.fail("this test started a JVM: let it use the fixture spark, or mark it so")
 
 
 def _has_jvm() -> bool:

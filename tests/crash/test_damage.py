@@ -26,7 +26,7 @@ from tests.crash.scenarios import FILES, TABLES, litter
 BY_V = "/t/by_v/indexImplTable"
 
 
-@pytest.fixture(params=["here", "on Spark"])
+@pytest.fixture(params=["here", pytest.param("on Spark", marks=pytest.mark.spark)])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A table with a base, and logs in files and in the catalog; checked in the process or on Spark."""
     spark = request.getfixturevalue("spark") if request.param == "on Spark" else None
@@ -49,14 +49,14 @@ def kinds(db: Database) -> set[str]:
 
 
 def files(db: Database) -> list[tuple[str, str]]:
-    """File and path of each segment of the table and its indexes that is a file."""
+    """File and path of each segment of the table and its indexes that is a file; on Spark only one of each, which says as much as all."""
     found = []
     with db.context.catalog.read() as conn:
         step = chains.state(conn, paths.require(conn, "/t").id).step
         for path in ("/t", BY_V, "/t/by_n/indexImplTable"):
             chain = chains.load(conn, paths.require(conn, path).id, step)
             found += [(s.file, path) for s in chain.segments if s.file is not None]
-    return found
+    return found if db.context.settings.bulk_rows else list({path: (file, path) for file, path in found}.values())
 
 
 def flip(name: str, at: int) -> None:
@@ -97,7 +97,7 @@ def test_a_cut_file(db: Database) -> None:
     for file, path in files(db):
         name = db.context.files.path(file)
         content = Path(name).read_bytes()
-        for size in (0, 1, len(content) // 2, len(content) - 1):
+        for size in (0, 1, len(content) // 2, len(content) - 1) if db.context.settings.bulk_rows else (len(content) // 2,):
             Path(name).write_bytes(content[:size])
             segments.forget()
             assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [("corrupt_file", path)]

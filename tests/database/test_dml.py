@@ -19,7 +19,7 @@ from tests.database.examples import ARROW, SPARK, assert_sound, content, read_wi
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n), INDEX by_n GLOBAL ON (n, v))"
 
 
-@pytest.fixture(params=["arrow", "spark"])
+@pytest.fixture(params=["arrow", pytest.param("spark", marks=pytest.mark.spark)])
 def either(request: pytest.FixtureRequest, connect: Callable[..., Database]) -> Database:
     """A database with an indexed table, which does everything in the process, or everything on Spark."""
     if request.param == "arrow":

@@ -323,4 +323,4 @@ def test_spark_does_what_the_process_and_the_model_do(folders: Callable[[], Path
             strandline.connect(there, files=QuickFiles(there), spark=NoSpark(), settings=ARROW),  # type: ignore[arg-type]
         ]
 
-    run_state_machine_as_test(lambda: SparkMachine(open_all), settings=profile(6, 12))
+    run_state_machine_as_test(lambda: SparkMachine(open_all), settings=profile(4, 12))
