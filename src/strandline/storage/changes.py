@@ -37,6 +37,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 Mode: TypeAlias = Literal["UPSERT", "REPLACE", "INSERT", "UPDATE", "DELETE", "DELETE ON"]
 
+_ERASE = pa.scalar("E", pa.string())  # Made once: Arrow takes longer over a Python value than over a few rows.
 _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
 
@@ -77,7 +78,7 @@ class Changes:
 
     @property
     def erased(self) -> Mask:
-        return to_mask(pc.equal(self.ops, "E"))
+        return to_mask(pc.equal(self.ops, _ERASE))
 
     @property
     def is_fresh(self) -> bool:

@@ -78,10 +78,11 @@ def _search(
     footer = footer_of(files, segment)
     here = wanted.between(segment.min_key or (), segment.max_key or ())
 
-    def pick(groups: list[int]) -> tuple[Ints, pa.Table]:
-        return _pick(files, schema, segment, here, columns, window, groups)
-
     batches = list(_batches(footer, footer.groups_with(schema, here[1])))
+
+    def pick(groups: list[int]) -> tuple[Ints, pa.Table]:
+        return _pick(files, schema, segment, here, columns, window, groups, threads=len(batches) < 2)
+
     if len(batches) < 2:
         return list(map(pick, batches))
     # Left to itself Arrow decodes the columns of a batch at the same time, but often one of them has most of the bytes.
@@ -97,13 +98,15 @@ def _pick(
     columns: Sequence[str],
     window: tuple[int, int] | None,
     groups: list[int] | None,
+    *,
+    threads: bool = True,
 ) -> tuple[Ints, pa.Table]:
     """The rows of wanted keys in some row groups. First only what tells which rows these are is read, then the rest of the groups that
     have one."""
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
     positions, arrays = wanted
-    table = read_segment(files, schema, segment, first, groups, threads=False)
+    table = read_segment(files, schema, segment, first, groups, threads=threads)
     rows, hits = match([table.column(name) for name in schema.key], arrays)
     if window and len(rows):
         seen = in_window(table.select([STEP]).take(rows), *window)
@@ -117,7 +120,7 @@ def _pick(
             lengths = (starts[1:] - starts[:-1])[needed]
             rows = rows - starts[where] + (np.cumsum(lengths) - lengths)[np.searchsorted(needed, where)]
             groups = [groups[i] for i in needed.tolist()]
-        others = read_segment(files, schema, segment, rest, groups, threads=False).take(rows)
+        others = read_segment(files, schema, segment, rest, groups, threads=threads).take(rows)
         for name in rest:
             found = found.append_column(name, others.column(name))
     return positions[hits], found.select(list(columns))
