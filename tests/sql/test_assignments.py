@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from strandline.errors import InvalidArgument
-from strandline.sql.expressions import assign, parse_expression
+from strandline.sql.assignments import assign
+from strandline.sql.syntax import parse_expression
 from strandline.types import parse_type
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from decimal import Decimal
 import pytest
 
 from strandline.errors import SyntaxFault, Unsupported
-from strandline.sql.expressions import literal, parse_expression
+from strandline.sql.literals import literal
 from strandline.sql.parser import parse
 from strandline.sql.query import Query
 from strandline.sql.statements import Change, Delete, DeleteOn, Update, Values, Write
+from strandline.sql.syntax import parse_expression
 
 
 def values(*rows: tuple[str, ...]) -> Values:

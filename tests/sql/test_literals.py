@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from strandline.sql.expressions import NotConstant, literal, parse_expression
+from strandline.sql.literals import NotConstant, literal
+from strandline.sql.syntax import parse_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

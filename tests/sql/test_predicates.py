@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.sql.expressions import parse_expression, predicate
+from strandline.sql.predicates import predicate
+from strandline.sql.syntax import parse_expression
 from strandline.types import parse_type
 
 if TYPE_CHECKING:

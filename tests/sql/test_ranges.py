@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.sql.expressions import Range, key_ranges, parse_expression, predicate
+from strandline.sql.predicates import predicate
+from strandline.sql.ranges import Range, key_ranges
+from strandline.sql.syntax import parse_expression
 from strandline.types import parse_type
 
 COLUMNS = {

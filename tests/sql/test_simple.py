@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from strandline.sql.expressions import predicate
+from strandline.sql.predicates import predicate
 from strandline.sql.query import parse_query, simple_select
 from strandline.sql.simple import OrderBy, SimpleSelect, sort_rows
 from strandline.types import parse_type
