@@ -58,7 +58,7 @@ def _look(folder: Path, url: str | None, scenario: Scenario, i: int, before: Mod
 
 
 EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
-"""Every boundary everywhere (``make exhaustive``). Otherwise a sample where one takes many Spark jobs, and on Spark with PostgreSQL."""
+"""Every boundary everywhere (``make exhaustive``). Otherwise a sample on Spark with PostgreSQL, and none where one takes many jobs."""
 
 
 @pytest.mark.slow
@@ -76,6 +76,7 @@ def test_death_at_boundaries_on_spark(scenario: Scenario, tmp_path: Path, catalo
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not EVERY, reason="takes many minutes; make exhaustive runs it")
 @pytest.mark.parametrize("scenario", LARGE_ON_SPARK, ids=lambda s: s.name)
-def test_death_in_many_jobs_on_spark(scenario: Scenario, tmp_path: Path, spark: SparkSession) -> None:
-    assert "sync" in die_everywhere(tmp_path / "warehouse", None, scenario, spark, stride=1 if EVERY else 29)
+def test_death_at_every_boundary_of_many_jobs_on_spark(scenario: Scenario, tmp_path: Path, spark: SparkSession) -> None:
+    assert "sync" in die_everywhere(tmp_path / "warehouse", None, scenario, spark)
