@@ -14,7 +14,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import strandline  # noqa: E402
-from bench.report import Report  # noqa: E402
+from bench.report import Report, folder_of, folder_options  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -166,17 +165,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="500000,2000000,8000000")
     parser.add_argument("--changes", type=int, default=100_000)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--keep", action="store_true", help="leave the files there")
+    folder_options(parser)
     given = parser.parse_args()
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-    try:
+    with folder_of(given) as folder:
         bench = Bench([int(size) for size in given.sizes.split(",")], given.changes, folder)
         bench.run()
         print(f"\n{bench.report.render()}")
-    finally:
-        if not given.keep:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

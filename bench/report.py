@@ -1,8 +1,30 @@
-"""A table of figures: what was measured, what was to be reached, and whether it was."""
+"""What benchmarks share: a folder to work in, and a table of figures: what was measured, what was to be reached, and whether it was."""
 
 from __future__ import annotations
 
+import argparse
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def folder_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--keep", action="store_true", help="leave the files there")
+
+
+@contextmanager
+def folder_of(given: argparse.Namespace) -> Iterator[Path]:
+    """The folder that ``folder_options`` name, or a temporary one; removed afterwards unless it is to be kept."""
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="strandline-bench-"))
+    try:
+        yield folder
+    finally:
+        if not given.keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass

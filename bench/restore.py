@@ -17,7 +17,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,7 @@ import pyarrow as pa  # noqa: E402
 from sqlalchemy import select  # noqa: E402
 
 import strandline  # noqa: E402
-from bench.report import Report  # noqa: E402
+from bench.report import Report, folder_of, folder_options  # noqa: E402
 from bench.tables import COLUMNS, INDEXES, PER_CUSTOMER, PER_DAY, clocked, values  # noqa: E402
 from strandline.catalog import paths, schema  # noqa: E402
 
@@ -166,17 +165,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--increments", type=int, default=10)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--keep", action="store_true", help="leave the files there")
+    folder_options(parser)
     given = parser.parse_args()
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-    try:
+    with folder_of(given) as folder:
         bench = Bench(given.rows, given.increments, folder)
         bench.run()
         print(f"\n{given.rows:,} rows, {given.increments} increments of 1 %\n{bench.report.render()}")
-    finally:
-        if not given.keep:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

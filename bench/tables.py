@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 import pyarrow as pa  # noqa: E402
 
 import strandline  # noqa: E402
-from bench.report import Report  # noqa: E402
+from bench.report import Report, folder_of, folder_options  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -273,21 +271,16 @@ def upserts(folder: Path, table: str, rows: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--keep", action="store_true", help="leave the files there")
+    folder_options(parser)
     parser.add_argument("--upserts", metavar="TABLE", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.upserts:
         upserts(given.folder, given.upserts, given.rows)
         return
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-    try:
+    with folder_of(given) as folder:
         bench = Bench(given.rows, folder)
         bench.run()
         print(f"\n{given.rows:,} rows\n{bench.report.render()}")
-    finally:
-        if not given.keep:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

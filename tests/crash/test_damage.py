@@ -19,9 +19,10 @@ from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted
 from strandline.model import Digest, Segment, TableSchema
 from strandline.storage import segment as segments
-from strandline.storage.changes import Change, Changes, log_table
+from strandline.storage.changes import log_table
 from strandline.storage.segment import write_segment
 from tests.crash.scenarios import FILES, TABLES, litter
+from tests.storage.rowwise import Change, in_columns
 
 BY_V = "/t/by_v/indexImplTable"
 
@@ -134,7 +135,7 @@ def behind_its_back(db: Database, path: str, make: Callable[[TableSchema], Chang
     """Commits a change to one path alone; with ``honest`` the digest goes with it, as a defect in the writer would do it."""
     with db.context.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path))
-    rows, delta = log_table(Changes.of(info.schema, [make(info.schema)]))
+    rows, delta = log_table(in_columns(info.schema, [make(info.schema)]))
     made: Segment = write_segment(db.context.files, info.schema, rows, name="", role="log", fresh=False, stepped=False, inline_bytes=10**6)
     with db.context.catalog.write() as conn:
         chains.commit(conn, 0.0, [TablePart(info.id, info.version, None, (made,), delta if honest else Digest())])

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from strandline.model import STEP, Chain, Digest, Key, Segment, TableSchema
 from strandline.storage import chain, segment
-from strandline.storage.changes import Change, Mode
+from strandline.storage.changes import Mode
 from strandline.storage.files import LocalFiles
 from strandline.storage.keys import keys_of
 from strandline.storage.merge import merge_logs
 from strandline.types import Type, parse_type
-from tests.storage.rowwise import apply_write, is_fresh, log_table
+from tests.storage.rowwise import Change, apply_write, is_fresh, log_table
 
 Row = tuple[Any, ...]
 _WIDE = Context(prec=60)
@@ -137,7 +137,7 @@ class History:
         first = self.segments[:count]
         step = first[-1].upto
         last = {change.key: at for at, change in self.log if at <= step}
-        state = chain.fold(self.files, self.schema, Chain(tuple(first), step))
+        state = chain.scan(self.files, self.schema, Chain(tuple(first), step))
         keys = keys_of(self.schema, state)
         table = state.append_column(STEP, [[last[key] for key in keys]])
         self.segments[:count] = [

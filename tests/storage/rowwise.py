@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import Digest, IndexDef, Key, TableSchema
 from strandline.storage import changes as columnar
-from strandline.storage.changes import Change, Changes, Mode, Row
+from strandline.storage.changes import Changes, Mode, Row, table_of
+from strandline.storage.keys import keys_of
+from strandline.types.arrays import column_to_python
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit does to one key. ``old`` None: the key was not there; ``new`` None: it is not there afterwards."""
+
+    key: Key
+    op: Literal["U", "R", "E"]
+    old: Row | None
+    new: Row | None
+
+
+def in_columns(schema: TableSchema, changes: Sequence[Change]) -> Changes:
+    keys = [dict(zip(schema.key, change.key, strict=True)) for change in changes]
+    new = [tuple(map(key.get, schema.names)) if c.new is None else c.new for c, key in zip(changes, keys, strict=True)]
+    old = [change.old for change in changes if change.old is not None]
+    had = np.array([change.old is not None for change in changes], np.bool_)
+    ops = pa.array([change.op for change in changes], pa.string())
+    return Changes(schema, ops, table_of(schema, schema.names, new), had, table_of(schema, schema.names, old))
+
+
+def one_by_one(changes: Changes) -> list[Change]:
+    def rows(table: pa.Table) -> list[Row]:
+        return list(zip(*(column_to_python(c.type, table.column(c.name)) for c in changes.schema.columns), strict=True))
+
+    old = iter(rows(changes.old))
+    return [
+        Change(key, op, next(old) if had else None, None if op == "E" else row)
+        for key, op, had, row in zip(
+            keys_of(changes.schema, changes.new), changes.ops.to_pylist(), changes.had.tolist(), rows(changes.new), strict=True
+        )
+    ]
 
 
 def apply_write(
@@ -80,7 +116,7 @@ def is_fresh(changes: Iterable[Change]) -> bool:
 
 
 def log_table(schema: TableSchema, changes: Sequence[Change]) -> tuple[pa.Table, Digest]:
-    return columnar.log_table(Changes.of(schema, changes))
+    return columnar.log_table(in_columns(schema, changes))
 
 
 def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Row]:

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, TableSchema
-from strandline.storage.changes import Change, Changes, Mode, apply_write, changes_between, index_changes, log_table, once_per_key, table_of
+from strandline.storage.changes import Changes, Mode, apply_write, changes_between, index_changes, log_table, once_per_key, table_of
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import keys_of
 from strandline.types.arrays import python_to_array
 from tests.storage import rowwise
 from tests.storage.examples import SCHEMAS, schema, values
+from tests.storage.rowwise import Change, in_columns, one_by_one
 
 KVN = schema("k Int64 NOT NULL", "v Utf8", "n Int32", key="k")
 OLD = {(1,): (1, "a", 10)}
@@ -37,7 +38,7 @@ def column_of(table: TableSchema, name: str, rows: Sequence[tuple[Any, ...]], pl
 
 
 def write(mode: Mode, columns: str, *rows: tuple[Any, ...], old: Any = OLD, table: TableSchema = KVN) -> list[Change]:
-    return written(mode, columns.split(), rows, old, table).rows()
+    return one_by_one(written(mode, columns.split(), rows, old, table))
 
 
 def test_upsert_sets_the_named_columns_and_keeps_the_others() -> None:
@@ -121,19 +122,19 @@ def test_fresh_means_only_new_keys() -> None:
     assert written("REPLACE", ["k"], [(2,), (3,)], OLD).is_fresh
     assert not written("UPSERT", ["k"], [(1,), (3,)], OLD).is_fresh
     assert not written("DELETE ON", ["k"], [(5,)], OLD).is_fresh
-    assert Changes.of(KVN, []).is_fresh
+    assert in_columns(KVN, []).is_fresh
 
 
 def test_rows_and_columns_say_the_same() -> None:
     changes = [Change((1,), "U", (1, "a", 10), (1, "b", 10)), Change((2,), "E", None, None), Change((3,), "R", None, (3, None, 1))]
-    assert Changes.of(KVN, changes).rows() == changes
+    assert one_by_one(in_columns(KVN, changes)) == changes
 
 
 def test_changes_between_two_states_know_what_came_and_what_went() -> None:
     keys = [python_to_array(KVN["k"].type, [1, 2, 3, 4])]
     old = np.array([2, 0]), table_of(KVN, KVN.names, [(3, "c", 3), (1, "a", 1)])
     new = np.array([1, 0]), table_of(KVN, KVN.names, [(2, "b", 2), (1, "x", 1)])
-    assert changes_between(KVN, keys, old, new).rows() == [
+    assert one_by_one(changes_between(KVN, keys, old, new)) == [
         Change((1,), "U", (1, "a", 1), (1, "x", 1)),
         Change((2,), "U", None, (2, "b", 2)),
         Change((3,), "E", (3, "c", 3), None),
@@ -147,7 +148,8 @@ PLAIN = IndexDef("plain", "GLOBAL SYNC", ("v",))
 
 
 def entries(index: IndexDef, old: tuple[Any, ...] | None, new: tuple[Any, ...] | None) -> list[Change]:
-    return index_changes(Changes.of(KVN, [Change((1,), "E" if new is None else "R", old, new)]), index.impl_schema(KVN)).rows()
+    changes = in_columns(KVN, [Change((1,), "E" if new is None else "R", old, new)])
+    return one_by_one(index_changes(changes, index.impl_schema(KVN)))
 
 
 def test_a_new_row_is_a_new_entry_and_a_gone_row_an_erased_one() -> None:
@@ -175,16 +177,15 @@ def test_nan_does_not_differ_from_nan() -> None:
     index = IndexDef("i", "GLOBAL SYNC", ("v",), ("d",))
     same = Change((1,), "U", (1, "a", math.nan), (1, "a", float("nan")))
     other = Change((1,), "U", (1, "a", math.nan), (1, "a", None))
-    assert len(index_changes(Changes.of(table, [same]), index.impl_schema(table))) == 0
-    assert len(index_changes(Changes.of(table, [other]), index.impl_schema(table))) == 1
+    assert len(index_changes(in_columns(table, [same]), index.impl_schema(table))) == 0
+    assert len(index_changes(in_columns(table, [other]), index.impl_schema(table))) == 1
 
 
 def test_an_index_may_share_columns_with_the_key() -> None:
     table = schema("a Int64", "b Int64", "v Utf8", key="a b")
     index = IndexDef("i", "GLOBAL SYNC", ("v", "b"))
-    assert index_changes(Changes.of(table, [Change((1, 2), "U", None, (1, 2, "x"))]), index.impl_schema(table)).rows() == [
-        Change(("x", 2, 1), "U", None, ("x", 2, 1))
-    ]
+    changes = in_columns(table, [Change((1, 2), "U", None, (1, 2, "x"))])
+    assert one_by_one(index_changes(changes, index.impl_schema(table))) == [Change(("x", 2, 1), "U", None, ("x", 2, 1))]
 
 
 @settings(deadline=None)
@@ -202,8 +203,8 @@ def test_an_index_that_follows_all_changes_equals_the_projection(data: st.DataOb
         row = st.tuples(st.integers(0, 4), *(st.none() | small[name] for name in named))
         changes = written(mode, ["k", *named], data.draw(st.lists(row, max_size=5)), state, table)
         for target, made in ((state, changes), (index_state, index_changes(changes, impl))):
-            assert len({change.key for change in made.rows()}) == len(made)
-            for change in made.rows():
+            assert len({change.key for change in one_by_one(made)}) == len(made)
+            for change in one_by_one(made):
                 assert change.old == target.get(change.key)
                 target.pop(change.key, None)
                 if change.new is not None:
@@ -226,7 +227,7 @@ def test_a_log_holds_images_operations_and_the_hashes_of_what_was() -> None:
         Change((3,), "E", (3, "c", None), None),
         Change((4,), "R", None, (4, None, None)),
     ]
-    table, delta = log_table(Changes.of(KVN, changes))
+    table, delta = log_table(in_columns(KVN, changes))
     assert table.select(["k", "v", "n", OP]).to_pylist() == [
         {"k": 1, "v": "b", "n": 10, OP: "U"},
         {"k": 2, "v": None, "n": None, OP: "E"},
@@ -242,7 +243,7 @@ def test_a_log_holds_images_operations_and_the_hashes_of_what_was() -> None:
 
 
 def test_an_empty_log_changes_nothing() -> None:
-    table, delta = log_table(Changes.of(KVN, []))
+    table, delta = log_table(in_columns(KVN, []))
     assert (table.num_rows, delta) == (0, Digest())
 
 
@@ -257,7 +258,7 @@ def test_the_digest_delta_leads_from_the_old_state_to_the_new(data: st.DataObjec
         row = st.tuples(*(st.just(parts[c.name]) if c.name in parts else st.none() | values(c.type) for c in table.columns))
         old, new = data.draw(st.none() | row), data.draw(st.none() | row)
         changes.append(Change(key, "E" if new is None else "U", old, new))
-    _, delta = log_table(Changes.of(table, changes))
+    _, delta = log_table(in_columns(table, changes))
     before = [change.old for change in changes if change.old is not None]
     after = [change.new for change in changes if change.new is not None]
     assert digest(table, before) + delta == digest(table, after)
@@ -282,7 +283,7 @@ def test_columns_give_what_rows_one_by_one_give(data: st.DataObject) -> None:
     columns = [*table.key, *named]
 
     def shown(of: TableSchema, changes: list[Change]) -> list[str]:
-        return sorted(map(repr, Changes.of(of, changes).rows()))  # Through Arrow, which knows no two ways to write one time.
+        return sorted(map(repr, one_by_one(in_columns(of, changes))))  # Through Arrow, which knows no two ways to write one time.
 
     def outcome(work: Callable[[], list[Change]]) -> object:
         try:
@@ -291,12 +292,12 @@ def test_columns_give_what_rows_one_by_one_give(data: st.DataObject) -> None:
             return type(error)
 
     expected = outcome(lambda: rowwise.apply_write(table, mode, columns, rows, state))
-    assert outcome(lambda: written(mode, columns, rows, state, table).rows()) == expected
+    assert outcome(lambda: one_by_one(written(mode, columns, rows, state, table))) == expected
     if isinstance(expected, list):
         orderable = [c.name for c in table.value_columns if c.type.orderable]
         on = data.draw(st.lists(st.sampled_from([*orderable, *table.key]), min_size=1, max_size=2, unique=True))
         cover = [c.name for c in table.value_columns if c.name not in on and data.draw(st.booleans())]
         index = IndexDef("i", "GLOBAL SYNC", tuple(on), tuple(cover))
         impl = index.impl_schema(table)
-        one_by_one = rowwise.index_changes(table, index, impl, rowwise.apply_write(table, mode, columns, rows, state))
-        assert shown(impl, index_changes(written(mode, columns, rows, state, table), impl).rows()) == shown(impl, one_by_one)
+        expected = shown(impl, rowwise.index_changes(table, index, impl, rowwise.apply_write(table, mode, columns, rows, state)))
+        assert shown(impl, one_by_one(index_changes(written(mode, columns, rows, state, table), impl))) == expected

@@ -17,12 +17,11 @@ from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Key, Segm
 from strandline.storage.files import Files
 from strandline.storage.find import cover, find, in_window
 from strandline.storage.keys import Ints, Wanted, compare, firsts_and_lasts, keys_of, match, sort_indices, to_mask
-from strandline.storage.segment import META, footer_of, is_small, read_segment
+from strandline.storage.segment import ERASE, META, footer_of, is_small, read_segment
 from strandline.types.arrays import column_to_python
 
-__all__ = ["BEGINNING", "changes", "fold", "fold_logs", "lookup", "may_hold", "overlaps", "rows_at", "scan", "split", "touched", "visible"]
+__all__ = ["BEGINNING", "changes", "fold_logs", "lookup", "may_hold", "overlaps", "rows_at", "scan", "split", "touched", "visible"]
 
-ERASE = pa.scalar("E", pa.string())
 BEGINNING = -1
 """Before every step."""
 
@@ -70,11 +69,6 @@ def lookup(
     return dict(zip((wanted.keys[i] for i in positions.tolist()), values, strict=True))
 
 
-def fold(files: Files, schema: TableSchema, chain: Chain, columns: Sequence[str] | None = None) -> pa.Table:
-    """The whole state, in no particular order."""
-    return scan(files, schema, chain, columns)
-
-
 def scan(
     files: Files,
     schema: TableSchema,
@@ -113,7 +107,6 @@ def fold_logs(
     schema: TableSchema,
     segments: Sequence[Segment],
     step: int,
-    keep_erases: bool = True,
     *,
     after: int = BEGINNING,
 ) -> pa.Table:
@@ -124,7 +117,7 @@ def fold_logs(
     folded = log.take(lasts)
     for name in (WAS_HI, WAS_LO):
         folded = folded.set_column(folded.column_names.index(name), name, log.column(name).take(firsts))
-    return folded if keep_erases else folded.filter(pc.not_equal(folded.column(OP), ERASE))
+    return folded
 
 
 def changes(files: Files, schema: TableSchema, segments: Sequence[Segment], after: int, upto: int) -> pa.Table:

@@ -11,17 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import InvalidArgument, PreconditionFailed
-from strandline.model import OP, WAS_HI, WAS_LO, Digest, Key, TableSchema
+from strandline.model import OP, WAS_HI, WAS_LO, Digest, TableSchema
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import Ints, Mask, firsts_and_lasts, keys_of, to_mask
+from strandline.storage.segment import ERASE
 from strandline.types import Type
-from strandline.types.arrays import column_to_python, python_to_array
+from strandline.types.arrays import python_to_array
 
 __all__ = [
-    "Change",
     "Changes",
     "Mode",
-    "Op",
     "Row",
     "apply_write",
     "changes_between",
@@ -31,24 +30,12 @@ __all__ = [
     "table_of",
 ]
 
-Op: TypeAlias = Literal["U", "R", "E"]
 Row: TypeAlias = tuple[Any, ...]
 """The values of a row, in the order of the schema's columns."""
 
 Mode: TypeAlias = Literal["UPSERT", "REPLACE", "INSERT", "UPDATE", "DELETE", "DELETE ON"]
 
-_ERASE = pa.scalar("E", pa.string())  # Made once: Arrow takes longer over a Python value than over a few rows.
 _ONCE = "Use UPSERT to change rows that exist, and name each key once."
-
-
-@dataclass(frozen=True)
-class Change:
-    """What one commit does to one key. ``old`` None: the key was not there; ``new`` None: it is not there afterwards."""
-
-    key: Key
-    op: Op
-    old: Row | None
-    new: Row | None
 
 
 @dataclass(frozen=True)
@@ -64,21 +51,12 @@ class Changes:
     old: pa.Table
     """... and those rows."""
 
-    @classmethod
-    def of(cls, schema: TableSchema, changes: Sequence[Change]) -> Changes:
-        keys = [dict(zip(schema.key, change.key, strict=True)) for change in changes]
-        new = [tuple(map(key.get, schema.names)) if c.new is None else c.new for c, key in zip(changes, keys, strict=True)]
-        old = [change.old for change in changes if change.old is not None]
-        had = np.array([change.old is not None for change in changes], np.bool_)
-        ops = pa.array([change.op for change in changes], pa.string())
-        return cls(schema, ops, table_of(schema, schema.names, new), had, table_of(schema, schema.names, old))
-
     def __len__(self) -> int:
         return len(self.ops)
 
     @property
     def erased(self) -> Mask:
-        return to_mask(pc.equal(self.ops, _ERASE))
+        return to_mask(pc.equal(self.ops, ERASE))
 
     @property
     def is_fresh(self) -> bool:
@@ -88,14 +66,6 @@ class Changes:
     def old_beside(self) -> pa.Table:
         """The old row of each change; NULL in all columns where there was none."""
         return _beside(self.old, np.cumsum(self.had) - 1, self.had)
-
-    def rows(self) -> list[Change]:
-        """The same one by one, for people and for comparisons."""
-        keys, old, new = keys_of(self.schema, self.new), iter(_rows(self.schema, self.old)), _rows(self.schema, self.new)
-        return [
-            Change(key, op, next(old) if had else None, None if op == "E" else row)
-            for key, op, had, row in zip(keys, self.ops.to_pylist(), self.had.tolist(), new, strict=True)
-        ]
 
 
 def table_of(schema: TableSchema, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
@@ -202,10 +172,6 @@ def log_table(changes: Changes) -> tuple[pa.Table, Digest]:
 
 def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
     return dict(zip(table.column_names, table.columns, strict=True))
-
-
-def _rows(schema: TableSchema, table: pa.Table) -> list[Row]:
-    return list(zip(*(column_to_python(c.type, table.column(c.name)) for c in schema.columns), strict=True))
 
 
 def _places(count: int, at: Ints) -> tuple[Mask, Ints]:

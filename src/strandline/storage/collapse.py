@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from strandline.model import OP, PENDING, STEP, WAS_HI, Segment, TableSchema
 from strandline.storage.chain import fold_logs
 from strandline.storage.files import Files
-from strandline.storage.segment import write_segment
+from strandline.storage.segment import ERASE, write_segment
 
 
 def collapse(files: Files, schema: TableSchema, segments: Sequence[Segment], name: str, inline_rows: int, inline_bytes: int) -> Segment:
@@ -17,7 +17,7 @@ def collapse(files: Files, schema: TableSchema, segments: Sequence[Segment], nam
     there before the first."""
     ordered = sorted(segments, key=lambda s: s.upto)
     rows = fold_logs(files, schema, ordered, ordered[-1].upto)
-    fresh = not pc.any(pc.equal(rows[OP], "E")).as_py() and rows[WAS_HI].null_count == rows.num_rows
+    fresh = not pc.any(pc.equal(rows[OP], ERASE)).as_py() and rows[WAS_HI].null_count == rows.num_rows
     return write_segment(
         files,
         schema,

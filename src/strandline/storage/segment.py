@@ -20,7 +20,18 @@ from strandline.storage.files import Files, checksum_of, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import keys_of, sort_indices
 
-__all__ = ["META", "ROW_GROUP_ROWS", "describe_file", "footer_of", "forget", "is_small", "read_segment", "row_index", "write_segment"]
+__all__ = [
+    "ERASE",
+    "META",
+    "ROW_GROUP_ROWS",
+    "describe_file",
+    "footer_of",
+    "forget",
+    "is_small",
+    "read_segment",
+    "row_index",
+    "write_segment",
+]
 
 ROW_GROUP_ROWS = 8192
 """Few enough that one row is found by decoding little, many enough that the footer stays small: 5 million rows have 600 groups."""
@@ -30,6 +41,8 @@ SMALL_BYTES = 4 << 20
 CHECKED_BYTES = 16 << 20
 """Up to this size a file is checked as a whole when a process first reads it, which takes a few milliseconds."""
 META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
+ERASE = pa.scalar("E", pa.string())
+"""The OP of an erase. Made once: Arrow takes longer over a Python value than over a few rows."""
 
 
 class _Small:

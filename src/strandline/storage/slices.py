@@ -23,7 +23,7 @@ from strandline.storage.chain import fold_logs, scan
 from strandline.storage.digest import digest_of, row_hashes, unsigned
 from strandline.storage.files import Files
 from strandline.storage.keys import keys_of, sort_indices
-from strandline.storage.segment import write_segment
+from strandline.storage.segment import ERASE, write_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ def write_slice(
     except StrandlineError:
         discard(files, segments)
         raise
-    erased = pc.equal(rows[OP], "E")
+    erased = pc.equal(rows[OP], ERASE)
     written = rows.filter(pc.invert(erased))
     now = digest_of(*row_hashes(schema, {n: written[n] for n in schema.names}))
     was = digest_of(*(unsigned(rows[n].drop_null().to_numpy()) for n in (WAS_HI, WAS_LO)))
@@ -131,7 +131,7 @@ def _written(files: Files, schema: TableSchema, rows: pa.Table, name: str, windo
         rows,
         name=name,
         role="log",
-        fresh=rows[WAS_HI].null_count == rows.num_rows and not pc.any(pc.equal(rows[OP], "E")).as_py(),
+        fresh=rows[WAS_HI].null_count == rows.num_rows and not pc.any(pc.equal(rows[OP], ERASE)).as_py(),
         stepped=True,
         after=window.after,
         upto=window.upto,

@@ -13,13 +13,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, IndexDef, Key, Segment, TableSchema
-from strandline.storage.changes import Change, Mode
+from strandline.storage.changes import Mode
 from strandline.storage.files import LocalFiles
 from strandline.storage.segment import write_segment
 from strandline.storage.spark.columns import spark_type
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
-from tests.storage.rowwise import apply_write, index_changes, is_fresh, log_table
+from tests.storage.rowwise import Change, apply_write, index_changes, is_fresh, log_table
 
 Row = tuple[Any, ...]
 

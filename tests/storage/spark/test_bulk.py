@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import PENDING, IndexDef, Segment, TableSchema
-from strandline.storage.changes import Change, Mode
+from strandline.storage.changes import Mode
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.segment import read_segment
 from strandline.storage.spark import bulk
@@ -22,7 +22,7 @@ from strandline.storage.spark.bulk import build_index, bulk_write, collapse
 from strandline.storage.spark.scan import scan
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
-from tests.storage.rowwise import index_changes, is_fresh, log_table
+from tests.storage.rowwise import Change, index_changes, is_fresh, log_table
 from tests.storage.spark.tables import (
     ALL_TYPES,
     BY_NK,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from strandline.storage.changes import Change
 from strandline.storage.spark.verify import compare_index, state_digest
+from tests.storage.rowwise import Change
 from tests.storage.spark.tables import ALL_TYPES, BY_NK, BY_V, SMALL, Table, random_table
 
 

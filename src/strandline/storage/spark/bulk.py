@@ -19,7 +19,7 @@ from strandline.model import Column as TableColumn
 from strandline.storage.chain import BEGINNING, visible
 from strandline.storage.changes import Mode
 from strandline.storage.files import Files
-from strandline.storage.spark.columns import col, keys_in, mated, renamed, same_key, spark_type
+from strandline.storage.spark.columns import col, keys_from, mated, renamed, same_key, spark_type
 from strandline.storage.spark.incoming import ORDINAL, kinds_of, not_null, numbered, once_per_key, order_matters, refuse_present, typed
 from strandline.storage.spark.rows import rows_of, union
 from strandline.storage.spark.scan import fold_window, narrowed, scan
@@ -34,6 +34,8 @@ BROADCAST_ROWS = 1_000_000
 
 FEW_BYTES = 64 << 20
 """Rows with more text than this are not brought into the process, however few they are."""
+
+_COUNT, _SIZE, _ENDS = "__strandline_count", "__strandline_size", "__strandline_ends"
 
 Written: TypeAlias = tuple[tuple[Segment, ...], Digest]
 """Segments, and what they add to a digest."""
@@ -191,15 +193,17 @@ def _into_rows(work: _Work, few_rows: int) -> BulkResult | pa.Table:
     schema = work.schema
     # Kept, because it is needed more than once, and what a caller's query gives might differ the second time.
     with _kept(once_per_key(work.typed(), schema, work.mode)) as now:
-        struct = F.struct(*map(col, schema.key))
-        size = F.coalesce(F.sum(_long_bytes(schema, now.columns)), F.lit(0)).alias("size")
-        ends = now.agg(F.count(F.lit(1)).alias("n"), size, F.min(struct).alias("low"), F.max(struct).alias("high"))
-        count, size_in_bytes = ends.select("n", "size").collect()[0]
+        key = F.struct(*map(col, schema.key))
+        size = F.coalesce(F.sum(_long_bytes(schema, now.columns)), F.lit(0))
+        whole = now.agg(F.count(F.lit(1)).alias(_COUNT), size.alias(_SIZE), F.array(F.min(key), F.max(key)).alias(_ENDS))
+        # All in one job, as two rows: the first and the last key.
+        ends = whole.select(_COUNT, _SIZE, F.inline(_ENDS)).toArrow()
+        count, bytes_ = (ends.column(name)[0].as_py() for name in (_COUNT, _SIZE))
         if not count:
             return work.nothing()
-        if count <= few_rows and size_in_bytes <= FEW_BYTES:
+        if count <= few_rows and bytes_ <= FEW_BYTES:
             return now.toArrow().cast(pa.schema([(name, schema[name].type.arrow) for name in now.columns]))
-        lower, upper = (keys_in(ends.select(f"{end}.*"), schema)[0] for end in ("low", "high"))
+        lower, upper = keys_from(ends, schema)
         old = scan(work.spark, work.files, schema, narrowed(work.chain, lower, upper))
         if count <= BROADCAST_ROWS:
             old = old.join(F.broadcast(renamed(now, schema.key)), same_key(schema), "left_semi")

@@ -7,6 +7,7 @@ from datetime import date, datetime
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -20,6 +21,7 @@ __all__ = [
     "before",
     "col",
     "key_text",
+    "keys_from",
     "keys_in",
     "literal",
     "mated",
@@ -127,6 +129,10 @@ def key_text(schema: TableSchema) -> Column:
 
 def keys_in(df: DataFrame, schema: TableSchema) -> list[Key]:
     """The keys of a few rows as canonical values. Through Arrow, because ``collect`` would make local times of timestamps."""
-    table = df.select(*map(col, schema.key)).toArrow()
-    columns = [column_to_python(c.type, table.column(i).cast(c.type.arrow)) for i, c in enumerate(schema.key_columns)]
+    return keys_from(df.select(*map(col, schema.key)).toArrow(), schema)
+
+
+def keys_from(table: pa.Table, schema: TableSchema) -> list[Key]:
+    """The keys of rows that Spark gave as a table, whose types may be others of the same kind."""
+    columns = [column_to_python(c.type, table.column(c.name).cast(c.type.arrow)) for c in schema.key_columns]
     return list(zip(*columns, strict=True))

@@ -15,6 +15,7 @@ from strandline.storage.cache import Cache
 from strandline.storage.chain import BEGINNING, fold_logs, split, visible
 from strandline.storage.files import Files
 from strandline.storage.find import cover
+from strandline.storage.segment import ERASE
 from strandline.storage.spark.columns import col, renamed, same_key
 from strandline.storage.spark.rows import POSITION, local, one_commit, rows_of, union
 from strandline.storage.spark.session import working
@@ -117,7 +118,7 @@ def _folded_here(
 
     def fold() -> tuple[pa.Table, pa.Table]:
         folded = fold_logs(files, part, logs, step)
-        there = folded.filter(pc.not_equal(folded.column(OP), "E"))
+        there = folded.filter(pc.not_equal(folded.column(OP), ERASE))
         return folded.select(list(schema.key)), there.select(list(columns))
 
     # What a segment holds never changes, and where all of each counts, neither does what they fold to.
