@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import select
 
 from strandline.catalog import board, chains, paths, schema, tables
-from strandline.catalog.chains import Stale, TablePart
+from strandline.catalog.chains import Basis, TablePart
 from strandline.catalog.engine import Catalog
+from strandline.catalog.stale import RowsChanged, Stale
 from strandline.errors import InvalidArgument, PreconditionFailed, UnderOperation
 from strandline.model import PENDING, Chain, Digest, Segment
 from tests.catalog.examples import BY_N, BY_V, checksums, commit, create, segment
@@ -244,10 +245,10 @@ def test_a_segment_may_be_in_many_chains(catalog: Catalog) -> None:
 
 def test_steps_that_cannot_be_read_are_refused(catalog: Catalog) -> None:
     table = create(catalog)
-    with catalog.write() as conn:
-        conn.execute(schema.tables.update().values(kept_from=3))
     for _ in range(4):
         commit(catalog, table, segment())
+    with catalog.write() as conn:
+        conn.execute(schema.tables.update().values(kept_from=3))
     with catalog.read() as conn:
         chains.check_readable(conn, table.id, "/t", 3)
         for step in (6, -1, 2**70):
@@ -255,6 +256,62 @@ def test_steps_that_cannot_be_read_are_refused(catalog: Catalog) -> None:
                 chains.check_readable(conn, table.id, "/t", step)
         with pytest.raises(PreconditionFailed, match="no longer kept"):
             chains.check_readable(conn, table.id, "/t", 2)
+
+
+def test_what_was_collected_is_not_asked(catalog: Catalog) -> None:
+    """Neither for a state nor for what has happened since: both would be wrong without a word."""
+    table = create(catalog)
+    for _ in range(4):
+        commit(catalog, table, segment())
+    with catalog.write() as conn:
+        conn.execute(schema.tables.update().values(kept_from=3))
+    with catalog.read() as conn:
+        assert len(chains.load_kept(conn, table.id, 3).segments) == 2
+        assert len(chains.log_kept(conn, table.id, 3, 5)) == 2
+        for ask in (chains.load_kept, lambda conn, table_id, step: chains.log_kept(conn, table_id, step, 5)):
+            with pytest.raises(Stale, match="step 2 is no longer kept"):
+                ask(conn, table.id, 2)
+            with pytest.raises(Stale, match="it was dropped"):
+                ask(conn, table.id + 1000, 4)
+
+
+def test_a_change_proves_what_it_was_planned_with(catalog: Catalog) -> None:
+    table = create(catalog)
+    step = commit(catalog, table, segment())
+
+    def prove(table_id: int = table.id, version: int = table.version, read_step: int | None = step) -> int:
+        with catalog.write() as conn:
+            return chains.prove(conn, Basis(table_id, version, read_step)).step
+
+    assert prove() == step
+    with pytest.raises(Stale, match="its version is 1, planned with 2"):
+        prove(version=2)
+    with pytest.raises(Stale, match="it was dropped"):
+        prove(table_id=table.id + 1000)
+    later = commit(catalog, table, segment())
+    with pytest.raises(RowsChanged, match="rows were committed since it was read"):
+        prove()
+    assert prove(read_step=None) == later, "it does not depend on rows"
+    with catalog.write() as conn:
+        conn.execute(schema.tables.update().values(kept_from=later))
+    with pytest.raises(Stale, match="no longer kept") as refused:
+        prove()
+    assert not isinstance(refused.value, RowsChanged), "nobody can tell any more what was committed since"
+    assert prove(read_step=later) == later
+    with catalog.write() as conn:
+        conn.execute(schema.paths.update().where(schema.paths.c.id == table.id).values(state="incoming restore", operation_id="op"))
+    with pytest.raises(UnderOperation, match="incoming restore by operation op"):
+        prove(read_step=None)
+
+
+def test_a_commit_is_refused_when_what_it_only_read_has_changed(catalog: Catalog) -> None:
+    a, b = create(catalog, "/a"), create(catalog, "/b")
+    read = Basis(b.id, b.version, commit(catalog, b, segment()))
+    commit(catalog, b, segment())
+    with pytest.raises(RowsChanged), catalog.write() as conn:
+        chains.commit(conn, 0.0, [TablePart(a.id, a.version, None, (segment(),), Digest(1, 1))], [read])
+    with catalog.read() as conn:
+        assert chains.state(conn, a.id).digest == Digest()
 
 
 def test_the_step_at_a_time_is_the_last_one_before_it(catalog: Catalog) -> None:

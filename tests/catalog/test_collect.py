@@ -113,12 +113,13 @@ def test_a_pin_keeps_its_step(catalog: Catalog, clock: Clock) -> None:
 
 def test_a_reader_keeps_what_it_has_in_its_plan(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
-    reader = sessions.Session(catalog, 1000 * HOUR)
+    reader = sessions.Session(catalog, HOUR)
     reader.pin(10 * HOUR)
     merged = merge(catalog, table)
     assert sweep(catalog) == set()
     assert stored(catalog) == files(*logs, merged)
     clock.sleep(11 * HOUR)
+    reader._extend()
     assert sweep(catalog) == files(*logs), "its time is over"
     assert stored(catalog) == files(merged)
     reader.close()
@@ -233,6 +234,18 @@ def test_a_dropped_table_leaves_no_rows_behind(catalog: Catalog, clock: Clock) -
     with catalog.read() as conn:
         for table in (schema.tables, schema.chains, schema.segments, schema.commits, schema.holds, schema.descriptions):
             assert conn.execute(select(func.count()).select_from(table)).scalar_one() == 0, table.name
+
+
+def test_a_dropped_table_is_freed_although_nothing_is_committed_after_it(catalog: Catalog, clock: Clock) -> None:
+    """Nobody can ask for the past of a table that has no description any more, so no history is kept of it."""
+    _, logs = fill(catalog)
+    with catalog.write() as conn:
+        sessions.add_pin(conn, "reader", board.current_step(conn))
+        tables.drop(conn, board.next_step(conn), clock.now(), paths.require(conn, "/t"))
+    assert sweep(catalog, history=1000 * HOUR) == set(), "a reader has it in its plan"
+    with catalog.write() as conn:
+        sessions.remove_pin(conn, "reader")
+    assert sweep(catalog, history=1000 * HOUR) == files(*logs)
 
 
 def test_garbage_is_noted_until_its_files_are_gone(catalog: Catalog, clock: Clock) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from strandline.catalog import chains, paths
 from strandline.catalog.cache import SchemeCache
-from strandline.catalog.chains import Stale
 from strandline.catalog.engine import Catalog
 from strandline.catalog.loader import Loader
 from strandline.catalog.registry import VersionRegistry
+from strandline.catalog.stale import Stale
 from strandline.clock import Clock
 from strandline.errors import InvalidArgument, PathNotFound, SchemaMismatch, StrandlineError
 from strandline.metrics import Metrics

@@ -12,6 +12,7 @@ from sqlalchemy import insert, select
 from strandline.catalog import board, maintenance, schema, sessions
 from strandline.catalog.engine import Catalog
 from strandline.catalog.sessions import HOST, Session
+from strandline.catalog.stale import Ended
 from strandline.errors import AlreadyExists, PathNotFound
 from tests.catalog.conftest import Clock
 from tests.catalog.examples import create
@@ -146,16 +147,56 @@ def test_a_pin_covers_later_reads_for_half_of_its_time(catalog: Catalog, clock: 
         with catalog.write() as conn:
             board.next_step(conn)
 
-    assert session.pin(60) == 0
+    assert session.pin(60).step == 0
     advance()
     clock.sleep(29)
-    assert session.pin(60) == 1
+    assert session.pin(60).step == 1
     assert pinned() == [0], "the older pin keeps all later steps as well"
     clock.sleep(2)
-    assert session.pin(60) == 1
+    assert session.pin(60).step == 1
     assert pinned() == [0, 1]
     session.close()
     assert pinned() == []
+
+
+def test_what_began_in_the_name_of_an_ended_session_is_refused(catalog: Catalog, clock: Clock) -> None:
+    session = sessions.Session(catalog, 60)
+    pin = session.pin()
+    with catalog.read() as conn:
+        sessions.require(conn, pin.session_id)
+    clock.sleep(3600)
+    with catalog.read() as conn:
+        sessions.require(conn, pin.session_id)  # It is late, but nobody has noticed, so nothing of it is gone.
+    with catalog.write() as conn:
+        sessions.end_dead(conn, clock.now())
+        with pytest.raises(Ended, match="taken for dead"):
+            sessions.require(conn, pin.session_id)
+    session.close()
+
+
+def test_a_session_that_others_ended_is_not_used_again(catalog: Catalog) -> None:
+    """Its own clock may say that it has time left: what counts is what others think."""
+    session = sessions.Session(catalog, 60)
+    pin = session.pin()
+    assert session.confirm() == pin.session_id
+    with catalog.write() as conn:
+        sessions.end(conn, [pin.session_id])
+    assert session.confirm() != pin.session_id
+    assert session.pin().session_id == session.id
+    with catalog.read() as conn:
+        sessions.require(conn, session.id)
+    session.close()
+
+
+def test_a_pin_lasts_as_long_as_its_session(catalog: Catalog, clock: Clock) -> None:
+    """However short a read was meant to be: what a live session reads is not collected."""
+    session = sessions.Session(catalog, 600)
+    session.pin(1.0)
+    clock.sleep(500)
+    with catalog.write() as conn:
+        sessions.end_dead(conn, clock.now())
+        assert conn.execute(select(schema.pins.c.step)).scalars().all() == [0]
+    session.close()
 
 
 def test_a_named_pin_stays_until_it_is_removed(catalog: Catalog, clock: Clock) -> None:

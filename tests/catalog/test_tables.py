@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 
 from strandline.catalog import board, chains, paths, schema, tables
 from strandline.catalog.engine import Catalog
+from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, Internal, PathNotFound
 from strandline.model import Digest
@@ -119,7 +120,7 @@ def test_dropping_takes_all_that_is_below(catalog: Catalog) -> None:
         assert sorted(gone) == sorted(
             ["/a/t", "/a/t/by_n", "/a/t/by_n/indexImplTable", "/a/t/by_v", "/a/t/by_v/indexImplTable"],
         )
-        with pytest.raises(chains.Stale, match="it was dropped"):
+        with pytest.raises(Stale, match="it was dropped"):
             chains.state(conn, made.id)
 
 

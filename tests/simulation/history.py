@@ -12,11 +12,11 @@ from dataclasses import replace
 from sqlalchemy import Connection, event, select, update
 
 from strandline.catalog import board, chains, collect, operations, paths, schema, tables
-from strandline.catalog.chains import Stale
 from strandline.catalog.engine import Catalog
 from strandline.catalog.loader import TablePlan
 from strandline.catalog.operations import DONE, Operation
 from strandline.catalog.paths import Path
+from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, Internal, PathNotFound, SchemaMismatch, StrandlineError, UnderOperation
 from strandline.metrics import Metrics

@@ -40,7 +40,16 @@ class Announcement:
     versions: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Moment:
+    """The last step, and the last generation: everything that was published up to this step is in it, and nothing else."""
+
+    step: int
+    generation: int
+
+
 _ANNOUNCED = "strandline_announced"
+_CLOCK = select(schema.clock.c.step, schema.clock.c.generation).where(schema.clock.c.id == 1)
 
 
 def take_announced(conn: Connection) -> list[Announcement]:
@@ -58,12 +67,17 @@ def next_step(conn: Connection) -> int:
     )
 
 
+def moment(conn: Connection) -> Moment:
+    row = conn.execute(_CLOCK).one()
+    return Moment(row.step, row.generation)
+
+
 def current_step(conn: Connection) -> int:
-    return int(conn.execute(select(schema.clock.c.step).where(schema.clock.c.id == 1)).scalar_one())
+    return moment(conn).step
 
 
 def generation(conn: Connection) -> int:
-    return int(conn.execute(select(schema.clock.c.generation).where(schema.clock.c.id == 1)).scalar_one())
+    return moment(conn).generation
 
 
 def publish(

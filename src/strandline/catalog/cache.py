@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, paths
+from strandline.catalog import board, paths, tables
 from strandline.catalog.board import Publication
 from strandline.catalog.engine import Catalog
 from strandline.catalog.paths import CLOSED_STATES, READY, Path
 from strandline.catalog.tables import TableInfo
 from strandline.metrics import Metrics
+from strandline.model import PENDING
 
 POLL_SECONDS = 0.02
 """How old the knowledge about the board may get before the next request looks at it again."""
@@ -85,9 +86,11 @@ class SchemeCache:
             row = paths.require(conn, path, "table")
             if row.state in CLOSED_STATES:
                 paths.check_ready(row)
-            table = _info(row)
-            rows = {p.id: p for p in paths.by_ids(conn, [ref.impl_id for ref in table.indexes])}
-            impls = tuple(_info(rows[ref.impl_id]) if ref.impl_id in rows else None for ref in table.indexes)
+            refs = TableInfo.of(row).indexes
+            rows = {p.id: p for p in paths.by_ids(conn, [ref.impl_id for ref in refs])}
+            since = tables.since(conn, [row.id, *rows])
+            table = _info(row, since)
+            impls = tuple(_info(rows[ref.impl_id], since) if ref.impl_id in rows else None for ref in refs)
             self._learn([table, *(impl for impl in impls if impl is not None)])
         return Unit(table, impls)
 
@@ -169,5 +172,6 @@ class SchemeCache:
             del self._ids[info.path]
 
 
-def _info(row: Path) -> TableInfo:
-    return TableInfo.of(replace(row, state=READY, operation_id=None))
+def _info(row: Path, since: dict[int, int]) -> TableInfo:
+    # What was never published holds from no step on.
+    return TableInfo.of(replace(row, state=READY, operation_id=None), since.get(row.id, PENDING))

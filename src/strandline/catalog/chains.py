@@ -21,12 +21,17 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Engine, Row, an
 
 from strandline.catalog import board, schema, sessions
 from strandline.catalog.paths import CLOSED_STATES
+from strandline.catalog.stale import RowsChanged, Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
 
 # What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
 _STATE = select(schema.tables).where(schema.tables.c.path_id == bindparam("table"))
-_CURRENT = select(schema.paths.c.version, schema.paths.c.state, schema.paths.c.operation_id).where(schema.paths.c.id == bindparam("table"))
+_CURRENT = (
+    select(schema.tables, schema.paths.c.version, schema.paths.c.state, schema.paths.c.operation_id)
+    .join(schema.paths, schema.paths.c.id == schema.tables.c.path_id)
+    .where(schema.tables.c.path_id == bindparam("table"))
+)
 
 
 def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
@@ -47,15 +52,6 @@ _CHUNK = 500
 """How many ids one IN list names; SQLite limits the number of bound values in a statement."""
 
 
-class Stale(Exception):
-    """What a commit was planned with is out of date; it must be planned again. Never reaches a caller."""
-
-    def __init__(self, table_id: int, reason: str) -> None:
-        super().__init__(f"table {table_id}: {reason}")
-        self.table_id = table_id
-        self.reason = reason
-
-
 @dataclass(frozen=True)
 class TableState:
     """The head of a table: ``step`` is that of the last commit that changed rows."""
@@ -68,13 +64,19 @@ class TableState:
 
 
 @dataclass(frozen=True)
-class TablePart:
-    """What one commit does to one table. ``read_step``: the step at which the writer read what its changes depend on; a commit to
-    the table after it makes this one stale. None for a table that follows another one (a synchronous index)."""
+class Basis:
+    """What a change was planned with: a table by its id, its version, and the step at which the rows were read that the change depends on
+    (None: on none of its rows, as for a synchronous index, which follows its table)."""
 
     table_id: int
     version: int
     read_step: int | None
+
+
+@dataclass(frozen=True)
+class TablePart(Basis):
+    """What one commit does to one table."""
+
     segments: tuple[Segment, ...]
     delta: Digest
 
@@ -83,7 +85,38 @@ def state(conn: Connection, table_id: int) -> TableState:
     row = conn.execute(_STATE, {"table": table_id}).one_or_none()
     if row is None:
         raise Stale(table_id, "it was dropped")
-    return TableState(table_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step)
+    return _state(row)
+
+
+def prove(conn: Connection, basis: Basis) -> TableState:
+    """The head of a table that is still as a change was planned with: the same table, at the same version, open, keeping the step that was
+    read, and without rows that came later. Every change that was planned outside its transaction proves this inside it."""
+    row = conn.execute(_CURRENT, {"table": basis.table_id}).one_or_none()
+    if row is None:
+        raise Stale(basis.table_id, "it was dropped")
+    if row.state in CLOSED_STATES:
+        raise UnderOperation(
+            f"path is under operation: table {basis.table_id} is {row.state} by operation {row.operation_id}",
+            f"Wait for it with db.wait({row.operation_id!r}).",
+        )
+    if row.version != basis.version:
+        raise Stale(basis.table_id, f"its version is {row.version}, planned with {basis.version}")
+    head = _state(row)
+    if basis.read_step is not None:
+        check_kept(head, basis.read_step)
+        if head.step > basis.read_step:
+            raise RowsChanged(basis.table_id, "rows were committed since it was read")
+    return head
+
+
+def check_kept(head: TableState, step: int) -> None:
+    """What was collected can tell nothing any more: neither what the table was, nor what has happened to it since."""
+    if head.kept_from > step:
+        raise Stale(head.table_id, f"step {step} is no longer kept")
+
+
+def _state(row: Row[Any]) -> TableState:
+    return TableState(row.path_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step)
 
 
 def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
@@ -121,14 +154,27 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
         )
 
 
+def load_kept(conn: Connection, table_id: int, step: int) -> Chain:
+    """The chain that folds to the table's state at ``step``; Stale if the table is gone or does not keep the step any more."""
+    check_kept(state(conn, table_id), step)
+    return load(conn, table_id, step)
+
+
+def log_kept(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
+    """The log segments that hold every change in ``(after, upto]``; Stale if some may have been collected. For those who hold no stream."""
+    check_kept(state(conn, table_id), after)
+    return log_between(conn, table_id, after, upto)
+
+
 def load(conn: Connection, table_id: int, step: int) -> Chain:
-    """The chain that folds to the table's state at ``step``."""
+    """The chain that folds to the table's state at ``step``, which something must keep: a pin, a hold, or the caller's transaction."""
     ids = conn.execute(_CHAIN, {"table": table_id, "at": step}).scalars()
     return Chain(_in_order(segments(conn, ids)), step)
 
 
 def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
-    """The log segments that hold every change in ``(after, upto]``, whether or not the state still needs them."""
+    """The log segments that hold every change in ``(after, upto]``, whether or not the state still needs them. Something must hold them: a
+    stream, or a pin."""
     ids = conn.execute(
         select(schema.chains.c.segment_id)
         .join(schema.segments, schema.segments.c.id == schema.chains.c.segment_id)
@@ -157,19 +203,16 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     return [found[i] for i in wanted]
 
 
-def commit(conn: Connection, now: float, parts: Sequence[TablePart], kind: str = "data") -> int:
-    """Publish the segments of all tables at the next step; Stale if a table is not as the writer saw it."""
-    heads: dict[int, TableState] = {}
-    for part in parts:
-        _check_current(conn, part)
-        heads[part.table_id] = state(conn, part.table_id)
-        if part.read_step is not None and heads[part.table_id].step > part.read_step:
-            raise Stale(part.table_id, "rows were committed since it was read")
+def commit(conn: Connection, now: float, parts: Sequence[TablePart], reads: Sequence[Basis] = ()) -> int:
+    """Publish the segments of all tables at the next step; Stale if one of them, or one that was only read, is not as the writer saw it."""
+    for read in reads:
+        prove(conn, read)
+    heads = [prove(conn, part) for part in parts]
     step = board.next_step(conn)
-    for part in parts:
-        digest = heads[part.table_id].digest + part.delta
+    for part, head in zip(parts, heads, strict=True):
+        digest = head.digest + part.delta
         attach(conn, part.table_id, insert_segments(conn, part.segments, step), step)
-        record(conn, part.table_id, step, kind, digest, now)
+        record(conn, part.table_id, step, "data", digest, now)
         conn.execute(_NEW_HEAD, {"table": part.table_id, "at": step, "now_rows": digest.rows, "now_digest": digest.hex})
     return step
 
@@ -244,6 +287,11 @@ def attach(conn: Connection, table_id: int, segment_ids: Iterable[int], step: in
         conn.execute(insert(schema.chains), rows)
 
 
+def copied(conn: Connection, table_id: int, step: int) -> tuple[Segment, ...]:
+    """The very segments that ``chain_ids`` names, in their order."""
+    return _in_order(segments(conn, chain_ids(conn, table_id, step)))
+
+
 def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
     """Ids of the very segments that were the table's state at ``step``, none with a later change in it: what a copy by reference
     attaches. The caller has pinned ``step`` since it was the current one."""
@@ -256,19 +304,6 @@ def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
             )
         ).scalars()
     )
-
-
-def _check_current(conn: Connection, part: TablePart) -> None:
-    row = conn.execute(_CURRENT, {"table": part.table_id}).one_or_none()
-    if row is None:
-        raise Stale(part.table_id, "it was dropped")
-    if row.state in CLOSED_STATES:
-        raise UnderOperation(
-            f"path is under operation: table {part.table_id} is {row.state} by operation {row.operation_id}",
-            f"Wait for it with db.wait({row.operation_id!r}).",
-        )
-    if row.version != part.version:
-        raise Stale(part.table_id, f"its version is {row.version}, planned with {part.version}")
 
 
 def record(conn: Connection, table_id: int, step: int, kind: str, digest: Digest, now: float) -> None:

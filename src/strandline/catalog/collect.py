@@ -30,13 +30,15 @@ def sweep(conn: Connection, now: float, history_seconds: float) -> None:
         if hold.keeps_state:
             states[hold.table_id] = min(states[hold.table_id], hold.step)
     candidates = conn.execute(
-        select(schema.chains, schema.segments.c.role, schema.segments.c.upto)
+        select(schema.chains, schema.segments.c.role, schema.segments.c.upto, schema.tables.c.path_id.label("alive"))
         .join(schema.segments, schema.segments.c.id == schema.chains.c.segment_id)
+        .outerjoin(schema.tables, schema.tables.c.path_id == schema.chains.c.table_id)
         .where(schema.chains.c.removed <= readers)
     ).all()
     by_table: dict[int, list[int]] = defaultdict(list)
     for row in candidates:
-        needed_by_state = row.removed > states[row.table_id]
+        # Without a description nobody can ask for the past of a table, so a dropped one needs no history.
+        needed_by_state = row.alive is not None and row.removed > states[row.table_id]
         needed_by_stream = row.role == "log" and row.upto > changes[row.table_id]
         if row.superseded or not (needed_by_state or needed_by_stream):
             by_table[row.table_id].append(row.segment_id)

@@ -77,6 +77,14 @@ def by_id(conn: Connection, path_id: int) -> Path | None:
     return None if row is None else _path(row, full_path(conn, row))
 
 
+def require_id(conn: Connection, path_id: int | None) -> Path:
+    """A path that cannot have gone: this transaction has seen it, or an operation holds it."""
+    found = None if path_id is None else by_id(conn, path_id)
+    if found is None:
+        raise Internal(f"path {path_id} is gone although an operation holds it")
+    return found
+
+
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     """Those of the paths that exist, in the order asked for. Each row, also of a parent, is read once."""
     wanted = list(dict.fromkeys(path_ids))

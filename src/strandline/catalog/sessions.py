@@ -4,8 +4,9 @@ A session is a connected process that writes files, reads snapshots or runs oper
 process dies the lease runs out (at once, if it ran on this machine and its process id is gone), and what it held is free: its
 files without a commit are orphans, its pins no longer count, its operations may be resumed by others.
 
-A process that was only thought dead, because it slept or could not reach the catalog, must not do harm when it comes back. The names of
-its files tell its session, and a catalog transaction refuses files of a session that has ended (``ended_writer``): they may be gone.
+What a session has pinned is kept for as long as the session lives. A process that was only thought dead, because it slept or could not
+reach the catalog, must not do harm when it comes back: what it read, and what it wrote, may have been collected. So whatever it has
+begun in the name of a session that has ended is refused (``require``), and so are files that such a session has named (``ended_writer``).
 """
 
 from __future__ import annotations
@@ -19,20 +20,32 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from strandline.catalog import board, schema
 from strandline.catalog.engine import Catalog
+from strandline.catalog.stale import Ended
 from strandline.errors import AlreadyExists, PathNotFound, StrandlineError
 
 log = logging.getLogger("strandline")
 
 HOST = socket.gethostname()
+_SESSION = select(schema.sessions.c.id).where(schema.sessions.c.id == bindparam("session"))
 SHORT_READ = 60.0
 """Seconds for which a read inside this process keeps its step. A long pin would keep what merges leave behind from being removed."""
 _FILE = re.compile(r"data/\d+/([0-9a-f]{16})-")
 """The beginning of every file name that a session gave out."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A step that this process may read, the generation of publications that belongs to it, and the session that keeps it readable."""
+
+    step: int
+    generation: int
+    session_id: str
 
 
 class Session:
@@ -62,6 +75,11 @@ class Session:
                 self._extend()
             return self.id
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether the catalog knows of it yet."""
+        return self._thread is not None
+
     def file_name(self, table_id: int) -> str:
         """A fresh name (without extension) for files of a table; it tells whose they are until a commit refers to them."""
         session_id = self.ensure()
@@ -69,26 +87,41 @@ class Session:
             self._counter += 1
             return f"data/{table_id}/{session_id}-{self._counter}"
 
-    def pin(self, seconds: float = SHORT_READ, step: int | None = None, check: Callable[[Connection], None] = lambda _: None) -> int:
-        """Keep the state at ``step`` (default: the current one, which is answered) and all later ones readable for this process, for at
-        least half of ``seconds``. Writes to the catalog only now and then, when no older pin covers the step; ``check`` is called
-        in that transaction and may refuse."""
+    def pin(self, seconds: float = SHORT_READ, step: int | None = None, check: Callable[[Connection], None] = lambda _: None) -> Pin:
+        """Keep the state at ``step`` (default: the current one) and all later ones readable for this process, for at least half of
+        ``seconds`` and while the session lives. Writes to the catalog only now and then, when no older pin covers the step; ``check`` is
+        called in that transaction and may refuse."""
         now = self._catalog.clock.now()
         with self._lock:
+            session_id = self.id
             pinned, fresh_until = self._pins.get(seconds, (0, 0.0))
             fresh_until = min(fresh_until, self._expires)  # Pins end with the session.
         if fresh_until > now and (step is None or pinned <= step):
             with self._catalog.read() as conn:
-                return board.current_step(conn) if step is None else step
-        session_id = self.ensure()
+                return _pin(conn, step, session_id)
+        self.ensure()
+        session_id = self.confirm()
         with self._catalog.write() as conn:
+            require(conn, session_id)
             check(conn)
-            wanted = board.current_step(conn) if step is None else step
-            conn.execute(insert(schema.pins).values(session_id=session_id, name=None, step=wanted, expires=now + seconds))
+            made = _pin(conn, step, session_id)
+            until = now + max(seconds, self._lease)
+            conn.execute(insert(schema.pins).values(session_id=session_id, name=None, step=made.step, expires=until))
         if step is None:
             with self._lock:
-                self._pins[seconds] = wanted, now + seconds / 2
-        return wanted
+                if session_id == self.id:
+                    self._pins[seconds] = made.step, now + seconds / 2
+        return made
+
+    def confirm(self) -> str:
+        """The session's id, a new one if others have ended it: nothing more may begin in the old one's name."""
+        with self._lock:
+            if self._thread is not None:
+                with self._catalog.read() as conn:
+                    ended = not is_alive(conn, self.id)
+                if ended:
+                    self._extend()
+            return self.id
 
     def keep(self, reader: object, step: int) -> None:
         """Keep ``step`` readable for as long as ``reader`` exists in this process. It must be pinned already."""
@@ -123,6 +156,7 @@ class Session:
         # Its files and pins may be gone, so nothing may happen in its name any more.
         self.id = _new_id()
         self._pins.clear()
+        self._readers.clear()
         self._kept = None
         self._begin()
 
@@ -133,7 +167,7 @@ class Session:
             conn.execute(delete(schema.pins).where(schema.pins.c.id == self._kept))
         if step is None:
             return None
-        values = {"session_id": self.id, "name": None, "step": step, "expires": now + SHORT_READ}
+        values = {"session_id": self.id, "name": None, "step": step, "expires": now + max(SHORT_READ, self._lease)}
         return int(conn.execute(insert(schema.pins).values(**values).returning(schema.pins.c.id)).scalar_one())
 
     def close(self) -> None:
@@ -146,6 +180,22 @@ class Session:
 
 def _new_id() -> str:
     return uuid.uuid4().hex[:16]
+
+
+def _pin(conn: Connection, step: int | None, session_id: str) -> Pin:
+    moment = board.moment(conn)
+    return Pin(moment.step if step is None else step, moment.generation, session_id)
+
+
+def is_alive(conn: Connection, session_id: str) -> bool:
+    """Whether nobody has ended the session. Until then nothing that it pinned is collected, however late it is."""
+    return conn.execute(_SESSION, {"session": session_id}).one_or_none() is not None
+
+
+def require(conn: Connection, session_id: str) -> None:
+    """Refuse what was planned in the name of a session that has ended."""
+    if not is_alive(conn, session_id):
+        raise Ended(0, "this process was taken for dead meanwhile")
 
 
 def writer_of(file: str) -> str | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from strandline.catalog import board, paths, schema
 from strandline.catalog.paths import IMPL_TABLE, Path
@@ -46,7 +46,8 @@ class IndexRef:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """What a planner knows of a table: no rows, no segments."""
+    """What a planner knows of a table: no rows, no segments. ``since``: the step from which on this is its description; it is the right
+    one for a step if it is the last whose ``since`` is not greater."""
 
     id: int
     path: str
@@ -56,9 +57,10 @@ class TableInfo:
     created_step: int
     schema: TableSchema
     indexes: tuple[IndexRef, ...]
+    since: int = field(default=0, compare=False)
 
     @staticmethod
-    def of(path: Path) -> TableInfo:
+    def of(path: Path, since: int = 0) -> TableInfo:
         return TableInfo(
             path.id,
             path.path,
@@ -68,6 +70,7 @@ class TableInfo:
             path.created_step,
             TableSchema.from_json(path.body["schema"]),
             tuple(IndexRef.from_json(i) for i in path.body.get("indexes", [])),
+            since,
         )
 
     def body(self) -> dict[str, Any]:
@@ -162,7 +165,14 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
     ).one_or_none()
     if found is None:
         raise PathNotFound(f"{row.path} did not exist at step {step}", f"It was created at step {row.created_step}; ask for that or later.")
-    return TableInfo.of(replace(row, version=found.version, body=json.loads(found.body)))
+    return TableInfo.of(replace(row, version=found.version, body=json.loads(found.body)), found.step)
+
+
+def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
+    """For each path the step from which on its present description holds."""
+    at = schema.descriptions.c
+    rows = conn.execute(select(at.path_id, func.max(at.step)).where(at.path_id.in_(path_ids)).group_by(at.path_id))
+    return {row[0]: row[1] for row in rows}
 
 
 def last_drop(conn: Connection, table_id: int) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from sqlalchemy import Connection
 
-from strandline.backup.records import BackupRecord, SliceRecord, slices_of
-from strandline.catalog import chains
+from strandline.backup.records import BackupRecord, slices_of
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.database.snapshot import Reader, Snapshot, TableView
 from strandline.errors import PathNotFound, PreconditionFailed
-from strandline.model import Chain, Segment, TableSchema
+from strandline.model import Chain
 from strandline.names import did_you_mean
 from strandline.operations.context import Context
+from strandline.operations.records import slice_segments
 from strandline.operations.restore_plan import RestoreRequest, plan_restore
 
 
@@ -20,37 +23,40 @@ class BackupReader(Reader):
 
     def __init__(self, context: Context, collection: str, backup: str | None) -> None:
         super().__init__(context, Snapshot(context, None, context.settings.read_seconds))
-        with context.catalog.read() as conn:
-            self._chain = plan_restore(conn, RestoreRequest(collection, at=backup)).chain
+        self._request = RestoreRequest(collection, at=backup)
 
     def view(self, path: str) -> TableView:
-        backup = self._chain[-1]
-        record = backup.tables.get(path)
-        if record is None:
-            hint = did_you_mean(path, backup.tables) or f"It holds {', '.join(sorted(backup.tables))}."
-            raise PathNotFound(f"{path} is not in the backup {backup.name}", hint)
-        refs = tuple(IndexRef(i.definition, 0, 0, i.version, i.slice is None) for i in record.indexes)
-        return self._view(path, path, None, record.schema, record.slice, refs)
+        with self.context.catalog.read() as conn:
+            chain = self._chain(conn)
+            record = chain[-1].tables.get(path)
+            if record is None:
+                hint = did_you_mean(path, chain[-1].tables) or f"It holds {', '.join(sorted(chain[-1].tables))}."
+                raise PathNotFound(f"{path} is not in the backup {chain[-1].name}", hint)
+            refs = tuple(IndexRef(i.definition, 0, 0, i.version, i.slice is None) for i in record.indexes)
+            info = TableInfo(0, path, record.slice.version, "ready", None, chain[-1].step, record.schema, refs)
+            return _view(conn, info, chain, path, None)
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
-        name = ref.definition.name
-        record = self._chain[-1].tables[table.info.path].index(name)
-        if record is None or record.slice is None:
-            raise PreconditionFailed(
-                f"the backup {self._chain[-1].name} has no data of the index {name!r}", "Read without VIEW, or restore the table."
-            )
-        impl = ref.definition.impl_schema(table.info.schema)
-        return self._view(f"{table.info.path}/{name}", table.info.path, name, impl, record.slice, ())
-
-    def _view(
-        self, shown: str, path: str, index: str | None, table: TableSchema, slice_: SliceRecord, refs: tuple[IndexRef, ...]
-    ) -> TableView:
-        found = slices_of(self._chain, path, index)
+        name, path = ref.definition.name, table.info.path
         with self.context.catalog.read() as conn:
-            segments = [s for place, part in found for s in _segments(conn, self._chain[place], part)]
-        info = TableInfo(0, shown, slice_.version, "ready", None, self._chain[-1].step, table, refs)
-        return TableView(info, Chain(tuple(segments), self._chain[-1].step))
+            chain = self._chain(conn)
+            record = chain[-1].tables[path].index(name)
+            if record is None or record.slice is None:
+                raise PreconditionFailed(
+                    f"the backup {chain[-1].name} has no data of the index {name!r}", "Read without VIEW, or restore the table."
+                )
+            impl = ref.definition.impl_schema(table.info.schema)
+            info = TableInfo(0, f"{path}/{name}", record.slice.version, "ready", None, chain[-1].step, impl, ())
+            return _view(conn, info, chain, path, name)
+
+    def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
+        """What the backup is made of. It is looked up in the transaction that finds its segments, so that both are there or neither is; and
+        the first answer decides which backup is meant, whatever is taken meanwhile."""
+        chain = plan_restore(conn, self._request).chain
+        self._request = replace(self._request, at=chain[-1].name)
+        return chain
 
 
-def _segments(conn: Connection, backup: BackupRecord, slice_: SliceRecord) -> tuple[Segment, ...]:
-    return chains.load(conn, slice_.target_id or 0, backup.step).segments
+def _view(conn: Connection, info: TableInfo, chain: Sequence[BackupRecord], path: str, index: str | None) -> TableView:
+    segments = [s for place, part in slices_of(chain, path, index) for s in slice_segments(conn, chain[place], part)]
+    return TableView(info, Chain(tuple(segments), chain[-1].step))

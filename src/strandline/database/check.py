@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from strandline.catalog import chains
+from strandline.database.attempts import repeat
 from strandline.database.snapshot import Reader, TableView
 from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Chain, Digest, IndexDef, TableSchema
@@ -50,7 +51,10 @@ class CheckReport:
 
 def check(context: Context, path: str) -> CheckReport:
     """Recompute what was recorded about a table and its synchronous indexes from the data itself, and compare."""
-    reader = Reader(context)
+    return repeat(context, lambda: _check(context, Reader(context), path))
+
+
+def _check(context: Context, reader: Reader, path: str) -> CheckReport:
     view = reader.view(path)
     problems: list[Problem] = []
     recorded = _recorded(context, view, reader.snapshot.step)

@@ -7,17 +7,18 @@ together take longer to load than a look at the catalog takes; the methods that 
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import select
 
 from strandline import names
-from strandline.catalog import board, chains, paths, schema, sessions
+from strandline.catalog import board, paths, schema, sessions
+from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.database import describing
+from strandline.database.attempts import repeat
 from strandline.errors import Conflict, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.operations.context import Context
 
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     from strandline.database.progress import OperationInfo
     from strandline.database.result import Result
     from strandline.database.running import Operations
+    from strandline.database.snapshot import Reader
     from strandline.database.streams import Stream
     from strandline.database.table import Table
     from strandline.database.transaction import Transaction
+
+T = TypeVar("T")
 
 
 class Entry(NamedTuple):
@@ -88,11 +92,6 @@ class Database:
         with self.guard():
             try:
                 tx.commit()
-            except chains.Stale as stale:
-                tx.abort()
-                raise Conflict(
-                    f"others changed what this transaction depends on ({stale.reason}); nothing was committed", "Repeat the transaction."
-                ) from None
             except Exception:
                 tx.abort()
                 raise
@@ -286,28 +285,43 @@ class Database:
     def current_transaction(self) -> Transaction | None:
         return getattr(self._local, "transaction", None)
 
-    def transact(self, run: Callable[[Transaction], None]) -> tuple[int | None, int]:
-        """Run changes in the open transaction, or in one of their own that is repeated when it is stale. Answers the step of the commit
-        (None inside an open transaction, or if nothing changed) and the number of rows changed."""
+    def transact(
+        self, run: Callable[[Transaction], None], before_abort: Callable[[Transaction], None] = lambda tx: None
+    ) -> tuple[int | None, int]:
+        """Run changes in the open transaction, or in one of their own that is repeated when it is stale (``before_abort`` is then called
+        while what it wrote is still there). Answers the step of the commit (None inside an open transaction, or if nothing changed) and
+        the number of rows changed."""
         open_one = self.current_transaction()
         if open_one is not None:
             before = open_one.rows_changed
             with open_one.savepoint():
                 run(open_one)
             return None, open_one.rows_changed - before
-        clock, tries = self.context.clock, self.context.settings.commit_tries
-        for number in range(tries):
+
+        def attempt() -> tuple[int | None, int]:
             tx = self._begin()
             try:
                 run(tx)
                 return tx.commit(), tx.rows_changed
-            except chains.Stale:
-                tx.abort()
-                clock.sleep(random.uniform(0, min(0.002 * 2**number, 0.25)))
+            except Stale:
+                with contextlib.ExitStack() as at_the_end:
+                    at_the_end.callback(tx.abort)
+                    before_abort(tx)
+                raise
             except Exception:
                 tx.abort()
                 raise
-        raise Conflict(f"other writers changed the same rows {tries} times in a row; nothing was committed")
+
+        return repeat(self.context, attempt)
+
+    def look(self, run: Callable[[Reader], T]) -> T:
+        """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is stale."""
+        open_one = self.current_transaction()
+        if open_one is not None:
+            return run(open_one)
+        from strandline.database.snapshot import Reader, Snapshot
+
+        return repeat(self.context, lambda: run(Reader(self.context, Snapshot(self.context, None, self.context.settings.read_seconds))))
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
@@ -318,8 +332,10 @@ class Database:
             yield
         except (StrandlineError, GeneratorExit):
             raise
-        except chains.Stale as stale:
-            raise Conflict(f"the table changed meanwhile: {stale.reason}") from None
+        except Stale as stale:
+            raise Conflict(
+                f"others changed what this transaction depends on ({stale.reason}); nothing was committed", "Repeat the transaction."
+            ) from None
         except Exception as error:
             if type(error).__module__.startswith(("pyspark", "py4j")):
                 from strandline.storage.spark.failures import translate

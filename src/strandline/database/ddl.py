@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection, update
 
 from strandline import names
 from strandline.catalog import board, chains, paths, schema, tables
+from strandline.catalog.chains import Basis
 from strandline.catalog.tables import TableInfo
+from strandline.database.attempts import repeat
 from strandline.database.indexes import build_index
+from strandline.database.publish import publishing
 from strandline.database.snapshot import Snapshot
-from strandline.errors import AlreadyExists, Conflict, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
 from strandline.model import Column, IndexDef, Key, TableSchema, order
 from strandline.operations.context import Context
 from strandline.operations.entries import state_digest
@@ -23,8 +26,6 @@ from strandline.types import Type, coerce, from_text, parse_type
 
 MAX_PARTITIONS = 10_000
 BACKUPS = "/.backups"
-
-T = TypeVar("T")
 
 
 def create_table(context: Context, statement: st.CreateTable) -> int | None:
@@ -210,21 +211,18 @@ def _alter_columns(context: Context, path: str, actions: Sequence[st.AlterAction
         # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
         drops = any(isinstance(a, st.DropColumn) for a in actions)
         digest = state_digest(context, changed, view.chain) if drops else None
-        with context.catalog.write() as conn:
-            row = _require_table(conn, path)
-            paths.check_ready(row)
-            if row.version != view.info.version:
-                raise chains.Stale(row.id, "its description changed")
-            if digest is not None and chains.state(conn, row.id).step > snapshot.step:
-                raise chains.Stale(row.id, "its rows changed")
+        with publishing(context, snapshot) as conn:
+            chains.prove(conn, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
+            paths.check_ready(paths.require_id(conn, view.info.id))
             step = board.next_step(conn)
             tables.alter(conn, step, context.clock.now(), replace(view.info, schema=changed))
             if digest is not None:
-                conn.execute(update(schema.tables).where(schema.tables.c.path_id == row.id).values(rows=digest.rows, digest=digest.hex))
-                chains.record(conn, row.id, step, "schema", digest, context.clock.now())
+                at = schema.tables.c.path_id == view.info.id
+                conn.execute(update(schema.tables).where(at).values(rows=digest.rows, digest=digest.hex))
+                chains.record(conn, view.info.id, step, "schema", digest, context.clock.now())
             return step
 
-    return _repeat(context, path, attempt)
+    return repeat(context, attempt)
 
 
 def _changed_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> TableSchema:
@@ -256,16 +254,17 @@ def _changed_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> Table
 
 def _add_index(context: Context, path: str, index: IndexDef) -> int:
     def attempt() -> int:
-        view = Snapshot(context).table(path)
+        snapshot = Snapshot(context)
+        view = snapshot.table(path)
         table = view.info.schema
         resolved = _resolved(table, index, path)
         existing = [ref.definition.name for ref in view.info.indexes]
         if index.name in existing:
             raise AlreadyExists(f"{path} has an index {index.name!r} already")
         _check_index(table, resolved, existing)
-        return build_index(context, path, resolved)
+        return build_index(context, snapshot, view, resolved)
 
-    return _repeat(context, path, attempt)
+    return repeat(context, attempt)
 
 
 def _drop_index(context: Context, path: str, name: str) -> int:
@@ -291,13 +290,3 @@ def _require_table(conn: Connection, path: str) -> paths.Path:
     if row.name == paths.IMPL_TABLE:
         raise InvalidArgument(f"{path} belongs to an index", "Alter or drop the index through its table.")
     return row
-
-
-def _repeat(context: Context, path: str, attempt: Callable[[], T]) -> T:
-    """Plan again while others change the table under our feet."""
-    for number in range(context.settings.commit_tries):
-        try:
-            return attempt()
-        except chains.Stale:
-            context.clock.sleep(min(0.01 * 2**number, 0.5))
-    raise Conflict(f"{path} kept changing while it was altered", "Repeat the statement when fewer writers are at work.")

@@ -34,6 +34,8 @@ from strandline.types.arrays import array_from_user, column_to_python
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from strandline.storage.spark.bulk import BulkResult
+
 
 EVALUATED = 200
 """So many expressions are evaluated by one query."""
@@ -105,8 +107,9 @@ def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Map
         write_rows(tx, tx.writable(view.info.path), mode, columns, group)
 
 
-def write_frame(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], frame: DataFrame) -> None:
-    """Apply the rows of a DataFrame: on Spark, but for few that change a table. Its columns are ``columns``, in this order."""
+def write_frame(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], frame: DataFrame) -> BulkResult | pa.Table:
+    """Apply the rows of a DataFrame: on Spark, but for few that change a table. Its columns are ``columns``, in this order. Answers what
+    was made of them."""
     from strandline.storage.spark.bulk import bulk_write
 
     impls = [(ref, tx.impl_of(view, ref)) for ref in view.info.indexes if ref.definition.is_sync]
@@ -124,13 +127,14 @@ def write_frame(tx: Transaction, view: TableView, mode: Mode, columns: Sequence[
     )
     if isinstance(result, pa.Table):
         _write(tx, view, mode, result)
-        return
+        return result
     at = tx.next_statement()
     tx.add(view.info, [replace(s, upto=at) for s in result.segments], result.delta, follows=False)
     for ref, impl in impls:
         segments, delta = result.indexes[ref.definition.name]
         tx.add(impl, [replace(s, upto=at) for s in segments], delta, follows=True)
     tx.rows_changed += sum(s.rows for s in result.segments)
+    return result
 
 
 def _from_source(tx: Transaction, view: TableView, mode: Mode, columns: tuple[str, ...], source: st.Values | Query) -> None:

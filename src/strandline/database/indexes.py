@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, select, update
 
 from strandline.catalog import board, chains, paths, schema, tables
-from strandline.catalog.chains import Stale
+from strandline.catalog.chains import Basis
+from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.database.publish import discard, publishing
 from strandline.database.snapshot import Snapshot, TableView
@@ -33,41 +34,37 @@ class _Built:
     step: int
 
 
-def build_index(context: Context, path: str, index: IndexDef) -> int:
-    """Build an index on a table and attach it; answers the step from which it exists. Stale if the table's description changed."""
-    snapshot = Snapshot(context)
-    table = snapshot.table(path)
+def build_index(context: Context, snapshot: Snapshot, table: TableView, index: IndexDef) -> int:
+    """Build an index on a table of a snapshot and attach it; answers the step from which it exists. Stale if that very table is not there
+    any more, or has another description."""
     impl = index.impl_schema(table.info.schema)
     name = context.session.file_name(table.info.id)
     built = _Built(*index_entries(context, table.info.schema, table.chain, index, impl, name), snapshot.step)
     while True:
         try:
             now = Snapshot(context)
-            built = _caught_up(context, table, index, impl, built, now)
-            snapshot, table = now, now.table(path)  # A view is good while its snapshot exists.
+            current = now.table(table.info.path)
+            built = _caught_up(context, table, current, index, impl, built)
+            snapshot, table = now, current  # A view is good while its snapshot exists.
         except Exception:
             discard(context, built.segments)
             raise
-        with publishing(context, built.segments) as conn:
-            row = paths.require(conn, path, "table")
-            paths.check_ready(row)
-            if row.id != table.info.id or row.version != table.info.version:
-                raise Stale(row.id, "its description changed")
-            if chains.state(conn, row.id).step <= built.step:
-                return _attach(context, conn, row, index, built)
+        with publishing(context, snapshot, built.segments) as conn:
+            head = chains.prove(conn, Basis(table.info.id, table.info.version, None))
+            if head.step <= built.step:
+                return _attach(context, conn, table.info.id, index, built)
         # Rows were committed meanwhile: follow them, it is less every time.
 
 
-def _caught_up(context: Context, table: TableView, index: IndexDef, impl: TableSchema, built: _Built, now: Snapshot) -> _Built:
-    """Add what happened to the table between ``built.step`` and ``now``."""
-    current = now.table(table.info.path)
-    if current.info.version != table.info.version:
+def _caught_up(context: Context, table: TableView, current: TableView, index: IndexDef, impl: TableSchema, built: _Built) -> _Built:
+    """Add what happened to the table between ``built.step`` and the step of ``current``."""
+    if (current.info.id, current.info.version) != (table.info.id, table.info.version):
         raise Stale(table.info.id, "its description changed")
-    before = replace(table.chain, step=built.step)
-    changes = _changes_between(context, current.info, before, current.chain)
+    step = current.chain.step
+    changes = _changes_between(context, current.info, replace(table.chain, step=built.step), current.chain)
     entries = index_changes(changes, impl)
     if not len(entries):
-        return replace(built, step=now.step)
+        return replace(built, step=step)
     rows, delta = log_table(entries)
     segment = write_segment(
         context.files,
@@ -78,24 +75,26 @@ def _caught_up(context: Context, table: TableView, index: IndexDef, impl: TableS
         fresh=False,
         stepped=False,
         after=built.step,
-        upto=now.step,
+        upto=step,
         inline_rows=context.settings.inline_rows,
         inline_bytes=context.settings.inline_bytes,
     )
-    return _Built((*built.segments, segment), built.digest + delta, now.step)
+    return _Built((*built.segments, segment), built.digest + delta, step)
 
 
 def _changes_between(context: Context, info: TableInfo, before: Chain, after: Chain) -> Changes:
     """What became of every key that was touched in ``(before.step, after.step]``."""
     with context.catalog.read() as conn:
-        logs = chains.log_between(conn, info.id, before.step, after.step)
+        logs = chains.log_kept(conn, info.id, before.step, after.step)
     files, schema = context.files, info.schema
     keys = fold.touched(files, schema, logs, before.step)
     old, new = (Wanted.of(schema, keys) for _ in range(2))
     return changes_between(schema, new.arrays, fold.rows_at(files, schema, before, old), fold.rows_at(files, schema, after, new))
 
 
-def _attach(context: Context, conn: Connection, row: paths.Path, index: IndexDef, built: _Built) -> int:
+def _attach(context: Context, conn: Connection, table_id: int, index: IndexDef, built: _Built) -> int:
+    row = paths.require_id(conn, table_id)
+    paths.check_ready(row)
     step = board.next_step(conn)
     now = context.clock.now()
     info = TableInfo.of(row)
@@ -116,12 +115,12 @@ def follow(context: Context, path: str, ref: IndexRef) -> bool:
         head = chains.state(conn, table.info.id).step
         if followed is None or head <= followed:
             return False
-        before = chains.load(conn, table.info.id, followed)
-        logs = chains.log_between(conn, table.info.id, followed, snapshot.step)
+        before = chains.load_kept(conn, table.info.id, followed)
+        logs = chains.log_kept(conn, table.info.id, followed, snapshot.step)
         is_streamed = _is_streamed(conn, ref)
     impl = snapshot.index(table, ref)
     if sum(s.rows for s in logs) > context.settings.bulk_rows and not is_streamed:
-        _rebuild(context, table, ref, impl, followed, snapshot.step)
+        _rebuild(context, snapshot, table, ref, impl, followed)
         return True
     changes = _changes_between(context, table.info, before, table.chain)
     entries = index_changes(changes, impl.info.schema)
@@ -141,7 +140,7 @@ def follow(context: Context, path: str, ref: IndexRef) -> bool:
                 inline_bytes=context.settings.inline_bytes,
             ),
         )
-    with publishing(context, segments) as conn:
+    with publishing(context, snapshot, segments) as conn:
         _move_followed(conn, ref, followed, snapshot.step)
         if segments:
             part = chains.TablePart(ref.impl_id, impl.info.version, None, segments, delta)
@@ -149,15 +148,15 @@ def follow(context: Context, path: str, ref: IndexRef) -> bool:
     return True
 
 
-def _rebuild(context: Context, table: TableView, ref: IndexRef, impl: TableView, followed: int, step: int) -> None:
+def _rebuild(context: Context, snapshot: Snapshot, table: TableView, ref: IndexRef, impl: TableView, followed: int) -> None:
     """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of every changed key. It leaves
     no changes behind, so it cannot be done under a stream."""
     name = context.session.file_name(ref.impl_id)
     new, digest = index_entries(context, table.info.schema, table.chain, ref.definition, impl.info.schema, name)
-    with publishing(context, new) as conn:
+    with publishing(context, snapshot, new) as conn:
         if _is_streamed(conn, ref):
             raise Stale(ref.impl_id, "a stream was created on it")
-        _move_followed(conn, ref, followed, step)
+        _move_followed(conn, ref, followed, snapshot.step)
         chains.replace_segments(conn, context.clock.now(), ref.impl_id, impl.chain.segments, new, "rebuild", digest)
 
 

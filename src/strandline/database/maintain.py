@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strandline.catalog import chains, collect, maintenance, paths, sessions, tables
-from strandline.catalog.chains import Stale
+from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.database import indexes
 from strandline.database.publish import discard, publishing
@@ -48,15 +48,16 @@ class Report:
     removed_orphans: int = 0
 
 
-def after_commit(context: Context, changed: Sequence[tuple[TableInfo, Snapshot]]) -> None:
-    """Merge where enough small logs have come together. Never fails a commit that is already done."""
-    for info, snapshot in changed:
-        seen = snapshot.table(info.path).chain
-        if len(_run(seen.segments, context.settings.inline_rows)) + 1 >= context.settings.merge_segments:
-            try:
-                merge(context, info.path)
-            except Exception as error:  # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
-                log.warning("merge of %s failed: %s", info.path, error)
+def after_commit(context: Context, snapshot: Snapshot, changed: Sequence[str]) -> None:
+    """Merge where enough small logs have come together in the changed tables, which the commit saw in its snapshot. Never fails a commit
+    that is already done."""
+    for path in changed:
+        try:
+            seen = snapshot.table(path).chain
+            if len(_run(seen.segments, context.settings.inline_rows)) + 1 >= context.settings.merge_segments:
+                merge(context, path)
+        except Exception as error:  # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
+            log.warning("merge of %s failed: %s", path, error)
 
 
 def merge(context: Context, path: str) -> bool:
@@ -74,11 +75,12 @@ def merge(context: Context, path: str) -> bool:
     with _maintaining(context, view.info.id) as mine:
         if not mine:
             return False
-        _merge(context, view.info, small)
-        view = Snapshot(context).table(path)
+        _merge(context, snapshot, view.info, small)
+        snapshot = Snapshot(context)
+        view = snapshot.table(path)
         medium = _run(view.chain.segments, MEDIUM_ROWS, after)
         if len(medium) >= MEDIUM_SEGMENTS:
-            _merge(context, view.info, medium)
+            _merge(context, snapshot, view.info, medium)
     return True
 
 
@@ -92,11 +94,11 @@ def _run(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment
     return found[::-1]
 
 
-def _merge(context: Context, info: TableInfo, segments: Sequence[Segment]) -> None:
+def _merge(context: Context, snapshot: Snapshot, info: TableInfo, segments: Sequence[Segment]) -> None:
     settings = context.settings
     name = f"{context.session.file_name(info.id)}.parquet"
     merged = merge_logs(context.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes)
-    with contextlib.suppress(Stale), publishing(context, [merged]) as conn:
+    with contextlib.suppress(Stale), publishing(context, snapshot, [merged]) as conn:
         chains.replace_segments(conn, context.clock.now(), info.id, segments, [merged], "merge")
         collect.drop_superseded(conn, context.clock.now(), info.id)
 
@@ -111,8 +113,8 @@ def compact(context: Context, path: str) -> bool:
             raise UnderOperation(f"{path} is being maintained by another process", "Try again when it is done.")
         snapshot = Snapshot(context)
         view = snapshot.table(path)
-        if not any(s.role == "log" for s in view.chain.segments):
-            return False
+        if view.info.id != table_id or not any(s.role == "log" for s in view.chain.segments):
+            return False  # Another table has taken the name, or there is nothing to fold.
         new, old, digest = _compacted(context, view)
         with context.catalog.read() as conn:
             recorded = chains.digest_at(conn, view.info.id, snapshot.step)
@@ -125,7 +127,7 @@ def compact(context: Context, path: str) -> bool:
         if not new and not old:
             return False  # All of it is as compaction would make it.
         try:
-            with publishing(context, new) as conn:
+            with publishing(context, snapshot, new) as conn:
                 chains.replace_segments(conn, context.clock.now(), view.info.id, old, new, "compact")
         except Stale:
             return False
@@ -216,9 +218,9 @@ def _maintain_table(context: Context, path: str, report: Report) -> None:
     for ref in view.info.indexes:
         if not ref.definition.is_sync and indexes.follow(context, path, ref):
             report.followed.append(f"{path}/{ref.definition.name}")
-    targets = [view]
-    targets += [Snapshot(context).index(view, ref) for ref in view.info.indexes]
-    for target in targets:
+    snapshot = Snapshot(context)
+    view = snapshot.table(path)
+    for target in (view, *(snapshot.index(view, ref) for ref in view.info.indexes)):
         if merge(context, target.info.path):
             report.merged.append(target.info.path)
         if _wants_compaction(context, target) and compact(context, target.info.path):

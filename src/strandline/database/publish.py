@@ -7,18 +7,22 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
+from strandline.catalog import sessions
+from strandline.database.snapshot import Snapshot
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.operations.context import Context
 
 
 @contextmanager
-def publishing(context: Context, segments: Iterable[Segment]) -> Iterator[Connection]:
-    """A write transaction that attaches new segments. If it is refused, their files are removed. If the catalog does not say whether it
-    took place, they stay: a file too many is an orphan, which the collector finds; one too few is a table that cannot be read."""
+def publishing(context: Context, snapshot: Snapshot, segments: Iterable[Segment] = ()) -> Iterator[Connection]:
+    """A write transaction for what was planned with a snapshot; refused if the session in whose name it was read has ended. What becomes of
+    new ``segments`` if it is refused: their files are removed. If the catalog does not say whether it took place, they stay: a file too
+    many is an orphan, which the collector finds; one too few is a table that cannot be read."""
     decided = False
     try:
         with context.catalog.write() as conn:
+            sessions.require(conn, snapshot.session_id)
             yield conn
             decided = True
     except Exception:

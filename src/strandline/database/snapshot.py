@@ -1,25 +1,25 @@
-"""A consistent view of all tables at one step."""
+"""One moment: all tables, with their descriptions and indexes, as they were at one step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, paths, tables
-from strandline.catalog.paths import CLOSED_STATES, Path
-from strandline.catalog.sessions import SHORT_READ
+from strandline.catalog import chains, paths, tables
+from strandline.catalog.paths import CLOSED_STATES
+from strandline.catalog.sessions import SHORT_READ, Pin
+from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import InvalidArgument, UnderOperation
+from strandline.errors import Internal, InvalidArgument
 from strandline.model import Chain, Key, Segment
 from strandline.operations.context import Context
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
 Keys: TypeAlias = "Collection[Key] | pa.Table"
 """Keys one by one, or the key columns of a table."""
 
@@ -39,81 +39,94 @@ class TableView:
 
 
 class Snapshot:
-    """Tables as they were at ``step`` (default: now). What it shows stays readable while the object exists and, for data frames that
-    outlive it, for as long as ``for_seconds`` says; both only while this process lives. Tables are loaded when they are first asked for;
-    not for use by two threads at once."""
+    """One moment: a step (default: the last one) and the tree as it was at that step. Descriptions, indexes and chains that are read
+    through it are all as of the step; a path that was created, restored or built after it is not in it, and what can no longer be told
+    is Stale: the statement then starts again with a newer one.
+
+    What it shows stays readable while the object exists and, for data frames that outlive it, for as long as ``for_seconds`` says; both
+    only while this process's session lives. Tables are loaded when they are first asked for; not for use by two threads at once."""
 
     def __init__(self, context: Context, step: int | None = None, for_seconds: float = SHORT_READ) -> None:
         self._context = context
         self._views: dict[str, TableView] = {}
-        self._plans: dict[str, dict[str, TableInfo]] = {}
+        self._known: dict[int, TableInfo] = {}
         self._seconds = for_seconds
         self._historic = step is not None
-        self._pinned = not self._historic
+        self._pin: Pin | None = None
         if step is None:
-            self.step = context.session.pin(for_seconds)
+            self._pin = context.session.pin(for_seconds)
+            self.step = self._pin.step
             context.session.keep(self, self.step)
         else:
             _check_step(step)
             self.step = step
 
+    @property
+    def session_id(self) -> str:
+        """The session in whose name it reads; what was planned with the snapshot is void when that has ended."""
+        if self._pin is None:
+            raise Internal("a snapshot of the past has no table yet, so nothing can have been planned with it")
+        return self._pin.session_id
+
     def table(self, path: str) -> TableView:
-        if not self._pinned:
-            self._pin(path)
+        if self._pin is None:
+            self._pin = self._pinned(path)
         if path not in self._views:
-            planned = self._planned(path)
-            if planned is not None:
-                self._views[path] = self._read(lambda conn: TableView(planned, chains.load(conn, planned.id, self.step)))
-            else:
-                self._views[path] = self._read(lambda conn: self._load(conn, paths.require(conn, path, "table")))
+            planned = None if self._historic or path.startswith("/.backups/") else self._planned(path, self._pin)
+            with self._context.catalog.read() as conn:
+                self._views[path] = self._found(conn, path) if planned is None else self._loaded(conn, planned)
         return self._views[path]
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
-        """The implementation table of an index."""
+        """The implementation table of an index that a table of this snapshot lists: found by its id, whatever is at its path now."""
         path = f"{table.info.path}/{ref.definition.name}/{paths.IMPL_TABLE}"
-        return self.table(path)
+        if path not in self._views:
+            with self._context.catalog.read() as conn:
+                self._views[path] = self._loaded(conn, self._known.get(ref.impl_id) or self._listed(conn, ref))
+        return self._views[path]
 
-    def _pin(self, path: str) -> None:
+    def _pinned(self, path: str) -> Pin:
         """A step of the past is pinned in the transaction that finds it readable; one that is refused leaves no pin."""
 
         def check(conn: Connection) -> None:
             row = paths.require(conn, path, "table")
             chains.check_readable(conn, row.id, row.path, self.step)
 
-        self._context.session.pin(self._seconds, self.step, check)
+        pin = self._context.session.pin(self._seconds, self.step, check)
         self._context.session.keep(self, self.step)
-        self._pinned = True
+        return pin
 
-    def _read(self, load: Callable[[Connection], T]) -> T:
-        with self._context.catalog.read() as conn:
-            return load(conn)
-
-    def _planned(self, path: str) -> TableInfo | None:
-        """The description of a live table, or of one of its implementation tables, as the loader plans it; None for any other path, which
-        is read from the catalog. The cache has seen everything that was published before, so a statement never misses a change that
-        was reported to anybody before it began."""
+    def _planned(self, path: str, pin: Pin) -> TableInfo | None:
+        """The description of a live table, or of one of its implementation tables, as the cache knows it; None if it is a later one than
+        that of the step. The cache has seen every publication up to the step, so it knows nothing older, and ``since`` tells the rest."""
         table = path.removesuffix(f"/{paths.IMPL_TABLE}").rsplit("/", 1)[0] if path.endswith(f"/{paths.IMPL_TABLE}") else path
-        if self._historic or table.startswith("/.backups/"):
-            return None
-        if table not in self._plans:
-            with self._context.catalog.read() as conn:
-                generation = board.generation(conn)
-            loader = self._context.loader
-            loader.cache.catch_up(generation)
-            (plan,) = loader.plan([table])
-            self._plans[table] = {info.path: info for info in (plan.table, *plan.impls)}
-        return self._plans[table].get(path)
+        loader = self._context.loader
+        loader.cache.catch_up(pin.generation)
+        (plan,) = loader.plan([table])
+        infos = [info for info in (plan.table, *plan.impls) if info.since <= self.step]
+        self._known |= {info.id: info for info in infos}
+        return next((info for info in infos if info.path == path), None)
 
-    def _load(self, conn: Connection, row: Path) -> TableView:
+    def _listed(self, conn: Connection, ref: IndexRef) -> TableInfo:
+        row = paths.by_id(conn, ref.impl_id)
+        if row is None:
+            raise Stale(ref.impl_id, f"the index {ref.definition.name} was dropped")
+        return tables.at_step(conn, row, self.step)
+
+    def _loaded(self, conn: Connection, info: TableInfo) -> TableView:
+        return TableView(info, chains.load_kept(conn, info.id, self.step))
+
+    def _found(self, conn: Connection, path: str) -> TableView:
+        """What the catalog has at a path, if it was there at the step."""
+        row = paths.require(conn, path, "table")
         if row.state in CLOSED_STATES:
-            raise UnderOperation(
-                f"path is under operation: {row.path} is {row.state} by operation {row.operation_id}",
-                f"Wait for it with db.wait({row.operation_id!r}).",
-            )
+            paths.check_ready(row)
         if self._historic:
             chains.check_readable(conn, row.id, row.path, self.step)
-        info = tables.at_step(conn, row, self.step)
-        return TableView(info, chains.load(conn, row.id, self.step), bool(row.body.get("increment")))
+        elif row.created_step > self.step:
+            raise Stale(row.id, f"{path} was created or restored after step {self.step}")
+        view = self._loaded(conn, tables.at_step(conn, row, self.step))
+        return replace(view, increment=bool(row.body.get("increment")))
 
 
 def _check_step(step: int | None) -> None:
@@ -132,7 +145,7 @@ class Reader:
         return self.snapshot.table(path)
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
-        return self.view(f"{table.info.path}/{ref.definition.name}/{paths.IMPL_TABLE}")
+        return self.snapshot.index(table, ref)
 
     def read_keys(self, view: TableView, keys: Keys) -> None:
         """Note that the outcome depends on the rows of these keys."""

@@ -14,10 +14,10 @@ from sqlalchemy import Connection, func, select, update
 
 from strandline import names
 from strandline.catalog import board, chains, paths, schema
-from strandline.catalog.paths import Path
+from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableInfo
 from strandline.errors import InvalidArgument, PreconditionFailed
-from strandline.operations.streams import StreamSpec, require_id
+from strandline.operations.streams import StreamSpec
 from strandline.sql import statements as st
 from strandline.storage import feed as feeds
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed

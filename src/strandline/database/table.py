@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.database import dml, reads
+from strandline.database.attempts import repeat
 from strandline.database.snapshot import Reader, Snapshot, TableView
 from strandline.database.transaction import Transaction
 from strandline.errors import InvalidArgument
+from strandline.model import TableSchema
 from strandline.storage.changes import Mode
 from strandline.types import coerce
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.database.database import Database
+    from strandline.storage.spark.bulk import BulkResult
 
 
 class Table:
@@ -48,60 +51,98 @@ class Table:
     def df(self, at: int | None = None) -> DataFrame:
         """The rows as a DataFrame: now, or as they were at a step."""
         context = self._database.context
-        with self._database.guard():
-            reader: Reader = self._database.current_transaction() or Reader(context, Snapshot(context, at, context.settings.read_seconds))
-            if at is not None and isinstance(reader, Transaction):
-                reader = Reader(context, Snapshot(context, at, context.settings.read_seconds))
+
+        def frame(reader: Reader) -> DataFrame:
             view = reader.view(self.path)
             reader.read_whole(view)
             return reads.table_frame(context, view)
 
+        with self._database.guard():
+            if at is None:
+                return self._database.look(frame)
+            return repeat(context, lambda: frame(Reader(context, Snapshot(context, at, context.settings.read_seconds))))
+
     def get(self, *key: Any) -> dict[str, Any] | None:
         """One row by its key, or None. Needs no Spark."""
-        with self._database.guard():
-            reader: Reader = self._database.current_transaction() or Reader(self._database.context)
+
+        def row(reader: Reader) -> dict[str, Any] | None:
             view = reader.view(self.path)
-            table = view.info.schema
             wanted = _key(view, key)
             reader.read_keys(view, [wanted])
             found = reads.lookup(reader, view, [wanted])
-            return dict(zip(table.names, found[wanted], strict=True)) if wanted in found else None
+            return dict(zip(view.info.schema.names, found[wanted], strict=True)) if wanted in found else None
+
+        with self._database.guard():
+            return self._database.look(row)
 
     def describe(self) -> dict[str, Any]:
         return self._database.describe(self.path)
 
     def _write(self, mode: Mode, data: Any) -> int | None:
-        def run(tx: Transaction) -> None:
-            view = tx.writable(self.path)
-            _apply(tx, view, mode, data)
-
         with self._database.guard():
-            return self._database.transact(run)[0]
+            rows = _rows(mode, data)
+
+            def run(tx: Transaction) -> None:
+                view = tx.writable(self.path)
+                if isinstance(rows, _Frame):
+                    rows.write(tx, view, mode)
+                elif isinstance(rows, pa.Table):
+                    dml.write_arrow(tx, view, mode, rows)
+                else:
+                    dml.write_dicts(tx, view, mode, _dicts(view, mode, rows))
+
+            return (self._database.transact(run, rows.keep) if isinstance(rows, _Frame) else self._database.transact(run))[0]
 
 
-def _apply(tx: Transaction, view: TableView, mode: Mode, data: Any) -> None:
+class _Frame:
+    """A DataFrame that is evaluated once. Its source may change, and a commit may have to be repeated: then the rows are taken from what
+    the first try had written of them."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._rows: DataFrame | pa.Table = frame
+        self._written: tuple[TableSchema, tuple[str, ...], BulkResult | pa.Table] | None = None
+
+    def write(self, tx: Transaction, view: TableView, mode: Mode) -> None:
+        if isinstance(self._rows, pa.Table):
+            dml.write_arrow(tx, view, mode, self._rows)
+            return
+        columns = dml.frame_columns(view, mode, tuple(self._rows.columns))
+        self._written = view.info.schema, columns, dml.write_frame(tx, view, mode, columns, self._rows)
+
+    def keep(self, tx: Transaction) -> None:
+        """Called before the files of a try that came to nothing are removed."""
+        if self._written is None:
+            return
+        schema, columns, written = self._written
+        if isinstance(written, pa.Table):
+            self._rows = written
+        else:
+            from strandline.storage.spark.bulk import given
+
+            self._rows = given(tx.context.spark, tx.context.files, schema, columns, written)
+        self._written = None
+
+
+def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
+    """What a caller brings, taken once: a commit that has to be repeated must not find an iterator that is used up."""
     if type(data).__module__.startswith("pyspark.sql") and hasattr(data, "sparkSession"):
-        columns = dml.frame_columns(view, mode, tuple(data.columns))
-        dml.write_frame(tx, view, mode, columns, data)
-    elif isinstance(data, pa.RecordBatch):
-        dml.write_arrow(tx, view, mode, pa.Table.from_batches([data]))
-    elif isinstance(data, pa.Table):
-        dml.write_arrow(tx, view, mode, data)
-    elif type(data).__module__.startswith("pandas"):
-        dml.write_arrow(tx, view, mode, pa.Table.from_pandas(data, preserve_index=False))
-    else:
-        dml.write_dicts(tx, view, mode, _dicts(view, mode, data))
-
-
-def _dicts(view: TableView, mode: Mode, data: Any) -> Sequence[Mapping[str, Any]]:
+        return _Frame(data)
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data
+    if type(data).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(data, preserve_index=False)
     if isinstance(data, Mapping):
-        data = [data]
-    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
-        if mode != "DELETE ON":
-            raise InvalidArgument(
-                f"rows cannot be made of a {type(data).__name__}", "Pass a DataFrame, an Arrow table, or a list of dicts."
-            )
-        data = [data]
+        return [data]
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return list(data)
+    if mode == "DELETE ON":
+        return [data]
+    raise InvalidArgument(f"rows cannot be made of a {type(data).__name__}", "Pass a DataFrame, an Arrow table, or a list of dicts.")
+
+
+def _dicts(view: TableView, mode: Mode, data: list[Any]) -> Sequence[Mapping[str, Any]]:
     rows: list[Mapping[str, Any]] = []
     for item in data:
         if hasattr(item, "asDict"):

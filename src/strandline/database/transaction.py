@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from strandline.catalog import chains
-from strandline.catalog.chains import Stale, TablePart
+from strandline.catalog.chains import Basis, TablePart
+from strandline.catalog.stale import RowsChanged
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.database import maintain
-from strandline.database.publish import discard
+from strandline.database.publish import discard, publishing
 from strandline.database.snapshot import Keys, Reader, TableView
-from strandline.errors import InvalidArgument, PathNotFound, StrandlineError, Unavailable
+from strandline.errors import InvalidArgument, StrandlineError, Unavailable
 from strandline.model import PENDING, Digest, Segment
 from strandline.operations.context import Context
 from strandline.storage import chain as fold
@@ -54,7 +55,12 @@ class Transaction(Reader):
 
     def view(self, path: str) -> TableView:
         """A table with what this transaction has changed in it."""
-        view = self.snapshot.table(path)
+        return self._with_changes(self.snapshot.table(path))
+
+    def index(self, table: TableView, ref: IndexRef) -> TableView:
+        return self._with_changes(self.snapshot.index(table, ref))
+
+    def _with_changes(self, view: TableView) -> TableView:
         pending = self._pending.get(view.info.id)
         return view.plus(tuple(pending.segments)) if pending else view
 
@@ -68,10 +74,7 @@ class Transaction(Reader):
 
     def impl_of(self, view: TableView, ref: IndexRef) -> TableInfo:
         """The implementation table of an index that must be written with its table."""
-        try:
-            return self.snapshot.index(view, ref).info
-        except PathNotFound:
-            raise Stale(view.info.id, f"its index {ref.definition.name} was dropped") from None
+        return self.snapshot.index(view, ref).info
 
     def read_keys(self, view: TableView, keys: Keys) -> None:
         self._of(view.info).keys.append(keys)
@@ -132,24 +135,22 @@ class Transaction(Reader):
         while True:
             parts = [TablePart(p.info.id, p.info.version, None if p.follows else p.read_step, tuple(p.segments), p.delta) for p in changed]
             # A table that was only read matters as well: what was written may depend on it.
-            reads = [p for p in self._pending.values() if (p.follows or not p.segments) and (p.whole or p.keys)]
+            only_read = [p for p in self._pending.values() if (p.follows or not p.segments) and (p.whole or p.keys)]
+            reads = [Basis(p.info.id, p.info.version, p.read_step) for p in only_read]
             try:
                 step = self._publish(parts, reads)
-            except Stale as stale:
+            except RowsChanged as stale:
                 self._let_pass(stale)
                 continue
             self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
-            maintain.after_commit(self.context, [(p.info, self.snapshot) for p in changed])
+            maintain.after_commit(self.context, self.snapshot, [p.info.path for p in changed])
             return step
 
-    def _publish(self, parts: list[TablePart], reads: list[_Pending]) -> int:
+    def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
         decided = False
         try:
-            with self.context.catalog.write() as conn:
-                for read in reads:
-                    if chains.state(conn, read.info.id).step > read.read_step:
-                        raise Stale(read.info.id, "rows were committed since it was read")
-                step = chains.commit(conn, self.context.clock.now(), parts)
+            with publishing(self.context, self.snapshot) as conn:
+                step = chains.commit(conn, self.context.clock.now(), parts, reads)
                 decided = True
         except StrandlineError as error:
             if not decided:
@@ -204,16 +205,14 @@ class Transaction(Reader):
             if segment.file is not None:
                 files.remove(segment.file)
 
-    def _let_pass(self, stale: Stale) -> None:
+    def _let_pass(self, stale: RowsChanged) -> None:
         """Move on to the table's present step if nothing that was committed since touches what this transaction read or wrote."""
-        pending = self._pending.get(stale.table_id)
-        if pending is None or pending.whole:
+        pending = self._pending[stale.table_id]
+        if pending.whole:
             raise stale
         with self.context.catalog.read() as conn:
             head = chains.state(conn, stale.table_id).step
-            if head <= pending.read_step:
-                raise stale  # not the rows but the description changed
-            logs = chains.log_between(conn, stale.table_id, pending.read_step, head)
+            logs = chains.log_kept(conn, stale.table_id, pending.read_step, head)
         touched = fold.touched(self.context.files, pending.info.schema, logs, pending.read_step)
         read = (keys_of(pending.info.schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)
         if any(not touched.isdisjoint(keys) for keys in read) or fold.overlaps(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from strandline.database import dml, reads
 from strandline.database.check import check
 from strandline.database.result import Result
-from strandline.database.snapshot import Reader, Snapshot
 from strandline.database.transaction import Transaction
 from strandline.errors import Internal
 from strandline.sql import statements as st
@@ -35,17 +34,12 @@ def _change(db: Database, statements: Sequence[st.Change]) -> Result:
 def _read(db: Database, statement: st.Statement) -> Result:
     match statement:
         case st.Select():
-            return reads.select(_reader(db), statement.query)
+            return db.look(lambda reader: reads.select(reader, statement.query))
         case st.Explain():
-            frame = reads.query_frame(_reader(db), statement.query, f"EXPLAIN {statement.mode} ")
+            frame = db.look(lambda reader: reads.query_frame(reader, statement.query, f"EXPLAIN {statement.mode} "))
             return Result(frame=lambda: frame)
         case st.CheckTable():
             problems = check(db.context, statement.path).problems
             rows = [(p.kind, p.path, p.message, [str(k) for k in p.keys]) for p in problems]
             return Result(("problem", "path", "message", "keys"), rows)
     raise Internal(f"{type(statement).__name__} does not read")
-
-
-def _reader(db: Database) -> Reader:
-    seconds = db.context.settings.read_seconds
-    return db.current_transaction() or Reader(db.context, Snapshot(db.context, None, seconds))

@@ -14,7 +14,7 @@ from strandline.backup.collections import ROOT, STREAM_SUFFIX, BackupKind, Colle
 from strandline.backup.records import BackupRecord, IndexRecord, SliceRecord, TableRecord
 from strandline.catalog import board, chains, paths, schema
 from strandline.catalog.operations import CREATED_STATES
-from strandline.catalog.paths import Path
+from strandline.catalog.paths import Path, require_id
 from strandline.catalog.registry import unit_above
 from strandline.catalog.tables import TableInfo
 from strandline.errors import PreconditionFailed
@@ -22,7 +22,7 @@ from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Kind, Plan, Run
 from strandline.operations.records import require_collection
-from strandline.operations.streams import StreamSpec, require_id
+from strandline.operations.streams import StreamSpec
 
 STREAM_MODE = "NEW_IMAGE"
 

@@ -16,13 +16,13 @@ from sqlalchemy import Connection
 from strandline import names
 from strandline.catalog import board, chains, paths, tables
 from strandline.catalog.operations import Part
-from strandline.catalog.paths import IMPL_TABLE, Path
+from strandline.catalog.paths import IMPL_TABLE, Path, require_id
 from strandline.catalog.registry import unit_above
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.model import Digest
 from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
-from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec, check_free, plan_drops, require_id
+from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec, check_free, plan_drops
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from strandline.backup.collections import META, Collection, stream_name
 from strandline.backup.records import BackupRecord, IndexRecord, SliceRecord, TableRecord, chain_to, slices_of
 from strandline.catalog import board, chains, operations, paths, tables
 from strandline.catalog.operations import Part
-from strandline.catalog.paths import Path
+from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
 from strandline.model import Chain, Digest, Segment, TableSchema
@@ -24,7 +24,7 @@ from strandline.operations.context import Context
 from strandline.operations.entries import state_digest
 from strandline.operations.kind import PartPlan, Plan, Run
 from strandline.operations.records import backup_records, last_backup
-from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec, plan_drops, require_id
+from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec, plan_drops
 from strandline.storage.slices import Slice, Window, discard, write_slice
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, select
 
 from strandline.backup.collections import collection_path
-from strandline.backup.records import BackupRecord
-from strandline.catalog import paths, schema
+from strandline.backup.records import BackupRecord, SliceRecord
+from strandline.catalog import chains, paths, schema
 from strandline.catalog.paths import Path
-from strandline.errors import PathNotFound
+from strandline.errors import Corrupted, PathNotFound
+from strandline.model import Segment
 
 
 def require_collection(conn: Connection, name: str) -> Path:
@@ -23,6 +25,14 @@ def require_collection(conn: Connection, name: str) -> Path:
 def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:
     """The finished backups of a collection, oldest first: names sort in the order of time."""
     return [BackupRecord.from_json(p.body) for p in paths.children(conn, collection) if p.type == "backup" and p.state != "creating"]
+
+
+def slice_segments(conn: Connection, backup: BackupRecord, slice_: SliceRecord) -> Sequence[Segment]:
+    """The segments that a backup holds of a table or an index. All of them must be there: one too few is a state that never was."""
+    found = () if slice_.target_id is None else chains.copied(conn, slice_.target_id, backup.step)
+    if slice_.target_id is None or sum(s.bytes for s in found) != slice_.bytes:
+        raise Corrupted(f"{backup.name} does not hold the {slice_.bytes} bytes that it recorded", "Restore an earlier backup.")
+    return found
 
 
 def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:

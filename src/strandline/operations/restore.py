@@ -14,14 +14,14 @@ from typing import Any
 
 from sqlalchemy import Connection, update
 
-from strandline.backup.records import BackupRecord, IndexRecord, SliceRecord, slices_of
+from strandline.backup.records import BackupRecord, IndexRecord, slices_of
 from strandline.catalog import board, chains, operations, paths, schema, tables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import Corrupted
 from strandline.model import Digest, Segment, TableSchema
 from strandline.operations.context import Context
 from strandline.operations.kind import Kind, PartPlan, Plan, Run
+from strandline.operations.records import slice_segments
 from strandline.operations.restore_parts import RebuildPart, ShardPart, VerifyPart
 from strandline.operations.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
 from strandline.storage.slices import shard_of
@@ -147,7 +147,7 @@ def _plan_shards(
     """For each backup of the chain one part for each shard: the segments whose keys begin in it."""
     for place, slice_ in slices_of(chain, source, index):
         by_shard: dict[int, list[Segment]] = {}
-        for segment in _segments(conn, chain[place], slice_):
+        for segment in slice_segments(conn, chain[place], slice_):
             by_shard.setdefault(shard_of(table, segment.min_key or ()), []).append(segment)
         for shard, found in sorted(by_shard.items()):
             stages[place].append(
@@ -163,11 +163,3 @@ def _plan_shards(
                     },
                 )
             )
-
-
-def _segments(conn: Connection, backup: BackupRecord, slice_: SliceRecord) -> list[Segment]:
-    """The segments that a backup holds of a table or an index. All of them must be there: one too few is a state that never was."""
-    found = [] if slice_.target_id is None else chains.segments(conn, chains.chain_ids(conn, slice_.target_id, backup.step))
-    if slice_.target_id is None or sum(s.bytes for s in found) != slice_.bytes:
-        raise Corrupted(f"{backup.name} does not hold the {slice_.bytes} bytes that it recorded", "Restore an earlier backup.")
-    return found

@@ -16,13 +16,13 @@ from sqlalchemy import Connection, select, update
 
 from strandline.catalog import board, chains, schema
 from strandline.catalog.operations import Part
+from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted, StrandlineError, TimedOut, Unavailable
 from strandline.model import Chain, Digest, Segment, TableSchema
 from strandline.operations.context import Context
 from strandline.operations.entries import index_entries, projection_digest, state_digest
 from strandline.operations.kind import Handler, Run
-from strandline.operations.streams import require_id
 from strandline.storage.files import checksum_of
 from strandline.storage.slices import discard
 

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, insert
 
 from strandline.catalog import board, paths, schema
 from strandline.catalog.operations import Part
-from strandline.catalog.paths import Path
+from strandline.catalog.paths import Path, require_id
 from strandline.catalog.registry import unit_above
-from strandline.errors import AlreadyExists, Internal, InvalidArgument
+from strandline.errors import AlreadyExists, InvalidArgument
 from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
 from strandline.storage.feed import STATEFUL_MODES
 
@@ -139,11 +139,3 @@ def check_free(conn: Connection, table: Path, name: str) -> None:
     found = paths.find(conn, f"{table.path}/{name}")
     if found is not None:
         raise AlreadyExists(f"{found.path} is a {found.type} already", "Choose another name.")
-
-
-def require_id(conn: Connection, path_id: int | None) -> Path:
-    """A path that a part works on, and that its operation has locked: it cannot have gone."""
-    found = None if path_id is None else paths.by_id(conn, path_id)
-    if found is None:
-        raise Internal(f"path {path_id} is gone although an operation holds it")
-    return found

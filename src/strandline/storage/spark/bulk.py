@@ -27,7 +27,7 @@ from strandline.storage.spark.session import working
 from strandline.storage.spark.write import RepeatedKey, arranged, write_sorted
 from strandline.storage.spark_digest import hash_columns
 
-__all__ = ["BulkResult", "build_index", "bulk_write", "collapse"]
+__all__ = ["BulkResult", "build_index", "bulk_write", "collapse", "given"]
 
 BROADCAST_ROWS = 1_000_000
 """So many keys are sent to every executor to find their old rows; for more, both sides are shuffled."""
@@ -299,6 +299,12 @@ def collapse(spark: SparkSession, files: Files, schema: TableSchema, segments: S
     with working(spark):
         folded = fold_window(spark, files, schema, ordered, BEGINNING, PENDING)
         return write_sorted(folded, files, schema, name_prefix, role="log")[0]
+
+
+def given(spark: SparkSession, files: Files, schema: TableSchema, columns: Sequence[str], written: BulkResult) -> DataFrame:
+    """The rows that a bulk write was given, one for each key, read back from what it wrote; they are there when its files are gone."""
+    with working(spark):
+        return rows_of(spark, files, schema, written.segments, columns, BEGINNING, PENDING).localCheckpoint()
 
 
 def _null(column: TableColumn) -> Column:

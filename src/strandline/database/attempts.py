@@ -1,0 +1,37 @@
+"""Doing it again: what to do with a statement when the catalog has moved on under its feet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from strandline.catalog import sessions
+from strandline.catalog.stale import Stale
+from strandline.errors import Conflict, Corrupted
+from strandline.operations.context import Context
+
+T = TypeVar("T")
+
+_LONGEST_PAUSE = 0.25
+
+
+def repeat(context: Context, attempt: Callable[[], T]) -> T:
+    """What ``attempt`` answers, which plans from the beginning each time it is called; CONFLICT when the tries are used up."""
+    tries = context.settings.commit_tries
+    reason = ""
+    for number in range(tries):
+        session_id = context.session.id
+        try:
+            return attempt()
+        except Stale as stale:
+            reason = stale.reason
+        except Corrupted:
+            # Whoever was taken for dead may look for files that have been collected since: that is no damage.
+            with context.catalog.read() as conn:
+                if context.session.id == session_id and (not context.session.is_durable or sessions.is_alive(conn, session_id)):
+                    raise
+            reason = "this process was taken for dead meanwhile"
+        context.session.confirm()
+        context.clock.sleep(random.uniform(0, min(0.002 * 2**number, _LONGEST_PAUSE)))
+    raise Conflict(f"others changed what the statement depends on {tries} times in a row ({reason}); nothing was committed")
