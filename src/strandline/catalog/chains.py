@@ -29,8 +29,8 @@ from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode
 _STATE = select(schema.tables).where(schema.tables.c.path_id == bindparam("table"))
 _CURRENT = (
     select(schema.tables, schema.paths.c.version, schema.paths.c.state, schema.paths.c.operation_id)
-    .join(schema.paths, schema.paths.c.id == schema.tables.c.path_id)
-    .where(schema.tables.c.path_id == bindparam("table"))
+    .select_from(schema.paths.outerjoin(schema.tables, schema.tables.c.path_id == schema.paths.c.id))
+    .where(schema.paths.c.id == bindparam("table"))
 )
 
 
