@@ -206,9 +206,16 @@ class Database:
             path = names.normalize(path)
             with self.context.catalog.read() as conn:
                 info = TableInfo.of(paths.require(conn, path, "table"))
-            done = maintain.compact(self.context, path)
-            for ref in info.indexes:
-                done = maintain.compact(self.context, f"{path}/{ref.definition.name}/{paths.IMPL_TABLE}") or done
+            done = False
+            for part in (path, *(f"{path}/{ref.definition.name}/{paths.IMPL_TABLE}" for ref in info.indexes)):
+                try:
+                    done = maintain.compact(self.context, part) or done
+                except StrandlineError:
+                    with self.context.catalog.read() as conn:
+                        paths.require(conn, path, "table")
+                        if paths.find(conn, part) is not None:
+                            raise
+                    # An index that was dropped meanwhile has nothing left to compact.
             return done
 
     def collect(self) -> Report:
