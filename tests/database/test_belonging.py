@@ -17,7 +17,7 @@ import strandline
 from strandline import Database, Settings
 from strandline.catalog import schema
 from strandline.catalog.engine import Catalog
-from strandline.errors import PreconditionFailed, StrandlineError, Unavailable
+from strandline.errors import PreconditionFailed, Unavailable
 from tests.crash.faults import BROKEN, FaultyFiles
 from tests.crash.mortal import Fate, MortalFiles
 from tests.processes import READY, run_at_once
@@ -94,16 +94,18 @@ def test_a_catalog_records_where_its_warehouse_is(url: str, here: Path) -> None:
 
 
 def test_a_second_folder_is_refused(url: str, here: Path) -> None:
-    make("warehouse", url)
     (here / "empty").mkdir()
-    for other in (here / "other", here / "empty", here / "deep" / "er"):
-        refused(url, lambda o=other: strandline.connect(o, catalog=url), here / "warehouse", other)
+    for _ in range(2):  # whether there is anything in the first one or not
+        strandline.connect("warehouse", catalog=url).close()
+        for other in (here / "other", here / "empty", here / "deep" / "er"):
+            refused(url, lambda o=other: strandline.connect(o, catalog=url), here / "warehouse", other)
+        make("warehouse", url)
 
 
 def test_the_same_relative_name_in_another_folder_is_a_second_folder(
     url: str, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make("warehouse", url)
+    strandline.connect("warehouse", catalog=url).close()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
     refused(url, lambda: strandline.connect("warehouse", catalog=url), here / "warehouse", tmp_path / "there" / "warehouse")
@@ -111,9 +113,11 @@ def test_the_same_relative_name_in_another_folder_is_a_second_folder(
 
 def test_a_folder_has_many_names(url: str, here: Path) -> None:
     folder = here / "ware house"
-    make(folder, url)
+    folder.mkdir()
     (here / "link").symlink_to(folder)
+    make("link", url)
     recorded = _rows(url)
+    assert location(url) == str(folder)
     for name in (
         "ware house",
         "./ware house/",
@@ -353,10 +357,11 @@ def test_a_marker_that_cannot_be_written_can_be_written_later(url: str, here: Pa
     make("one", url)
 
 
-def test_a_secret_is_not_told(here: Path, tmp_path: Path) -> None:
-    strandline.connect("one").close()
-    with pytest.raises(StrandlineError) as error:
-        strandline.connect("one", catalog=f"sqlite:///{tmp_path}/x.sqlite?password=hush")
+def test_a_secret_is_not_told(emptied_database: str, here: Path) -> None:
+    url = f"{emptied_database}&password=hush"
+    make("one", url)
+    with pytest.raises(PreconditionFailed) as error:
+        strandline.connect("two", catalog=url)
     assert "hush" not in str(error.value)
 
 

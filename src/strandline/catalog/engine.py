@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from strandline.catalog import board, schema, warehouse
+from strandline.catalog import board, forking, schema, warehouse
 from strandline.catalog.warehouse import Warehouse
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
@@ -225,11 +225,15 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
 
 
 def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
+    forking.check_not_inherited(file)
     # The URL object keeps names with spaces, quotes and percent signs intact.
-    engine = create_engine(make_url("sqlite://").set(database=file), connect_args={"timeout": 5.0}, pool_timeout=wait_seconds)
+    options = {"timeout": 5.0, "factory": forking.TrackedConnection}
+    engine = create_engine(make_url("sqlite://").set(database=file), connect_args=options, pool_timeout=wait_seconds)
+    forking.watch(engine)
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
+        forking.opened(connection, file)
         connection.isolation_level = None  # transactions begin where we say so
         cursor = connection.cursor()
         try:

@@ -41,7 +41,8 @@ class Entry(NamedTuple):
 
 
 class Database:
-    """A connection to a warehouse. May be used from several threads; each has its own transactions. Close it when done."""
+    """A connection to a warehouse. May be used from several threads; each has its own transactions. Close it when done. A process that
+    is forked from this one needs a connection of its own."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -71,11 +72,11 @@ class Database:
     def transaction(self) -> Iterator[Database]:
         """All changes inside the block, by this thread, are one commit at one step; an exception discards them. If others change the
         same rows meanwhile, the end of the block raises CONFLICT and nothing is committed."""
-        if self.current_transaction() is not None:
-            raise PreconditionFailed(
-                "a transaction is already open in this thread", "Transactions cannot be nested; finish that one first."
-            )
         with self.guard():
+            if self.current_transaction() is not None:
+                raise PreconditionFailed(
+                    "a transaction is already open in this thread", "Transactions cannot be nested; finish that one first."
+                )
             tx = self._begin()
         self._local.transaction = tx
         try:
@@ -251,7 +252,10 @@ class Database:
             return {row.name: row.step for row in rows}
 
     def close(self) -> None:
-        """Give back what this connection holds. Data frames that it made may stop working."""
+        """Give back what this connection holds. Data frames that it made may stop working. Nothing is done in a fork of the process that
+        connected: all of it is the other's."""
+        if self.context.is_inherited:
+            return
         with self._lock:
             if self._closed:
                 return
@@ -318,7 +322,11 @@ class Database:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Only Strandline's own errors reach a caller."""
+        """Only Strandline's own errors reach a caller, and only the process that connected gets further than this."""
+        if self.context.is_inherited:
+            raise PreconditionFailed(
+                "this connection belongs to the process that this one was forked from", "Connect again in this process."
+            )
         if self._closed:
             raise PreconditionFailed("the database is closed", "Connect again.")
         try:
