@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, Inspector, create_engine, inspect, select, text, update
 
 from strandline.catalog import board, migrate, schema
-from strandline.catalog.engine import HEAD, Catalog, sqlite_url
+from strandline.catalog.engine import HEAD, LONGEST_PATH, Catalog, sqlite_url
 from strandline.catalog.warehouse import Warehouse
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from tests.processes import READY, run_at_once
@@ -242,7 +242,9 @@ def test_a_catalog_that_stays_busy_is_unavailable_in_the_end(tmp_path: Path) -> 
     waiting.close()
 
 
-@pytest.mark.parametrize("bad", ["mysql://h/d", "nonsense", "", "://", "postgresql+nosuch://h/d"])
+@pytest.mark.parametrize(
+    "bad", ["mysql://h/d", "nonsense", "", "://", "postgresql+nosuch://h/d", "postgresql://\ud800/d", "sqlite:///a\0b"]
+)
 def test_a_url_that_is_no_catalog_is_refused(bad: str) -> None:
     with pytest.raises(InvalidArgument):
         Catalog(bad).open()
@@ -261,6 +263,22 @@ def test_a_file_that_is_no_database_is_corrupted(tmp_path: Path) -> None:
     catalog = Catalog(sqlite_url(file))
     with pytest.raises(Corrupted, match="not a SQLite database"):
         catalog.open()
+    catalog.close()
+
+
+@pytest.mark.parametrize("length", [LONGEST_PATH, LONGEST_PATH + 1])
+def test_a_path_that_is_too_long_for_sqlite_is_refused(tmp_path: Path, length: int) -> None:
+    folder = tmp_path
+    while length - len(str(folder)) > 250:
+        folder = folder / ("d" * 99)
+    folder.mkdir(parents=True)
+    file = folder / ("c" * (length - len(str(folder)) - 1))
+    if length > LONGEST_PATH:
+        with pytest.raises(InvalidArgument, match="SQLite can take"):
+            Catalog(sqlite_url(file))
+        return
+    catalog = Catalog(sqlite_url(file))
+    catalog.open()
     catalog.close()
 
 

@@ -28,6 +28,7 @@ NO_FOLDERS = [
     "ü" * 128,
     "new/" + "n" * 256 + "/below",
     "n/" * 3000,
+    "n/" * 300,
     "surrogate\ud800",
     "no text\udcff",
     "file://host/folder",

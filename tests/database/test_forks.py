@@ -150,25 +150,37 @@ db.close()
     )
 
 
-def test_a_catalog_that_another_thread_uses_at_the_fork_is_not_opened_in_the_child(tmp_path: Path) -> None:
-    script = """
-inside, leave = threading.Event(), threading.Event()
-
-def write():
+IN_USE = """
+def hold():
     with db.context.catalog.write():
         inside.set()
         leave.wait()
 
-thread = threading.Thread(target=write)
+inside, leave = threading.Event(), threading.Event()
+thread = threading.Thread(target=hold)
 thread.start()
 inside.wait()
 child = fork(lambda: refused(connect))
 leave.set()
 thread.join()
+"""
+OPENED_AGAIN = """
+only_reads = connect()  # and so has no thread, which in the child would keep all of it
+between = lambda: only_reads.step
+child = fork(lambda: refused(connect))
+only_reads.close()
+"""
+REST = """
 db.close()
 another_commits_and_is_killed()
 child()
 with connect() as db:
     assert keys(db) == [1, 2]
 """
-    run(COMMON + script, str(tmp_path / "w"), "")
+
+
+@pytest.mark.parametrize("meanwhile", [IN_USE, OPENED_AGAIN], ids=["in use", "opened again"])
+def test_a_catalog_that_another_thread_uses_at_the_fork_is_neither_opened_nor_closed_in_the_child(tmp_path: Path, meanwhile: str) -> None:
+    # What was registered first is called last before a fork: what another thread does in the last moment happens for sure here.
+    first = "import os\nos.register_at_fork(before=lambda: between())\nbetween = lambda: None\n"
+    run(first + COMMON + meanwhile + REST, str(tmp_path / "w"), "")

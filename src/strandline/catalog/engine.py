@@ -28,6 +28,8 @@ from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, St
 
 HEAD = "0003"
 """The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
+LONGEST_PATH = 504
+"""How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""
 
 
 class Catalog:
@@ -202,6 +204,7 @@ def sqlite_url(file: Path) -> URL:
 
 def _engine(url: str | URL, wait_seconds: float) -> Engine:
     try:
+        str(url).encode()  # What is no text is no address either.
         parsed = make_url(url)
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
@@ -225,6 +228,11 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
 
 
 def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
+    if len(os.fsencode(os.path.realpath(file))) > LONGEST_PATH:
+        raise InvalidArgument(
+            f"the path of the catalog {file[:40]!r}... has more than the {LONGEST_PATH} bytes that SQLite can take",
+            "Choose a shorter one, or keep the catalog in PostgreSQL.",
+        )
     forking.check_not_inherited(file)
     # The URL object keeps names with spaces, quotes and percent signs intact.
     options = {"timeout": 5.0, "factory": forking.TrackedConnection}
