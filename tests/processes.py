@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -9,6 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SOURCE)}
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -19,7 +24,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        env=environment(),
     )
 
 
@@ -54,3 +59,11 @@ print("ready", flush=True)
 sys.stdin.readline()
 """
 """What such a script says where it is ready."""
+
+
+def without_power() -> None:
+    """Root may read and write everything; a process without these two capabilities may not."""
+    if os.geteuid() == 0:
+        prctl = ctypes.CDLL(None).prctl
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Engine, Inspector, create_engine, inspect, select, text, update
 
 from strandline.catalog import board, migrate, schema
-from strandline.catalog.engine import HEAD, Catalog, sqlite_url
+from strandline.catalog.engine import HEAD, LONGEST_PATH, Catalog, sqlite_url
+from strandline.catalog.warehouse import Warehouse
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from tests.processes import READY, run_at_once
 
@@ -31,13 +32,35 @@ def test_opening_twice_finds_the_same_warehouse(open_catalog: Callable[..., Cata
         assert conn.execute(select(schema.paths.c.type)).scalars().all() == ["directory"]
 
 
-def test_a_missing_catalog_is_not_created_on_request(url: str) -> None:
+def test_a_missing_catalog_is_not_created_if_it_is_not_admitted(url: str, tmp_path: Path) -> None:
+    def refuse(found: Warehouse | None) -> None:
+        assert found is None
+        raise PreconditionFailed("not here")
+
     catalog = Catalog(url)
     try:
-        with pytest.raises(PreconditionFailed, match="holds no warehouse"):
-            catalog.open(create=False)
+        with pytest.raises(PreconditionFailed, match="not here"):
+            catalog.open(admit=refuse)
+        assert list(tmp_path.iterdir()) == []
+        assert catalog.is_sqlite or inspect(catalog.engine).get_table_names() == []
     finally:
         catalog.close()
+
+
+def test_who_comes_second_to_a_new_catalog_is_asked_whether_it_is_the_right_one(url: str, open_catalog: Callable[..., Catalog]) -> None:
+    asked: list[Warehouse | None] = []
+
+    def admit(found: Warehouse | None) -> None:
+        asked.append(found)
+        if len(asked) == 1:
+            open_catalog()
+
+    second = Catalog(url)
+    assert asked == []
+    found = second.open("/here", admit)
+    second.close()
+    assert found.location is None
+    assert asked == [None, found]
 
 
 def test_migrations_make_what_the_schema_says(catalog: Catalog) -> None:
@@ -78,7 +101,7 @@ def test_an_older_catalog_is_migrated_and_keeps_its_rows(url: str) -> None:
     assert "operations" not in inspect(old.engine).get_table_names()
     old.close()
     new = Catalog(url)
-    assert new.open() == "old"
+    assert new.open("/here") == Warehouse("old", None)
     with new.read() as conn:
         assert board.current_step(conn) == 41
         assert conn.execute(select(schema.operations)).all() == []
@@ -113,7 +136,7 @@ import sys
 from strandline.catalog.engine import Catalog
 catalog = Catalog(sys.argv[1])
 {READY}
-print(catalog.open())
+print(catalog.open().id)
 catalog.close()
 """
 
@@ -122,7 +145,7 @@ def test_processes_that_create_a_catalog_at_once_agree_on_it(url: str) -> None:
     answers = {answer.strip() for answer in run_at_once(CREATE, [[url]] * 4)}
     assert len(answers) == 1
     catalog = Catalog(url)
-    assert {catalog.open()} == answers
+    assert {catalog.open().id} == answers
     with catalog.read() as conn:
         for table in (schema.warehouse, schema.clock, schema.paths):
             assert len(conn.execute(select(table)).all()) == 1
@@ -219,7 +242,9 @@ def test_a_catalog_that_stays_busy_is_unavailable_in_the_end(tmp_path: Path) -> 
     waiting.close()
 
 
-@pytest.mark.parametrize("bad", ["mysql://h/d", "nonsense", "", "://", "postgresql+nosuch://h/d"])
+@pytest.mark.parametrize(
+    "bad", ["mysql://h/d", "nonsense", "", "://", "postgresql+nosuch://h/d", "postgresql://\ud800/d", "sqlite:///a\0b"]
+)
 def test_a_url_that_is_no_catalog_is_refused(bad: str) -> None:
     with pytest.raises(InvalidArgument):
         Catalog(bad).open()
@@ -238,6 +263,22 @@ def test_a_file_that_is_no_database_is_corrupted(tmp_path: Path) -> None:
     catalog = Catalog(sqlite_url(file))
     with pytest.raises(Corrupted, match="not a SQLite database"):
         catalog.open()
+    catalog.close()
+
+
+@pytest.mark.parametrize("length", [LONGEST_PATH, LONGEST_PATH + 1])
+def test_a_path_that_is_too_long_for_sqlite_is_refused(tmp_path: Path, length: int) -> None:
+    folder = tmp_path
+    while length - len(str(folder)) > 250:
+        folder = folder / ("d" * 99)
+    folder.mkdir(parents=True)
+    file = folder / ("c" * (length - len(str(folder)) - 1))
+    if length > LONGEST_PATH:
+        with pytest.raises(InvalidArgument, match="SQLite can take"):
+            Catalog(sqlite_url(file))
+        return
+    catalog = Catalog(sqlite_url(file))
+    catalog.open()
     catalog.close()
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +12,7 @@ import pytest
 
 from strandline.errors import StrandlineError
 from tests.cli.conftest import Ran, Run
+from tests.processes import environment, without_power
 
 COMMANDS = {
     "sql": ["sql", "SELECT 1"],
@@ -155,14 +154,6 @@ def test_exit_codes_tell_error_classes_apart() -> None:
         assert kind.exit_code not in (0, 2, 130)
 
 
-def _without_power() -> None:
-    """Root may read and write everything; a process without these two capabilities may not."""
-    if os.geteuid() == 0:
-        prctl = ctypes.CDLL(None).prctl
-        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-            prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
 @pytest.mark.parametrize("args", [["ls"], ["sql", "UPSERT INTO orders (id, total) VALUES (9, 9)"], ["backup", "nightly"], ["check"]])
 def test_no_rights(shop: Run, args: list[str], tmp_path: Path) -> None:
@@ -173,8 +164,8 @@ def test_no_rights(shop: Run, args: list[str], tmp_path: Path) -> None:
         [sys.executable, "-m", "strandline.cli", "-w", "wh", *args],
         capture_output=True,
         text=True,
-        preexec_fn=_without_power,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        preexec_fn=without_power,
+        env=environment(),
         timeout=60,
         check=False,
     )

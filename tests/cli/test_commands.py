@@ -19,6 +19,32 @@ def test_init_creates_a_warehouse_once(run: Run) -> None:
     assert "created the warehouse" in run("init", "other").out
 
 
+def test_init_refuses_a_second_folder_of_a_catalog_until_it_is_adopted(
+    run: Run, catalog_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRANDLINE_CATALOG", catalog_url or f"sqlite:///{tmp_path / 'catalog.sqlite'}")
+    assert run("init", "wh").code == 0
+    said = run("init", "other")
+    assert said.code == 6
+    assert str(tmp_path / "wh") in said.err and str(tmp_path / "other") in said.err
+    assert "strandline init --adopt" in said.err
+    assert not Path("other").exists()
+    assert run("init", "other", "--adopt").out == f"adopted the folder {tmp_path / 'other'}\n"
+    assert run("-w", "other", "ls").code == 0
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser", "~nosuchuser/wh", "n" * 300, "n/" * 3000, "new/" + "n" * 300, "a\udcff", "file://host/wh"])
+def test_init_refuses_a_name_that_no_folder_can_have(run: Run, name: str) -> None:
+    said = run("init", name)
+    assert (said.code, said.err.count("INVALID_ARGUMENT")) == (7, 1), said
+    assert list(Path().iterdir()) == []
+
+
+def test_init_says_which_folder_it_means(run: Run, tmp_path: Path) -> None:
+    assert run("init", f"file://{tmp_path}/a%20b").out == f"created the warehouse {tmp_path}/a b\n"
+    assert run("init", "./a b/").out == f"{tmp_path}/a b is a warehouse already\n"
+
+
 def test_the_warehouse_is_an_option_before_or_after_the_command(run: Run) -> None:
     run("init", "wh")
     assert run("-w", "wh", "ls").code == run("ls", "-w", "wh").code == run("ls", "--warehouse=wh").code == 0

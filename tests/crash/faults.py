@@ -49,6 +49,10 @@ class FaultyFiles(LocalFiles):
     def _sync(self, path: str) -> None:
         self._try("sync")
 
+    def _link(self, path: str, name: str) -> None:
+        self._try("link")
+        super()._link(path, name)
+
     def _unlink(self, path: str) -> None:
         self._try("unlink")
         super()._unlink(path)

@@ -94,6 +94,10 @@ class MortalFiles(LocalFiles):
     def _sync(self, path: str) -> None:
         self._fate.meet("sync")
 
+    def _link(self, path: str, name: str) -> None:
+        self._fate.meet("link")
+        super()._link(path, name)
+
     def _unlink(self, path: str) -> None:
         self._fate.meet("unlink")
         super()._unlink(path)

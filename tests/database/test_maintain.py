@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -268,6 +269,48 @@ def test_maintenance_of_one_directory(db: Database) -> None:
         )
     assert db.maintain("/a").followed == ["/a/t/late"]
     assert db.maintain().followed == ["/b/t/late"]
+
+
+def test_compaction_leaves_out_an_index_that_is_dropped_meanwhile(connect: Callable[..., Database]) -> None:
+    """After each of its transactions in turn."""
+    db, other = connect("shared"), connect("shared")
+    for moment in itertools.count(1):
+        db.sql(TABLE + "; UPSERT INTO t (k, v, n) VALUES (1, 'v', 1)")
+        happened = _at_transaction(db, moment, lambda: other.sql("ALTER TABLE t DROP INDEX i"))
+        assert db.compact("/t") is True
+        if not happened():
+            return
+        assert_sound(db, "/t")
+        db.sql("DROP TABLE t")
+
+
+def test_compaction_of_a_table_that_is_dropped_meanwhile_says_so(connect: Callable[..., Database]) -> None:
+    db, other = connect("shared"), connect("shared")
+    told = 0
+    for moment in itertools.count(1):
+        db.sql(TABLE + "; UPSERT INTO t (k, v, n) VALUES (1, 'v', 1)")
+        happened = _at_transaction(db, moment, lambda: other.sql("DROP TABLE t"))
+        try:
+            db.compact("/t")  # may be done with the table before it is dropped
+        except PathNotFound as error:
+            told += 1
+            assert error.message == "there is no table /t"
+        if not happened():
+            assert told
+            return
+
+
+def _at_transaction(db: Database, number: int, act: Callable[[], object]) -> Callable[[], bool]:
+    """Lets something happen right after the n-th write transaction of a connection from now on; answers how to ask whether it did."""
+    left = [number]
+
+    def hook() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            act()
+
+    db.context.catalog.after_commit = hook
+    return lambda: left[0] <= 0
 
 
 def test_the_policy_compacts_by_itself(connect: Callable[..., Database]) -> None:

@@ -88,6 +88,16 @@ def test_explain_changes_nothing_and_says_what_is_in_the_way(told: tuple[Databas
     assert db.step == step
 
 
+@pytest.mark.parametrize("restore", ["RESTORE c INTO `orders`", "RESTORE c TABLE `dir/items` AS `orders/b/c`"])
+def test_nothing_is_restored_below_a_table(on_sqlite: tuple[Database, Story], restore: str) -> None:
+    db, _ = on_sqlite
+    with pytest.raises(AlreadyExists, match=r"^/orders is a table, so nothing can be restored below it"):
+        db.sql(restore)
+    in_the_way = [(name, details) for what, name, details in db.sql(f"EXPLAIN {restore}").rows() if what == "in the way"]
+    assert {name for name, _ in in_the_way} == {"/orders"}
+    assert all("a table in state ready, so that /orders/" in details for _, details in in_the_way)
+
+
 @pytest.mark.parametrize(
     ("statement", "error"),
     [
@@ -98,6 +108,10 @@ def test_explain_changes_nothing_and_says_what_is_in_the_way(told: tuple[Databas
         ("RESTORE c TABLE orders AS `dir/items`", AlreadyExists),
         ("RESTORE c TABLE orders AS x, TABLE `dir/items` AS x", InvalidArgument),
         ("RESTORE c INTO 'orders'", AlreadyExists),
+        ("RESTORE c TABLE orders AS `orders/below/it`", AlreadyExists),
+        ("RESTORE c TABLE orders AS x, TABLE `dir/items` AS `x/y`", InvalidArgument),
+        ("RESTORE c TABLE orders AS `dir/indexImplTable`", InvalidArgument),
+        ("RESTORE c INTO '__ydb_r'", InvalidArgument),
         ("RESTORE c INTO '.backups'", InvalidArgument),
         ("RESTORE c INTO 'r' WITH (VERIFY = 'maybe')", InvalidArgument),
         ("RESTORE c INTO 'r' WITH (NO_SUCH = 1)", InvalidArgument),

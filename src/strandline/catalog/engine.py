@@ -8,6 +8,7 @@ never wait.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
 import uuid
@@ -15,17 +16,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from strandline.catalog import board, schema
+from strandline.catalog import board, forking, schema, warehouse
+from strandline.catalog.warehouse import Warehouse
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 
-HEAD = "0002"
+HEAD = "0003"
 """The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
+LONGEST_PATH = 504
+"""How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""
 
 
 class Catalog:
@@ -42,16 +46,37 @@ class Catalog:
         self.after_commit: Callable[[], None] = lambda: None
         self.on_publication: Callable[[board.Announcement], None] = lambda announcement: None
 
-    def open(self, *, create: bool = True) -> str:
-        """Create or migrate the catalog as needed; answers the warehouse's id."""
-        revision = self._patiently(self._revision)
+    def open(self, location: str | None = None, admit: Callable[[Warehouse | None], None] = lambda found: None) -> Warehouse:
+        """Create or migrate the catalog as needed; answers what it says of its warehouse, which is at ``location`` if it is a new one.
+
+        ``admit`` is told which warehouse is there (None: none) before anything is changed, and may refuse it. It is asked again if the
+        catalog was new, because another process may have been faster."""
+        revision = None if self.is_missing else self._patiently(self._revision)
+        found = None
+        if revision is not None:
+            with self.read() as conn:
+                found = warehouse.find(conn)
+        admit(found)
         if revision != HEAD:
-            if revision is None and not create:
-                raise PreconditionFailed("this catalog holds no warehouse", "Create one with strandline init.")
             self._migrate(revision)
-        with self.read() as conn:
-            warehouse_id = conn.execute(select(schema.warehouse.c.id)).scalar_one_or_none()
-        return str(warehouse_id) if warehouse_id else str(self._patiently(self._first_rows))
+        if found is None:
+            found = self._patiently(lambda: self._first_rows(location))
+            admit(found)
+        return found
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is not even a file yet; SQLite would make one to look into it."""
+        return self.is_sqlite and not os.path.exists(str(self.engine.url.database))
+
+    def is_inside(self, folder: str) -> bool:
+        """Whether the catalog is a file in this very folder, given by its real path."""
+        return self.is_sqlite and os.path.dirname(os.path.realpath(str(self.engine.url.database))) == folder
+
+    @property
+    def address(self) -> str:
+        """The URL, without what is secret in it."""
+        return self.engine.url.set(username=None, password=None, query={}).render_as_string()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
@@ -145,23 +170,28 @@ class Catalog:
                 f"this warehouse was made by a newer version of Strandline (catalog revision {revision}, this version knows {HEAD})",
                 "Install a newer Strandline: pip install --upgrade strandline.",
             )
-        self._patiently(lambda: migrate.upgrade(self.engine))
 
-    def _first_rows(self) -> str:
+        def upgrade() -> None:
+            with _plain_errors():
+                migrate.upgrade(self.engine)
+
+        self._patiently(upgrade)
+
+    def _first_rows(self, location: str | None) -> Warehouse:
         """The rows that every catalog has. Two processes may come here at once; the second one finds the first one's."""
         with _plain_errors(), self.engine.connect().execution_options(strandline_write=True) as conn, conn.begin():
             if not self.is_sqlite:
                 conn.execute(text("LOCK TABLE warehouse IN EXCLUSIVE MODE"))
-            found = conn.execute(select(schema.warehouse.c.id)).scalar_one_or_none()
-            if found:
-                return str(found)
-            warehouse_id = uuid.uuid4().hex
-            conn.execute(insert(schema.warehouse).values(id=warehouse_id, created=self.clock.now()))
+            found = warehouse.find(conn)
+            if found is not None:
+                return found
+            made = Warehouse(uuid.uuid4().hex, location)
+            conn.execute(insert(schema.warehouse).values(id=made.id, created=self.clock.now(), location=location))
             conn.execute(insert(schema.clock).values(id=1, step=0, generation=0))
             conn.execute(
                 insert(schema.paths).values(parent_id=None, name="", type="directory", version=1, state="ready", created_step=0, body="{}")
             )
-            return warehouse_id
+            return made
 
     def close(self) -> None:
         self.engine.dispose()
@@ -174,6 +204,7 @@ def sqlite_url(file: Path) -> URL:
 
 def _engine(url: str | URL, wait_seconds: float) -> Engine:
     try:
+        str(url).encode()  # What is no text is no address either.
         parsed = make_url(url)
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
@@ -197,11 +228,20 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
 
 
 def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
+    if len(os.fsencode(os.path.realpath(file))) > LONGEST_PATH:
+        raise InvalidArgument(
+            f"the path of the catalog {file[:40]!r}... has more than the {LONGEST_PATH} bytes that SQLite can take",
+            "Choose a shorter one, or keep the catalog in PostgreSQL.",
+        )
+    forking.check_not_inherited(file)
     # The URL object keeps names with spaces, quotes and percent signs intact.
-    engine = create_engine(make_url("sqlite://").set(database=file), connect_args={"timeout": 5.0}, pool_timeout=wait_seconds)
+    options = {"timeout": 5.0, "factory": forking.TrackedConnection}
+    engine = create_engine(make_url("sqlite://").set(database=file), connect_args=options, pool_timeout=wait_seconds)
+    forking.watch(engine)
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
+        forking.opened(connection, file)
         connection.isolation_level = None  # transactions begin where we say so
         cursor = connection.cursor()
         try:

@@ -163,6 +163,14 @@ def check_ready(path: Path, operation_id: str | None = None) -> None:
         )
 
 
+def check_own_name(name: str, what: str) -> None:
+    """Refuse a name for a path of a user's that only Strandline gives."""
+    names.check_name(name)
+    names.check_not_reserved(name, what)
+    if name == IMPL_TABLE:
+        raise InvalidArgument(f"the {what} name {name!r} is reserved", "Only an index has something of this name; choose another one.")
+
+
 def make_parents(conn: Connection, path: str, step: int) -> Path:
     """The parent directory of a path, made with all that is missing above it."""
     parts = names.split(path)

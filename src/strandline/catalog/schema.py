@@ -30,6 +30,7 @@ warehouse = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("created", Float, nullable=False),
+    Column("location", Text, nullable=True),
 )
 
 clock = Table(

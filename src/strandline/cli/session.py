@@ -45,12 +45,12 @@ class Cli:
         return self.catalog or os.environ.get("STRANDLINE_CATALOG") or None
 
     @contextmanager
-    def database(self, *, create: bool = False) -> Iterator[Database]:
+    def database(self, *, create: bool = False, adopt: bool = False) -> Iterator[Database]:
         """The warehouse, open for one command."""
         folder, url = self.folder(), self.catalog_url()
         from strandline.database import connect
 
-        db = connect(folder, catalog=url, create=create)
+        db = connect(folder, catalog=url, create=create, adopt=adopt)
         try:
             yield db
         finally:

@@ -45,7 +45,8 @@ class Entry(NamedTuple):
 
 
 class Database:
-    """A connection to a warehouse. May be used from several threads; each has its own transactions. Close it when done."""
+    """A connection to a warehouse. May be used from several threads; each has its own transactions. Close it when done. A process that
+    is forked from this one needs a connection of its own."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -75,11 +76,11 @@ class Database:
     def transaction(self) -> Iterator[Database]:
         """All changes inside the block, by this thread, are one commit at one step; an exception discards them. If others change the
         same rows meanwhile, the end of the block raises CONFLICT and nothing is committed."""
-        if self.current_transaction() is not None:
-            raise PreconditionFailed(
-                "a transaction is already open in this thread", "Transactions cannot be nested; finish that one first."
-            )
         with self.guard():
+            if self.current_transaction() is not None:
+                raise PreconditionFailed(
+                    "a transaction is already open in this thread", "Transactions cannot be nested; finish that one first."
+                )
             tx = self._begin()
         self._local.transaction = tx
         try:
@@ -205,9 +206,16 @@ class Database:
             path = names.normalize(path)
             with self.context.catalog.read() as conn:
                 info = TableInfo.of(paths.require(conn, path, "table"))
-            done = maintain.compact(self.context, path)
-            for ref in info.indexes:
-                done = maintain.compact(self.context, f"{path}/{ref.definition.name}/{paths.IMPL_TABLE}") or done
+            done = False
+            for part in (path, *(f"{path}/{ref.definition.name}/{paths.IMPL_TABLE}" for ref in info.indexes)):
+                try:
+                    done = maintain.compact(self.context, part) or done
+                except StrandlineError:
+                    with self.context.catalog.read() as conn:
+                        paths.require(conn, path, "table")
+                        if paths.find(conn, part) is not None:
+                            raise
+                    # An index that was dropped meanwhile has nothing left to compact.
             return done
 
     def collect(self) -> Report:
@@ -243,7 +251,10 @@ class Database:
             return {row.name: row.step for row in rows}
 
     def close(self) -> None:
-        """Give back what this connection holds. Data frames that it made may stop working."""
+        """Give back what this connection holds. Data frames that it made may stop working. Nothing is done in a fork of the process that
+        connected: all of it is the other's."""
+        if self.context.is_inherited:
+            return
         with self._lock:
             if self._closed:
                 return
@@ -325,7 +336,11 @@ class Database:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Only Strandline's own errors reach a caller."""
+        """Only Strandline's own errors reach a caller, and only the process that connected gets further than this."""
+        if self.context.is_inherited:
+            raise PreconditionFailed(
+                "this connection belongs to the process that this one was forked from", "Connect again in this process."
+            )
         if self._closed:
             raise PreconditionFailed("the database is closed", "Connect again.")
         try:

@@ -32,9 +32,7 @@ def create_table(context: Context, statement: st.CreateTable) -> int | None:
     """Create the table; answers its step, or None if it exists and IF NOT EXISTS was said."""
     check_writable_path(statement.path)
     for component in names.split(statement.path):
-        names.check_not_reserved(component, "table")
-        if component == paths.IMPL_TABLE:
-            raise InvalidArgument(f"the name {component!r} is reserved", "Only an index has something of this name; choose another one.")
+        paths.check_own_name(component, "table")
     table = _schema(statement)
     indexes = [_resolved(table, index, statement.path) for index in statement.indexes]
     for place, index in enumerate(indexes):
@@ -187,8 +185,7 @@ def _resolved(table: TableSchema, index: IndexDef, path: str) -> IndexDef:
 
 
 def _check_index(table: TableSchema, index: IndexDef, others: Sequence[str]) -> None:
-    names.check_name(index.name)
-    names.check_not_reserved(index.name, "index")
+    paths.check_own_name(index.name, "index")
     if index.name in others:
         raise AlreadyExists(f"there are two indexes named {index.name!r}", "Give each index its own name.")
     if not index.columns:

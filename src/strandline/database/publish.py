@@ -33,6 +33,8 @@ def publishing(context: Context, snapshot: Snapshot, segments: Iterable[Segment]
 
 def discard(context: Context, segments: Iterable[Segment]) -> None:
     """Remove the files of segments that were never committed. What cannot be removed now is an orphan."""
+    if context.is_inherited:
+        return
     for segment in segments:
         if segment.file is not None:
             try:

@@ -152,8 +152,7 @@ def position(conn: Connection, stream: Path) -> int:
 
 
 def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> None:
-    names.check_name(action.name)
-    names.check_not_reserved(action.name, "changefeed")
+    paths.check_own_name(action.name, "changefeed")
     settings: dict[str, str] = {}
     for name, value in action.settings:
         if name not in ("MODE", "FORMAT"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -28,11 +29,17 @@ class Context:
         self.clock = clock
         self.session = Session(catalog, settings.session_seconds)
         catalog.on_publication = lambda a: self.metrics.published(a.generation, a.step, a.operation_id, a.versions)
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._metrics: Metrics | None = None
         self._loader: Loader | None = None
         self._spark = spark
         self._starting = threading.Lock()  # its own: Spark takes seconds to start, and others need not wait for it
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that connected. All that is here is the other's, down to the files it writes."""
+        return os.getpid() != self._process
 
     @property
     def metrics(self) -> Metrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -62,7 +63,8 @@ class RestoreRequest:
 
 @dataclass(frozen=True)
 class Target:
-    """A table to restore: ``source`` is its path in the backup, ``path`` where it goes."""
+    """A table to restore: ``source`` is its path in the backup, ``path`` where it goes. ``in_the_way`` is what stands there, or a table
+    that stands above it."""
 
     source: str
     path: str
@@ -82,6 +84,11 @@ class RestorePlan:
         for target in self.targets:
             if target.in_the_way is not None:
                 paths.check_ready(target.in_the_way)
+                if target.in_the_way.path != target.path:
+                    raise AlreadyExists(
+                        f"{target.in_the_way.path} is a {target.in_the_way.type}, so nothing can be restored below it",
+                        "Restore into a directory, or under a name that no table has.",
+                    )
                 raise AlreadyExists(
                     f"{target.path} already exists, and a restore changes no existing table",
                     "Drop or rename it, or restore next to it: RESTORE c INTO 'dir', or RESTORE c TABLE t AS t2.",
@@ -111,7 +118,9 @@ class RestorePlan:
         yield "move", f"{moved if copy else 0} bytes", "copied and checked" if copy else "segments are shared, no data moves"
         for target in self.targets:
             if target.in_the_way is not None:
-                yield "in the way", target.path, f"a {target.in_the_way.type} in state {target.in_the_way.state}"
+                there = target.in_the_way
+                below = "" if there.path == target.path else f", so that {target.path} cannot be below it"
+                yield "in the way", there.path, f"a {there.type} in state {there.state}{below}"
 
 
 def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
@@ -130,11 +139,16 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
             path = names.normalize(request.into).rstrip("/") + path
         if path == "/.backups" or path.startswith("/.backups/"):
             raise InvalidArgument(f"{path} is inside .backups, where only backups live", "Choose another place.")
+        for component in names.split(path):
+            paths.check_own_name(component, "table")
         targets.append(Target(source, path, record, _in_the_way(conn, path)))
     given = [t.path for t in targets]
     twice = next((path for path in given if given.count(path) > 1), None)
     if twice is not None:
         raise InvalidArgument(f"two tables would be restored as {twice}", "Give each its own name.")
+    for above, below in itertools.permutations(given, 2):
+        if below.startswith(f"{above}/"):
+            raise InvalidArgument(f"{below} would be restored below the table {above}", "Choose a place for it that is not a table's.")
     # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
     for target in targets:
         slices_of(chain, target.source)

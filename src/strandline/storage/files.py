@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Protocol
@@ -32,6 +33,14 @@ class Files(Protocol):
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a new file. When this returns, the file survives a crash; when it raises, there is no such file."""
+        ...
+
+    def make_root(self) -> None:
+        """Makes the place for the files, with all above it, if it is not there; it survives a crash when this returns."""
+        ...
+
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        """Writes a file whose name others may want at the same moment, and answers whether it was the first. Nobody ever sees a part."""
         ...
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
@@ -100,6 +109,24 @@ class LocalFiles:
 
     def write(self, name: str, data: bytes) -> None:
         self._store(name, (data,))
+
+    def make_root(self) -> None:
+        for changed in self._make_folders(self.root):
+            self._sync(changed)
+        if not os.path.isdir(self.root):
+            raise NotADirectoryError(errno.ENOTDIR, "it is a link that leads to no folder", self.root)
+
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        ready = f"{name}.{uuid.uuid4().hex}"
+        self.write(ready, data)
+        try:
+            is_first = self._give_name(self.path(ready), self.path(name))
+        except OSError as error:
+            raise fault("create", name, error) from error
+        finally:
+            self.remove(ready)
+        self.seal([name])  # Also if it is another's: that one may not have come so far.
+        return is_first
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         hasher = xxhash.xxh3_128()
@@ -214,6 +241,17 @@ class LocalFiles:
                 raise fault("write", name, error) from error
             raise
 
+    def _give_name(self, path: str, name: str) -> bool:
+        try:
+            self._link(path, name)
+        except FileExistsError:
+            return False
+        except OSError:  # Not every file system has links. Without them two that come at the very same moment are not told apart.
+            if os.path.exists(name):
+                return False
+            self._rename(path, name)
+        return True
+
     def _make_folders(self, folder: str) -> list[str]:
         """Creates ``folder`` and answers which folders got a new entry by that, innermost first."""
         missing = []
@@ -262,6 +300,12 @@ class LocalFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def _link(self, path: str, name: str) -> None:
+        os.link(path, name)
+
+    def _rename(self, path: str, name: str) -> None:
+        os.rename(path, name)
 
     def _unlink(self, path: str) -> None:
         os.unlink(path)

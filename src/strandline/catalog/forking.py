@@ -1,0 +1,73 @@
+"""SQLite in a process that forks.
+
+SQLite's locks belong to a process, and what it knows of them is copied by a fork while the locks are not. A child that closes a connection
+which it inherited, if only by exiting, can remove the log with the last commits of others; so can a connection that it opens to the same
+file. Therefore idle connections are closed before a fork and opened again when they are needed. One that is in use at that very moment
+is never closed in the child, and the child may not open that file.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import weakref
+
+from sqlalchemy import Engine
+
+from strandline.errors import PreconditionFailed
+
+
+class TrackedConnection(sqlite3.Connection):
+    """Other than its base it can be remembered without being kept alive."""
+
+    file: str
+
+
+_engines: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
+_connections: weakref.WeakSet[TrackedConnection] = weakref.WeakSet()
+_inherited: set[str] = set()
+"""The files to which this process has connections of its parent."""
+
+
+def watch(engine: Engine) -> None:
+    _engines[id(engine)] = engine
+
+
+def opened(connection: TrackedConnection, file: str) -> None:
+    connection.file = os.path.realpath(file)
+    _connections.add(connection)
+
+
+def check_not_inherited(file: str) -> None:
+    if os.path.realpath(file) in _inherited:
+        raise PreconditionFailed(
+            f"the catalog {file} was in use by another thread when this process was forked",
+            "Fork while no other thread uses the database, or start the process anew (multiprocessing: the start method spawn).",
+        )
+
+
+def _close_idle() -> None:
+    for reference in _engines.valuerefs():
+        engine = reference()
+        if engine is not None:
+            engine.dispose()
+
+
+def _keep_inherited() -> None:
+    for connection in list(_connections):
+        if _is_open(connection):
+            # Not in a list, which is emptied when the interpreter ends: nothing may ever close it.
+            import ctypes
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+            _inherited.add(connection.file)
+
+
+def _is_open(connection: TrackedConnection) -> bool:
+    try:
+        return connection.total_changes >= 0
+    except sqlite3.ProgrammingError:
+        return False
+
+
+os.register_at_fork(before=_close_idle, after_in_child=_keep_inherited)

@@ -1,0 +1,14 @@
+"""Where the warehouse of the catalog is. Not known yet in a catalog that is older than this.
+
+Frozen: the schema as it was in this revision, independent of what ``catalog.schema`` says today.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    op.add_column("warehouse", sa.Column("location", sa.Text, nullable=True))
