@@ -268,15 +268,5 @@ def from_text(type_: Type, text: str, column: str) -> object:
 
 
 def row_value(type_: Type, value: Any) -> Any:
-    """What pyspark's ``collect()`` gives for a canonical value: a Decimal for Uint64, a naive local datetime for
-    times."""
-    if value is None:
-        return None
-    if type_.name == "Uint64":
-        return Decimal(value)
-    if type_.kind != "time":
-        return value
-    try:
-        return value.astimezone().replace(tzinfo=None)
-    except (OverflowError, ValueError) as error:
-        raise InvalidArgument(f"{value} has no form in the local time zone.", "Run with TZ=UTC to read it.") from error
+    """A canonical value as it is in rows that leave: a Decimal for Uint64, as Spark has it; all else as it is."""
+    return Decimal(value) if type_.name == "Uint64" and value is not None else value
