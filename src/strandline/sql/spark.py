@@ -6,7 +6,6 @@ Everything else in a query or an expression is Spark SQL already and goes to Spa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-
 from decimal import Decimal
 
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, spark_quote, unquote, value
