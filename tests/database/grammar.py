@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
-
 NUMBERS = [
     *(f"{sign}{number}" for number in (0, 1, 128, 255, 256, 32768, 65536, 2**24 + 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1) for sign in ("", "-")),
     *("-9223372036854775808", "9223372036854775808", "9223372036854775809", "18446744073709551615", "18446744073709551616", "9" * 38),
@@ -29,7 +27,4 @@ CASTS = [
     *("TIMESTAMP", "TIMESTAMP_NTZ", "Uint64", "Utf8"),
 ]
 
-
-def constants() -> st.SearchStrategy[str]:
-    plain = st.sampled_from(PLAIN)
-    return plain | st.builds(lambda text, type_: f"CAST({text} AS {type_})", plain, st.sampled_from(CASTS))
+CONSTANTS = [*PLAIN, *(f"CAST({text} AS {type_})" for text in PLAIN for type_ in CASTS)]
