@@ -46,7 +46,7 @@ class Result:
 
     @property
     def df(self) -> DataFrame:
-        """The rows as a Spark DataFrame."""
+        """The rows as a Spark DataFrame. What its own ``collect()`` makes of times is PySpark's way: naive ones in local time."""
         if self._df is None:
             if self._frame is None:
                 raise PreconditionFailed("this statement has no rows to make a DataFrame of", "Ask for .df of a SELECT.")

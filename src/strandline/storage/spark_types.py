@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import InvalidArgument
+from strandline.storage.spark.columns import time_text
 from strandline.storage.spark.failures import refuse
 from strandline.types import Type
 from strandline.types.arrays import MAX_DAYS, MAX_SECONDS, MIN_DAYS, MIN_SECONDS
@@ -150,4 +151,5 @@ def _time(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
     if type_.name == "Datetime":
         fits = fits & (micros % 10**6 == 0)
         hint = "Datetime has whole seconds in the years 1 to 9999; Timestamp has microseconds."
-    return _checked(type_, col, F.when(fits, instant), name, hint)
+    shown = time_text(col) if isinstance(from_type, T.TimestampType) else None
+    return _checked(type_, col, F.when(fits, instant), name, hint, shown)
