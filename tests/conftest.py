@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -70,6 +71,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+ZONES = ["America/New_York", "Asia/Kolkata"]
+
+
+@pytest.fixture(params=ZONES)
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """This process is in another time zone."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 import math
 import pickle
 import struct
-import time
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument
 from strandline.model import decode_key, encode_key
-from strandline.types import coerce, from_text, parse_type, row_value
+from strandline.types import coerce, parse_type, row_value
 from strandline.types.arrays import array_from_user, column_to_python, python_to_array
 from tests.values import TYPE_NAMES, values_of
 
@@ -211,13 +210,13 @@ BAD: list[tuple[str, Any]] = [
     ("Json", "[" * 100_000),
     ("Json", {"a": 1}),
     ("Date", datetime(2024, 1, 31)),
-    ("Date", "2024-01-31"),
+    ("Date", "today"),
     ("Date", np.datetime64("2024-01-31T00:00", "s")),
     ("Date", np.datetime64(10**9, "D")),
     ("Datetime", datetime(2024, 1, 31, 0, 0, 0, 1)),
     ("Datetime", date(2024, 1, 31)),
     ("Datetime", datetime(2024, 1, 31, tzinfo=timezone(timedelta(microseconds=1)))),
-    ("Timestamp", "2024-01-31"),
+    ("Timestamp", "2024"),
     ("Timestamp", 0),
     ("Timestamp", datetime(1, 1, 1, tzinfo=BERLIN_SUMMER)),
     ("Timestamp", datetime(9999, 12, 31, 23, tzinfo=timezone(-timedelta(hours=2)))),
@@ -275,7 +274,7 @@ def test_a_decimal_is_rounded_to_single_once() -> None:
     ],
 )
 def test_text_for_dates_and_times(name: str, text: str, expected: Any) -> None:
-    assert from_text(parse_type(name), text, "c") == expected
+    assert coerce(parse_type(name), text, "c") == expected
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ def test_text_for_dates_and_times(name: str, text: str, expected: Any) -> None:
         ("Timestamp", "2024-01-31T24:00:00"),
         ("Timestamp", "2024-01-31T12:00:00.1234567"),
         ("Timestamp", "2024-01-31T12:00:00+02:99"),
-        ("Timestamp", "2024-01-31T12:00:00+25:00"),
+        ("Timestamp", "2024-01-31T12:00:00+18:01"),
         ("Timestamp", "0001-01-01T00:00:00+01:00"),
         ("Timestamp", "now"),
         ("Datetime", "2024-01-31T12:00:00.5"),
@@ -300,7 +299,7 @@ def test_text_for_dates_and_times(name: str, text: str, expected: Any) -> None:
 )
 def test_text_that_is_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidArgument, match=f"Column c of type {name.split('(')[0]}"):
-        from_text(parse_type(name), text, "c")
+        coerce(parse_type(name), text, "c")
 
 
 def same(left: Any, right: Any) -> bool:
@@ -427,22 +426,11 @@ def test_the_error_of_an_arrow_column_names_the_first_bad_value() -> None:
         array_from_user(parse_type("Uint8"), pa.array([1, 300, 400]), "n")
 
 
-@pytest.fixture
-def berlin(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
-def test_row_values_are_what_spark_gives(berlin: None) -> None:
+def test_row_values_are_what_spark_gives_but_for_times_which_are_in_utc() -> None:
     def row(name: str, value: Any) -> Any:
         return row_value(parse_type(name), value)
 
     assert same(row("Uint64", 5), Decimal(5))
-    assert row("Timestamp", datetime(2024, 1, 1, tzinfo=UTC)) == datetime(2024, 1, 1, 1)
-    assert row("Datetime", None) is None
+    assert same(row("Timestamp", MAX_TIME), MAX_TIME)
+    assert row("Datetime", None) is row("Uint64", None) is None
     assert same(row("String", b"a"), b"a")
-    with pytest.raises(InvalidArgument, match="local time zone"):
-        row("Timestamp", MAX_TIME)

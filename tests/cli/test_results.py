@@ -48,3 +48,16 @@ def test_a_person_gets_the_first_rows_and_hears_that_there_are_more(shop: Run, m
 def test_a_query_that_fails_writes_no_half_of_a_document(shop: Run) -> None:
     failed = shop("sql", "SELECT raise_error('no') AS n", "--json")
     assert (failed.out, failed.code != 0) == ("", True)
+
+
+@pytest.mark.usefixtures("spark", "zone")
+def test_times_are_in_utc_and_say_so_unless_they_have_no_zone(shop: Run) -> None:
+    shop(
+        "sql", "CREATE TABLE t (k Int32, t Timestamp, PRIMARY KEY (k)); UPSERT INTO t VALUES (1, '0001-01-01'), (2, '2024-11-03T05:30:00Z')"
+    )
+    for query in ("SELECT t FROM t ORDER BY k", "SELECT t FROM t ORDER BY k + 0"):  # in the process, and on Spark
+        assert shop("sql", query, "--json").json["rows"] == [["0001-01-01T00:00:00Z"], ["2024-11-03T05:30:00Z"]]
+        assert shop("sql", query).out.splitlines()[2:4] == ["0001-01-01 00:00:00Z", "2024-11-03 05:30:00Z"]
+    naive = "SELECT TIMESTAMP_NTZ '2024-11-03 01:30:00' AS n, array(TIMESTAMP '2024-11-03 01:30:00') AS l"
+    assert shop("sql", naive, "--json").json["rows"] == [["2024-11-03T01:30:00", ["2024-11-03T01:30:00Z"]]]
+    assert shop("sql", naive).out.splitlines()[2] == '2024-11-03 01:30:00 | ["2024-11-03T01:30:00Z"]'

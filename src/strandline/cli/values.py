@@ -58,11 +58,10 @@ def _escaped(character: str) -> str:
 
 
 def _utc(moment: datetime, between: str) -> str:
-    """A time without a zone is in local time, as Spark's rows have it."""
-    try:
-        return moment.astimezone(timezone.utc).replace(tzinfo=None).isoformat(between) + "Z"
-    except (OverflowError, ValueError):  # the first and the last day there is, seen from the other side of the world
+    """A time without a zone, as a query may have one, is shown without one."""
+    if moment.tzinfo is None:
         return moment.isoformat(between)
+    return moment.astimezone(timezone.utc).replace(tzinfo=None).isoformat(between) + "Z"
 
 
 def size(number: int | float) -> str:

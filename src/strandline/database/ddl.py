@@ -22,7 +22,7 @@ from strandline.model import Column, IndexDef, Key, TableSchema, order
 from strandline.operations.context import Context
 from strandline.operations.entries import state_digest
 from strandline.sql import statements as st
-from strandline.types import Type, coerce, from_text, parse_type
+from strandline.types import Type, coerce, parse_type
 
 MAX_PARTITIONS = 10_000
 BACKUPS = "/.backups"
@@ -158,7 +158,7 @@ def _bounds(statement: st.CreateTable, table: TableSchema) -> tuple[Key, ...]:
 
 
 def _bound(column: Column, value: Any) -> Any:
-    return from_text(column.type, value, column.name) if isinstance(value, str) else coerce(column.type, value, column.name)
+    return coerce(column.type, value, column.name)
 
 
 def _uniform_bounds(count: int, table: TableSchema) -> tuple[Key, ...]:

@@ -28,8 +28,8 @@ from strandline.sql.tokens import quote
 from strandline.storage import chain as fold
 from strandline.storage.changes import Mode, Row, apply_write, once_per_key, table_of
 from strandline.storage.keys import Wanted
-from strandline.types import coerce, from_text
-from strandline.types.arrays import array_from_user, column_to_python
+from strandline.types import coerce
+from strandline.types.arrays import array_from_user, check_source, column_to_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -168,14 +168,13 @@ def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: s
         part = beyond[start : start + EVALUATED]
         for (made, i, _), found in zip(part, reads.evaluate(tx, [value for _, _, value in part]), strict=True):
             type_ = table[columns[i]].type
+            check_source(type_, found.type, columns[i])
             (made[i],) = column_to_python(type_, array_from_user(type_, found, columns[i]))
     return [tuple(row) for row in rows]
 
 
 def _constant(table: TableSchema, name: str, expression: Expression) -> Any:
-    value = literal(expression)
-    type_ = table[name].type
-    return from_text(type_, value, name) if isinstance(value, str) else coerce(type_, value, name)
+    return coerce(table[name].type, literal(expression), name)
 
 
 def _update(tx: Transaction, statement: st.Update) -> None:

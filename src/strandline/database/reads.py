@@ -213,8 +213,9 @@ def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.Chunk
 
 def spark_sql(context: Context, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
     from strandline.storage.spark.failures import spark_errors
+    from strandline.storage.spark.session import MEANING, settings
 
-    with spark_errors():
+    with spark_errors(), settings(context.spark, MEANING):
         return context.spark.sql(text, **frames)  # type: ignore[arg-type]
 
 

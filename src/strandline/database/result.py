@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import PreconditionFailed
@@ -10,12 +11,15 @@ from strandline.errors import PreconditionFailed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
+    from strandline.storage.spark.collect import Collector
+
 
 class Result:
     """The outcome of the last statement of a text: rows of a query, or the step of a commit.
 
     Rows that were found in this process are here already (``is_here``); those of a query on Spark are computed by ``collect()``, or by
-    whatever is done with ``df``. To iterate over them holds only a part of them in memory at a time. ``step`` is the commit's step (None
+    whatever is done with ``df``. To iterate over them holds only a part of them in memory at a time. Times in them are aware datetimes in
+    UTC, whichever zone the machine or the Spark session is in; a TIMESTAMP_NTZ of a query stays naive. ``step`` is the commit's step (None
     if nothing was changed), ``operation_id`` that of a BACKUP or RESTORE."""
 
     def __init__(
@@ -42,7 +46,7 @@ class Result:
 
     @property
     def df(self) -> DataFrame:
-        """The rows as a Spark DataFrame."""
+        """The rows as a Spark DataFrame. What its own ``collect()`` makes of times is PySpark's way: naive ones in local time."""
         if self._df is None:
             if self._frame is None:
                 raise PreconditionFailed("this statement has no rows to make a DataFrame of", "Ask for .df of a SELECT.")
@@ -58,32 +62,28 @@ class Result:
         """The rows as plain tuples; at most the first ``limit`` of them, and then no more than those are computed."""
         if self.is_here:
             return list((self._rows or ())[:limit])
-        from strandline.storage.spark.failures import spark_errors
-
-        with spark_errors():
-            return [tuple(row) for row in (self.df.collect() if limit is None else self.df.take(limit))]
+        return [tuple(row) for row in self._collector.rows(limit)]
 
     def collect(self) -> list[Row]:
-        """The rows as Spark gives them."""
+        """The rows as Spark's ``Row``."""
         from pyspark.sql import Row
 
         if not self.is_here:
-            from strandline.storage.spark.failures import spark_errors
-
-            with spark_errors():
-                return self.df.collect()
+            return self._collector.rows()
         make = Row(*self._columns)
         return [make(*row) for row in self._rows or ()]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         if self.is_here:
             yield from self._rows or ()
-            return
-        from strandline.storage.spark.failures import spark_errors
+        else:
+            yield from map(tuple, self._collector)
 
-        with spark_errors():
-            for row in self.df.toLocalIterator(prefetchPartitions=True):
-                yield tuple(row)
+    @cached_property
+    def _collector(self) -> Collector:
+        from strandline.storage.spark.collect import Collector
+
+        return Collector(self.df)
 
     def __repr__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in (("step", self.step), ("operation_id", self.operation_id)) if value is not None]

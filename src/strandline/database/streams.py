@@ -66,7 +66,8 @@ class Stream:
             return on_spark.changes(context.spark, context.files, feed)
 
     def records(self, after: int | None = None, upto: int | None = None) -> list[dict[str, Any]]:
-        """The same as dicts, in the order of step, then key. Needs no Spark; meant for windows that fit into memory."""
+        """The same as dicts, in the order of step, then key. Times are aware datetimes in UTC. Needs no Spark; meant for windows that fit
+        into memory."""
         with self._database.guard():
             return list(feeds.records(self._database.context.files, self._feed(after, upto)))
 

@@ -32,7 +32,8 @@ class Table:
 
     def upsert(self, data: Any) -> int | None:
         """Set the named columns of the rows with these keys, and add rows that are missing. ``data`` is a Spark DataFrame, an Arrow
-        table, or dicts. Answers the step of the commit; durable when it returns (inside ``db.transaction()``: with its end)."""
+        table, or dicts. A time without a zone is in UTC; dates and times may also be ISO text, with or without an offset. Answers the
+        step of the commit; durable when it returns (inside ``db.transaction()``: with its end)."""
         return self._write("UPSERT", data)
 
     def insert(self, data: Any) -> int | None:
@@ -63,7 +64,7 @@ class Table:
             return repeat(context, lambda: frame(Reader(context, Snapshot(context, at, context.settings.read_seconds))))
 
     def get(self, *key: Any) -> dict[str, Any] | None:
-        """One row by its key, or None. Needs no Spark."""
+        """One row by its key, or None. Times are aware datetimes in UTC. Needs no Spark."""
 
         def row(reader: Reader) -> dict[str, Any] | None:
             view = reader.view(self.path)

@@ -10,7 +10,7 @@ from strandline.errors import InvalidArgument
 from strandline.sql.literals import NotConstant, constant, literal
 from strandline.sql.predicates import Beyond, Row, column_of
 from strandline.sql.syntax import Expression, token_of
-from strandline.types import Type
+from strandline.types import Type, row_value
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -36,7 +36,8 @@ def assign(expression: Expression, columns: Mapping[str, Type], qualifier: str |
     try:
         name = column_of(expression.ast, columns, qualifier)
         if name is not None:
-            return lambda row: row[name]
+            type_ = columns[name]
+            return lambda row: row_value(type_, row[name])
         return _arithmetic(expression, columns, qualifier)
     except (Beyond, NotConstant, RecursionError):
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from strandline.errors import InvalidArgument
 from strandline.sql.syntax import Expression, token_of
 from strandline.sql.tokens import Token, value
-from strandline.types import Type, coerce, from_text, parse_type
+from strandline.types import Type, coerce, parse_type
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -30,7 +30,13 @@ class NotConstant(Exception):
 
 
 def literal(expression: Expression) -> Constant:
-    """The value of a constant: None for NULL, else bool, int (of any size), float, Decimal, str, bytes, date or datetime in UTC."""
+    """The value of a constant: None for NULL, else bool, int, float, Decimal, str, bytes, date or datetime in UTC. As in Spark, an integer
+    beyond 64 bits is a decimal."""
+    found = _value(expression)
+    return Decimal(found) if isinstance(found, int) and not -(2**63) <= found < 2**63 else found
+
+
+def _value(expression: Expression) -> Constant:
     tokens = expression.tokens
     if len(tokens) == 1:
         return _WORDS[tokens[0].key] if tokens[0].key in _WORDS else _of_token(tokens[0])
@@ -120,9 +126,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,38}")
 
 
 def _cast(found: Constant, type_: Type) -> Constant:
-    """A cast whose result is beyond doubt: one that keeps the value, or reads it from plain text."""
+    """A cast whose result is beyond doubt: one that keeps the value, or reads it from plain text. Not that of NULL, which has no value but
+    a type, and where it does not fit, Spark refuses it."""
     if found is None:
-        return None
+        raise NotConstant
     try:
         result: Constant = _CASTS[type_.kind](found, type_)
     except InvalidArgument:
@@ -161,7 +168,7 @@ def _to_bool(found: Constant, type_: Type) -> Any:
 
 
 def _to_date(found: Constant, type_: Type) -> Any:
-    return from_text(type_, found, "CAST") if isinstance(found, str) else coerce(type_, found, "CAST")
+    return coerce(type_, found, "CAST")
 
 
 def _to_time(found: Constant, type_: Type) -> Any:

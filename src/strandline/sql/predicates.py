@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from strandline.errors import InvalidArgument
 from strandline.sql.literals import Constant, NotConstant, constant
 from strandline.sql.syntax import Expression
-from strandline.types import Type, from_text
+from strandline.types import Type, coerce
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -249,7 +249,7 @@ def aligned(type_: Type, value: Constant) -> Constant:
             return value
     elif isinstance(value, str):
         try:
-            return from_text(type_, value, "literal")  # type: ignore[return-value]
+            return coerce(type_, value, "literal")  # type: ignore[return-value]
         except InvalidArgument:
             raise Beyond from None
     elif kind == "time" and isinstance(value, date):

@@ -13,7 +13,7 @@ from strandline.errors import InvalidArgument
 from strandline.sql.cursor import Cursor
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, value
 from strandline.sql.words import CLAUSES
-from strandline.types import from_text, parse_type
+from strandline.types import coerce, parse_type
 
 __all__ = ["TableRef", "has_extras", "read_moment", "read_reference"]
 
@@ -114,7 +114,7 @@ def read_moment(cursor: Cursor) -> datetime:
     token = cursor.peek()
     text = cursor.string("a time in quotes, such as '2026-01-31T12:00:00Z'")
     try:
-        moment = from_text(parse_type("Timestamp"), text, "TIMESTAMP")
+        moment = coerce(parse_type("Timestamp"), text, "TIMESTAMP")
     except InvalidArgument:
         raise cursor.fault(f"{text[:40]!r} is not a time", "Write it in ISO form: '2026-01-31T12:00:00Z'.", token) from None
     assert isinstance(moment, datetime)

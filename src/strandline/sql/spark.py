@@ -1,4 +1,4 @@
-"""What YQL writes differently inside an expression, in Spark's words, token by token.
+"""What has to be written differently for Spark inside an expression, token by token: YQL's words, and numbers that Spark gets wrong.
 
 Everything else in a query or an expression is Spark SQL already and goes to Spark as it was written.
 """
@@ -6,8 +6,9 @@ Everything else in a query or an expression is Spark SQL already and goes to Spa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 
-from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, spark_quote, unquote
+from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, spark_quote, unquote, value
 
 __all__ = ["UINT64", "in_spark", "rewrites", "splice"]
 
@@ -44,6 +45,11 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
             suffix = token.text[len(digits) :].upper()
             if suffix in _SUFFIXES:
                 found[place] = digits + _SUFFIXES[suffix]
+            if _is_beyond_bigint(token, before):
+                if before == "-":
+                    found[place - 1] = "+-"  # not between the two: to negate a decimal, Spark rounds it to 34 digits
+                else:
+                    found[place] = "+" + found.get(place, token.text)
         elif token.kind == STRING:
             if token.text[-1] in "uU":
                 found[place] = token.text[:-1]
@@ -62,6 +68,13 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
                 found[place] = "TIMESTAMP"
         before = token.key
     return found
+
+
+def _is_beyond_bigint(token: Token, before: str) -> bool:
+    """Whether a number is an exact one that no integer column can hold. Spark decides ``a < 9223372036854775808`` without a look at
+    ``a``, so that it is true even of NULL; but only where the number stands there as such, without the sign that says nothing."""
+    found = value(token)
+    return isinstance(found, int | Decimal) and found > 2**63 - (before != "-")
 
 
 def _is_call_with_string(tokens: Sequence[Token], place: int) -> bool:

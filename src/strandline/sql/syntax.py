@@ -179,6 +179,8 @@ def _masked(tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, sk
             piece = f"'s{place}'"
         elif token.kind == NAME:
             piece = spark_quote(unquote(token.text))
+        elif token.kind == PUNCT:
+            piece = token.text
         else:
             piece = changed.get(place, token.text)
             if piece == UINT64:

@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import InvalidArgument
+from strandline.storage.spark.columns import time_text
 from strandline.storage.spark.failures import refuse
 from strandline.types import Type
 from strandline.types.arrays import MAX_DAYS, MAX_SECONDS, MIN_DAYS, MIN_SECONDS
-from strandline.types.values import json_fault_finder
+from strandline.types.values import ISO_DATE, ISO_TIME, json_fault_finder
 
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
@@ -30,8 +31,8 @@ _SOURCES: dict[str, tuple[type[T.DataType], ...]] = {
     "bytes": (T.BinaryType, *_TEXTS),
     "text": _TEXTS,
     "json": _TEXTS,
-    "date": (T.DateType,),
-    "time": (T.TimestampType, T.TimestampNTZType),
+    "date": (T.DateType, *_TEXTS),
+    "time": (T.TimestampType, T.TimestampNTZType, *_TEXTS),
 }
 
 
@@ -59,8 +60,9 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
         case "json":
             return _json(type_, col, name)
         case "date":
-            in_range = F.unix_date(col).between(MIN_DAYS, MAX_DAYS)
-            return _checked(type_, col, F.when(in_range, col), name, "Dates lie in the years 1 to 9999.")
+            day = _from_iso(ISO_DATE, col, "date") if isinstance(from_type, _TEXTS) else col
+            in_range = F.unix_date(day).between(MIN_DAYS, MAX_DAYS)
+            return _checked(type_, col, F.when(in_range, day), name, "Dates lie in the years 1 to 9999; as text they are in ISO form.")
         case "time":
             return _time(type_, col, from_type, name)
 
@@ -127,6 +129,12 @@ def _fault_or_null() -> Callable[[str | None], str | None]:
     return fault_or_null
 
 
+def _from_iso(pattern: str, col: Column, spark: str) -> Column:
+    """The date or time of an ISO text, in UTC unless it names an offset; NULL of any other text. Spark alone would read many more."""
+    plain = col.cast("string")
+    return F.when(plain.rlike(rf"\A{pattern}\z"), plain.try_cast(spark))
+
+
 def _time(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
     instant = col
     if isinstance(from_type, T.TimestampNTZType):
@@ -135,10 +143,13 @@ def _time(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
             F.extract(F.lit(part), col) for part in ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
         )
         instant = F.make_timestamp(year, month, day, hour, minute, second, F.lit("UTC"))
+    elif isinstance(from_type, _TEXTS):
+        instant = _from_iso(ISO_TIME, col, "timestamp")
     micros = F.unix_micros(instant)
     fits = micros.between(MIN_SECONDS * 10**6, (MAX_SECONDS + 1) * 10**6 - 1)
-    hint = "Times lie in the years 1 to 9999."
+    hint = "Times lie in the years 1 to 9999; as text they are in ISO form, for example '2024-01-31T12:00:00Z'."
     if type_.name == "Datetime":
         fits = fits & (micros % 10**6 == 0)
         hint = "Datetime has whole seconds in the years 1 to 9999; Timestamp has microseconds."
-    return _checked(type_, col, F.when(fits, instant), name, hint)
+    shown = time_text(col) if isinstance(from_type, T.TimestampType) else None
+    return _checked(type_, col, F.when(fits, instant), name, hint, shown)

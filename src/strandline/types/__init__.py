@@ -2,9 +2,10 @@
 
 A value is in *canonical* form everywhere inside Strandline: bool, int, float, Decimal (with exactly the type's
 scale), bytes, str, ``datetime.date``, or a ``datetime.datetime`` whose zone is ``timezone.utc``; NULL is ``None``.
-Values come in through ``coerce`` (Python), ``from_text`` (SQL text) or ``arrays.array_from_user`` (Arrow), which never
-round, wrap, truncate or cast: what does not fit is refused. The one exception is the nearest binary float, because a
-literal such as 0.1 has no exact one.
+Values come in through ``coerce`` (Python and SQL), ``arrays.array_from_user`` (Arrow) or ``spark_cast`` (DataFrames),
+which never round, wrap, truncate or cast: what does not fit is refused. There are two exceptions: the nearest binary
+float, because a literal such as 0.1 has no exact one, and dates and times as ISO text, because SQL and JSON have no
+other form for them.
 
 Whole columns are in ``strandline.types.arrays``, apart from the rest, because Arrow is slow to load and who describes
 a table, or reads a statement, does not need it.
@@ -14,13 +15,12 @@ for text, that is ``Utf8``. All other names are case-insensitive.
 """
 
 from strandline.types.names import Type, parse_type
-from strandline.types.values import coerce, find_json_fault, from_text, row_value
+from strandline.types.values import coerce, find_json_fault, row_value
 
 __all__ = [
     "Type",
     "coerce",
     "find_json_fault",
-    "from_text",
     "parse_type",
     "row_value",
 ]

@@ -93,6 +93,13 @@ def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str)
     return python_to_array(type_, [coerce(type_, value, column) for value in _values(type_, plain, column)])
 
 
+def check_source(type_: Type, from_type: pa.DataType, column: str) -> None:
+    """Refuse what no value could satisfy, for columns that may have no value: an SQL expression has a type even where it is NULL."""
+    if not (pa.types.is_null(from_type) or any(test(from_type) for test in _SOURCES[type_.kind])):
+        said = f"Column {column} of type {type_.name} cannot be made from a value of type {from_type}."
+        raise InvalidArgument(said, "Cast it explicitly.")
+
+
 def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
     """One array without wrappers: chunks, extension types, dictionaries and runs are resolved."""
     if isinstance(array, pa.ChunkedArray):
@@ -142,6 +149,21 @@ def _is_text(type_: pa.DataType) -> bool:
 def _is_bytes(type_: pa.DataType) -> bool:
     tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
     return any(test(type_) for test in tests)
+
+
+_NUMBERS = (pa.types.is_integer, pa.types.is_decimal)
+_SOURCES: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "bool": (pa.types.is_boolean,),
+    "int": _NUMBERS,
+    "float": (*_NUMBERS, pa.types.is_floating),
+    "decimal": _NUMBERS,
+    "bytes": (_is_bytes, _is_text),
+    "text": (_is_text,),
+    "json": (_is_text,),
+    "date": (pa.types.is_date, _is_text),
+    "time": (pa.types.is_timestamp, _is_text),
+}
+"""What each kind can be made from."""
 
 
 def _within(array: pa.Array, low: int, high: int) -> bool:

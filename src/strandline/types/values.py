@@ -70,6 +70,8 @@ def coerce(type_: Type, value: object, column: str) -> object:
             if type_.kind == "json" and (fault := find_json_fault(text)):
                 refuse(type_, value, column, f"It is not strict JSON: {fault}.")
             return text
+        case "date" | "time" if isinstance(value, str):
+            return _from_iso(type_, value, column)
         case "date":
             if isinstance(value, date) and not isinstance(value, datetime):
                 return date(value.year, value.month, value.day)
@@ -235,17 +237,16 @@ def _to_time(type_: Type, value: object, column: str) -> datetime:
     return exact
 
 
-_ISO = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
-)
+ISO_DATE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+ISO_TIME = ISO_DATE + r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+"""The texts of dates and times, for Python and for Java."""
+MAX_OFFSET = timedelta(hours=18)
+"""Java knows no zone that is further away from UTC, and Spark reads the same texts."""
+_ISO = re.compile(ISO_TIME)
 
 
-def from_text(type_: Type, text: str, column: str) -> object:
-    """The value of an SQL string literal for a column of ``type_``: ISO text for dates and times (in UTC unless it
-    names an offset; a date alone is its midnight), otherwise as ``coerce``."""
-    if type_.kind not in ("date", "time"):
-        return coerce(type_, text, column)
+def _from_iso(type_: Type, text: str, column: str) -> object:
+    """The date or time of an ISO text: in UTC unless it names an offset; a date alone is its midnight."""
     example = "'2024-01-31'" if type_.kind == "date" else "'2024-01-31T12:00:00Z'"
     match = _ISO.fullmatch(text)
     if match is None or (type_.kind == "date" and match[4]):
@@ -260,6 +261,8 @@ def from_text(type_: Type, text: str, column: str) -> object:
             if minutes > 59:
                 raise ValueError("minutes of the offset out of range")
             offset = timedelta(hours=hours, minutes=minutes)
+            if offset > MAX_OFFSET:
+                raise ValueError("offset out of range")
             zone = timezone(-offset if match[8][0] == "-" else offset)
         value = datetime(year, month, day, hour, minute, second, int((match[7] or "").ljust(6, "0")), zone)
     except ValueError:
@@ -268,15 +271,5 @@ def from_text(type_: Type, text: str, column: str) -> object:
 
 
 def row_value(type_: Type, value: Any) -> Any:
-    """What pyspark's ``collect()`` gives for a canonical value: a Decimal for Uint64, a naive local datetime for
-    times."""
-    if value is None:
-        return None
-    if type_.name == "Uint64":
-        return Decimal(value)
-    if type_.kind != "time":
-        return value
-    try:
-        return value.astimezone().replace(tzinfo=None)
-    except (OverflowError, ValueError) as error:
-        raise InvalidArgument(f"{value} has no form in the local time zone.", "Run with TZ=UTC to read it.") from error
+    """A canonical value as it is in rows that leave: a Decimal for Uint64, as Spark has it; all else as it is."""
+    return Decimal(value) if type_.name == "Uint64" and value is not None else value

@@ -29,6 +29,7 @@ __all__ = [
     "same_key",
     "spark_type",
     "struct",
+    "time_text",
 ]
 
 META: Mapping[str, T.DataType] = {OP: T.StringType(), WAS_HI: T.LongType(), WAS_LO: T.LongType(), STEP: T.LongType()}
@@ -121,10 +122,17 @@ def key_text(schema: TableSchema) -> Column:
             shown = F.concat(F.lit("'"), here, F.lit("'"))
         elif column.type.kind == "bytes":
             shown = F.concat(F.lit("x'"), F.hex(here), F.lit("'"))
+        elif column.type.kind == "time":
+            shown = time_text(here)
         else:
             shown = here.cast("string")
         parts += [F.lit(f"{', ' if i else '('}{column.name} = "), F.substring(F.coalesce(shown, F.lit("NULL")), 1, 60)]
     return F.concat(*parts, F.lit(")"))
+
+
+def time_text(instant: Column) -> Column:
+    """A time for people. Our plans are made at UTC, and the text says so, as it does in the process."""
+    return F.concat(instant.cast("string"), F.lit("+00:00"))
 
 
 def keys_in(df: DataFrame, schema: TableSchema) -> list[Key]:

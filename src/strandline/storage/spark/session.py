@@ -22,15 +22,19 @@ from strandline.storage.spark.failures import spark_errors, translate
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["NEEDED", "get_session", "session_of", "settings", "working"]
+__all__ = ["MEANING", "NEEDED", "get_session", "session_of", "settings", "working"]
 
-NEEDED: Mapping[str, str] = {
-    # What values mean must not depend on whose session it is.
+MEANING: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
-    # What files hold neither.
+}
+"""What values mean must not depend on whose session it is: a query of a caller's is planned with this."""
+
+NEEDED: Mapping[str, str] = {
+    **MEANING,
+    "spark.sql.caseSensitive": "true",
+    # What files hold must not depend on it either.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",

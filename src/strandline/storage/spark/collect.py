@@ -1,0 +1,114 @@
+"""The rows of a DataFrame as Python values, whose times are aware and in UTC.
+
+PySpark makes naive datetimes in local time of timestamps, of which the hour that a change of clocks repeats, and the ends of the calendar,
+do not all come back. So Spark is asked for the time of day in UTC, which it gives without a zone, and the zone is put to it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timezone
+from itertools import islice
+from typing import Any, TypeAlias
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from strandline.errors import InvalidArgument
+from strandline.storage.spark.failures import spark_errors
+from strandline.storage.spark.session import MEANING, settings
+
+__all__ = ["Collector"]
+
+_Convert: TypeAlias = Callable[[Any], Any]
+
+
+class Collector:
+    """Collects the rows of one DataFrame. What has no timestamps is collected as it is."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        with spark_errors(), settings(frame.sparkSession, MEANING):
+            fields = frame.schema.fields
+            self._converters = [_converter(field.dataType) for field in fields]
+            self._make = Row(*(field.name for field in fields))
+            self._frame = self._without_zones(frame, fields) if any(self._converters) else frame
+
+    def rows(self, limit: int | None = None) -> list[Row]:
+        """All rows, or the first ``limit`` of them; no more than those are computed then."""
+        with _reading(), settings(self._frame.sparkSession, MEANING):
+            return list(self._converted(self._frame.collect() if limit is None else self._frame.take(limit)))
+
+    def __iter__(self) -> Iterator[Row]:
+        """All rows, of which only a part is in memory at a time."""
+        with _reading():
+            with settings(self._frame.sparkSession, MEANING):  # A Connect server plans when the first row is asked for.
+                coming = iter(self._frame.toLocalIterator(prefetchPartitions=True))
+                first = list(islice(coming, 1))
+            yield from self._converted(first)
+            yield from self._converted(coming)
+
+    def _without_zones(self, frame: DataFrame, fields: list[T.StructField]) -> DataFrame:
+        # By place, because two columns of a result may have the same name.
+        numbered = frame.toDF(*map(str, range(len(fields))))
+        columns = zip(numbered.columns, fields, self._converters, strict=True)
+        return numbered.select(*(F.col(n).cast(_zoneless(f.dataType)) if c else F.col(n) for n, f, c in columns))
+
+    def _converted(self, rows: Iterable[Row]) -> Iterable[Row]:
+        if not any(self._converters):
+            return rows
+        return (self._make(*(_apply(c, value) for c, value in zip(self._converters, row, strict=True))) for row in rows)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    with spark_errors():
+        try:
+            yield
+        except (ValueError, OverflowError) as error:
+            if isinstance(error, PySparkException):
+                raise
+            raise InvalidArgument(
+                f"a row has a value that Python cannot hold: {error}",
+                "Dates and times of Python lie in the years 1 to 9999; CAST others to STRING in the query.",
+            ) from error
+
+
+def _apply(convert: _Convert | None, value: Any) -> Any:
+    return value if convert is None or value is None else convert(value)
+
+
+def _zoneless(type_: T.DataType) -> T.DataType:
+    """The type with timestamps without a zone for all timestamps in it."""
+    match type_:
+        case T.TimestampType():
+            return T.TimestampNTZType()
+        case T.ArrayType():
+            return T.ArrayType(_zoneless(type_.elementType), type_.containsNull)
+        case T.MapType():
+            return T.MapType(_zoneless(type_.keyType), _zoneless(type_.valueType), type_.valueContainsNull)
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _zoneless(f.dataType), f.nullable, f.metadata) for f in type_.fields])
+    return type_
+
+
+def _converter(type_: T.DataType) -> _Convert | None:
+    """What puts UTC to all times in a value that had this type before ``_zoneless``; None if there are none."""
+    match type_:
+        case T.TimestampType():
+            return lambda value: value.replace(tzinfo=timezone.utc)
+        case T.ArrayType():
+            each = _converter(type_.elementType)
+            return None if each is None else lambda value: [_apply(each, item) for item in value]
+        case T.MapType():
+            key, item = _converter(type_.keyType), _converter(type_.valueType)
+            if key is None and item is None:
+                return None
+            return lambda value: {_apply(key, k): _apply(item, v) for k, v in value.items()}
+        case T.StructType():
+            parts = [_converter(field.dataType) for field in type_.fields]
+            make = Row(*(field.name for field in type_.fields))
+            return (lambda value: make(*map(_apply, parts, value))) if any(parts) else None
+    return None
