@@ -163,3 +163,14 @@ def test_a_key_in_two_segments_that_call_it_new(files: QuickFiles) -> None:
         Finding("doubled_key", "2 keys are in the table more than once", ((None, 1), ("a", 1)))
     ]
     assert doubled_keys(files, PAIR, Chain((base, replace(log, fresh=False)), 2), HERE, no_spark) == []
+
+
+def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(files: QuickFiles) -> None:
+    """Between two such logs a key that is wrongly called new replaces the older row, and is there once."""
+    given: list[tuple[list[int], bool]] = [([1, 5], True), ([100], False), ([1], True), ([2, 5], False)]
+    made = [
+        unsorted_segment(files, KV, [(key, "v") for key in keys], None, fresh=fresh, after=step, upto=step + 1)
+        for step, (keys, fresh) in enumerate(given)
+    ]
+    chain = Chain(tuple(made), 4)
+    assert [doubled_keys(files, KV, chain, HERE, no_spark, ordered=ordered) for ordered in (False, True)] == [[], []]
