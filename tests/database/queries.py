@@ -105,7 +105,7 @@ class Choices:
         return self.some(options, len(options), len(options))
 
 
-def simplest(numbers: Sequence[int], fails: Callable[[Sequence[int]], bool], tries: int = 300) -> list[int]:
+def simplest(numbers: Sequence[int], fails: Callable[[Sequence[int]], bool], tries: int) -> list[int]:
     """Numbers that still fail, and no smaller or fewer that were tried do."""
     best = list(numbers)
     changed = True
