@@ -1,8 +1,9 @@
-"""Checking a table: its files, its rows against the recorded digest, and every index against its projection."""
+"""Checking a table: its files, the order of its rows, the rows against the recorded digest, and every index against its projection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,15 +15,15 @@ from strandline.model import Chain, Digest, IndexDef, TableSchema
 from strandline.operations.context import Context
 from strandline.operations.entries import state_digest
 from strandline.storage import chain as fold
+from strandline.storage import order
 from strandline.storage.files import checksum_of
 from strandline.types.arrays import column_to_python
-
-EXAMPLES = 5
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: ``kind`` is missing_file, corrupt_file, row_count_mismatch, digest_mismatch, missing_index_entry or
+    """One thing that is wrong: ``kind`` is missing_file, corrupt_file, unordered_rows (a row that is not where the order of its
+    segment, the segment's recorded ends or its steps say), doubled_key, row_count_mismatch, digest_mismatch, missing_index_entry or
     dangling_index_entry; ``keys`` are up to five examples."""
 
     kind: str
@@ -79,8 +80,17 @@ def _check_state(context: Context, view: TableView, recorded: Digest, problems: 
     problems += damaged
     if any(p.kind == "missing_file" for p in damaged):
         return False
+    files, schema, chain, settings = context.files, view.info.schema, view.chain, context.settings
+    inside: list[order.Finding] = []
+    if not damaged:
+        inside = order.examine_all(files, schema, chain.segments, settings, lambda: context.spark)
+        problems += _problems(view, inside)
+        if any(finding.kind == "corrupt_file" for finding in inside):
+            return False
     try:
-        actual = state_digest(context, view.info.schema, view.chain)
+        doubled = order.doubled_keys(files, schema, chain, settings, lambda: context.spark, ordered=not damaged and not inside)
+        problems += _problems(view, doubled)
+        actual = state_digest(context, schema, chain)
     except StrandlineError as error:
         if not damaged:
             problems.append(Problem("corrupt_file", view.info.path, error.message))
@@ -90,6 +100,10 @@ def _check_state(context: Context, view: TableView, recorded: Digest, problems: 
     if actual.value != recorded.value:
         problems.append(Problem("digest_mismatch", view.info.path, f"the rows have the digest {actual.hex}, {recorded.hex} was recorded"))
     return True
+
+
+def _problems(view: TableView, findings: Iterable[order.Finding]) -> list[Problem]:
+    return [Problem(finding.kind, view.info.path, finding.message, list(finding.keys)) for finding in findings]
 
 
 def damaged_files(context: Context, path: str, chain: Chain) -> Iterator[Problem]:
@@ -127,15 +141,15 @@ def _compare(context: Context, view: TableView, index: IndexDef, impl: TableView
         ("dangling_index_entry", actual - expected, "entries have no row"),
     ):
         if lost:
-            keys = sorted((entry[:width] for entry in lost), key=repr)[:EXAMPLES]
-            problems.append(Problem(kind, impl.info.path, f"{len(lost)} {said}", keys))
+            keys = sorted((entry[:width] for entry in lost), key=repr)[: order.EXAMPLES]
+            problems.append(Problem(kind, impl.info.path, f"{lost.total()} {said}", keys))
     return problems
 
 
-def _entries(context: Context, table: TableSchema, chain: Chain, names: tuple[str, ...]) -> set[tuple[Any, ...]]:
+def _entries(context: Context, table: TableSchema, chain: Chain, names: tuple[str, ...]) -> Counter[tuple[Any, ...]]:
     rows = fold.scan(context.files, table, chain, columns=names)
     columns = [[_comparable(v) for v in column_to_python(table[n].type, rows[n])] for n in names]
-    return set(zip(*columns, strict=True))
+    return Counter(zip(*columns, strict=True))
 
 
 def _comparable(value: Any) -> Any:

@@ -184,7 +184,8 @@ class Database:
     # --- care ---------------------------------------------------------------------------------------------------------------------
 
     def check(self, path: str) -> CheckReport:
-        """Recompute a table's digest and indexes from its data and compare them with what was recorded."""
+        """Recompute a table's digest and indexes from its data and compare them with what was recorded; prove that rows are in order and
+        each key is there once."""
         with self.guard():
             from strandline.database.check import check
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from strandline.model import Key, TableSchema, order
 from strandline.types.arrays import column_to_python, python_to_array
 
-__all__ = ["Ints", "Mask", "Wanted", "codes", "compare", "firsts_and_lasts", "keys_of", "match", "sort_indices", "to_mask"]
+__all__ = ["Ints", "Mask", "Wanted", "codes", "compare", "firsts_and_lasts", "keys_of", "match", "neighbours", "sort_indices", "to_mask"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -65,6 +65,18 @@ def _encode(column: pa.ChunkedArray) -> tuple[Ints, int]:
     parts = column.dictionary_encode(null_encoding="encode").chunks  # All chunks share the dictionary of the last one.
     indices = [part.indices.to_numpy() for part in parts]
     return np.concatenate(indices).astype(np.int64), max(len(part.dictionary) for part in parts)
+
+
+def neighbours(columns: Sequence[pa.ChunkedArray]) -> tuple[Mask, Mask]:
+    """For each row but the first: whether it sorts before the row above it, and whether it is the same."""
+    rows = len(columns[0])
+    less, same = np.full(max(rows - 1, 0), False), np.full(max(rows - 1, 0), True)
+    for column in columns:
+        above, here = column.slice(0, max(rows - 1, 0)), column.slice(1)
+        no_above, no_here = to_mask(pc.is_null(above)), to_mask(pc.is_null(here))
+        less |= same & (to_mask(pc.less(here, above)) | (no_here & ~no_above))
+        same &= to_mask(pc.equal(here, above)) | (no_here & no_above)
+    return less, same
 
 
 def firsts_and_lasts(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:

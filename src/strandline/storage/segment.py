@@ -28,6 +28,8 @@ __all__ = [
     "footer_of",
     "forget",
     "is_small",
+    "label",
+    "read_batches",
     "read_segment",
     "row_index",
     "write_segment",
@@ -40,6 +42,8 @@ ROW_GROUP_BYTES = 2 << 20
 SMALL_BYTES = 4 << 20
 CHECKED_BYTES = 16 << 20
 """Up to this size a file is checked as a whole when a process first reads it, which takes a few milliseconds."""
+BATCH_ROWS = 1 << 16
+"""How many rows a pass over a file holds at a time."""
 META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
 ERASE = pa.scalar("E", pa.string())
 """The OP of an erase. Made once: Arrow takes longer over a Python value than over a few rows."""
@@ -145,7 +149,25 @@ def read_segment(
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
         stored = _read_groups(files, segment.file, footer, groups, [p for p in physical if p in footer.names], threads)
-    return _logical(schema, stored, columns, _label(segment), {STEP: segment.upto, OP: "U"})
+    return _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
+
+
+def read_batches(path: str | None, schema: TableSchema, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """``columns`` of the rows as ``read_segment`` gives them, but piece by piece, from the file at an absolute path (None: the segment is
+    inline) and not through a cache: for one pass over a file, wherever that is done."""
+    filling = {STEP: segment.upto, OP: "U"}
+    with _reading(label(segment)):
+        if path is None:
+            yield _logical(schema, _from_stream(pa.BufferReader(segment.data or b"")), columns, label(segment), filling)
+            return
+        with _open_path(path) as file:
+            names = [schema[n].physical if n in schema else n for n in columns]
+            have = set(file.schema_arrow.names)
+            needed = {c.physical for c in schema.key_columns} | ({STEP} if segment.stepped else set())
+            if lost := sorted(needed - have):
+                raise Corrupted(f"The {label(segment)} has no column {lost[0]}.")
+            for batch in file.iter_batches(BATCH_ROWS, columns=[n for n in names if n in have], use_threads=False):
+                yield _logical(schema, pa.Table.from_batches([batch]), columns, label(segment), filling)
 
 
 def is_small(segment: Segment) -> bool:
@@ -183,6 +205,11 @@ def footer_of(files: Files, segment: Segment) -> Footer:
     return _footers.get(files.path(name), load)
 
 
+def label(segment: Segment) -> str:
+    """What to call a segment in a message."""
+    return f"file {segment.file}" if segment.file else "inline segment"
+
+
 def forget() -> None:
     """Empties the caches, as if the process had just started."""
     _footers.clear()
@@ -192,19 +219,15 @@ def forget() -> None:
 # --- below: rows and bytes ---------------------------------------------------------------------------------------------------------------
 
 
-def _label(segment: Segment) -> str:
-    return f"file {segment.file}" if segment.file else "inline segment"
-
-
 def _whole(files: Files, segment: Segment) -> _Small:
     def load() -> _Small:
         data = segment.data if segment.file is None else files.read(segment.file)
         if data is None or checksum_of(data) != segment.checksum:
-            raise Corrupted(f"The {_label(segment)} does not have the checksum that was recorded for it.")
-        with _reading(_label(segment)):
+            raise Corrupted(f"The {label(segment)} does not have the checksum that was recorded for it.")
+        with _reading(label(segment)):
             table = (pq.read_table if segment.file else _from_stream)(pa.BufferReader(data))
         if table.num_rows != segment.rows:
-            raise Corrupted(f"The {_label(segment)} has {table.num_rows} rows instead of {segment.rows}.")
+            raise Corrupted(f"The {label(segment)} has {table.num_rows} rows instead of {segment.rows}.")
         return _Small(table.combine_chunks())
 
     return _small.get(files.path(segment.file) if segment.file else segment.checksum, load)
@@ -222,8 +245,11 @@ def _reading(label: str) -> Iterator[None]:
 
 
 def _open(files: Files, name: str, footer: Footer | None = None) -> Any:
-    metadata = footer.metadata if footer else None
-    return pq.ParquetFile(files.path(name), metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+    return _open_path(files.path(name), footer.metadata if footer else None)
+
+
+def _open_path(path: str, metadata: Any = None) -> Any:
+    return pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
 
 
 def _load_footer(files: Files, name: str) -> Footer:

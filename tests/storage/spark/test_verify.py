@@ -1,13 +1,21 @@
-"""A state's digest from its rows, and an index against its table."""
+"""A state's digest from its rows, an index against its table, and the order of rows in files."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from strandline.storage.spark.verify import compare_index, state_digest
+from strandline import Settings
+from strandline.errors import Unavailable
+from strandline.model import Chain
+from strandline.storage.files import LocalFiles
+from strandline.storage.order import doubled_keys as doubled_here
+from strandline.storage.order import examine
+from strandline.storage.spark.verify import compare_index, doubled_keys, examine_files, state_digest
+from tests.storage.damage import unsorted_segment
 from tests.storage.rowwise import Change
 from tests.storage.spark.tables import ALL_TYPES, BY_NK, BY_V, SMALL, Table, random_table
 
@@ -66,3 +74,57 @@ def test_an_entry_that_is_there_twice_dangles(spark: SparkSession, tmp_path: Pat
     impl.commit([Change(("a", 1), "U", None, ("a", 1, 1))])  # a segment that wrongly claims to hold a new key
     table.step = impl.step
     assert problems(spark, table, "by_v") == [("dangling_index_entry", 1, (("a", 1),))]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_executors_find_nothing_wrong_with_what_is_written(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    table = random_table(tmp_path, ALL_TYPES, seed, inline=False)
+    stored = [s for s in table.segments if s.file is not None]
+    assert examine_files(spark, table.files, ALL_TYPES, stored) == [[] for _ in stored]
+    assert doubled_keys(spark, table.files, ALL_TYPES, table.chain) == []
+
+
+def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    segments = [
+        unsorted_segment(files, SMALL, [(key, "v", 1, 0.5) for key in keys], f"{step}.parquet", after=step - 1, upto=step)
+        for step, keys in enumerate([(1, 2, 3), (5, 4, 6), (None, 7, 7), (8, 9), (1, 10), (11, 12)], 1)
+    ]
+    segments[3] = replace(segments[3], rows=5)
+    segments[4] = replace(segments[4], min_key=(0,))
+    found = examine_files(spark, files, SMALL, segments)
+    assert found == [examine(files.path(s.file or ""), SMALL, s) for s in segments]
+    kinds = [[finding.kind for finding in findings] for findings in found]
+    assert kinds == [[], ["unordered_rows"], ["doubled_key"], ["corrupt_file"], ["unordered_rows"], []]
+
+
+def test_a_doubled_key_is_what_the_segments_say_and_not_what_a_scan_shows(spark: SparkSession, tmp_path: Path) -> None:
+    """A key counts once if a log replaces it, not at all if that erases it, and as often as logs after that call it new."""
+    table = Table.new(tmp_path, SMALL)
+    table.write("UPSERT", [(key, "v", 1, 0.5) for key in (None, 1, 2, 3, 4)], inline=False)
+    table.write("UPSERT", [(2, "w", 1, 0.5)], inline=False)
+    table.write("DELETE", [(3,)], ["k"])
+    step = table.step
+    again = unsorted_segment(
+        table.files, SMALL, [(key, "x", 1, 0.5) for key in (None, 2, 3, 5)], "again.parquet", after=step, upto=step + 1
+    )
+    for segments, expected in (
+        (table.segments, []),
+        ((*table.segments, again), [(None,), (2,)]),
+        ((*table.segments, replace(again, fresh=False)), []),
+        ((table.segments[0], again), [(None,), (2,), (3,)]),
+        ((table.segments[0], again, replace(again, upto=step + 2)), [(None,), (2,), (3,), (5,)]),
+    ):
+        chain = Chain(tuple(segments), step + 2)
+        found = doubled_keys(spark, table.files, SMALL, chain)
+        assert found == doubled_here(table.files, SMALL, chain, Settings(), lambda: spark)
+        assert [key for finding in found for key in finding.keys] == expected
+
+
+def test_what_an_executor_cannot_do_is_an_error_of_ours(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.new(tmp_path, SMALL)
+    table.write("UPSERT", [(1, "v", 1, 0.5)], inline=False)
+    (segment,) = table.segments
+    long = replace(segment, file="x" * 300 + ".parquet")  # A name that no file system takes.
+    with pytest.raises(Unavailable, match="Cannot read the file xxx"):
+        examine_files(spark, table.files, SMALL, [long])

@@ -1,24 +1,34 @@
-"""Checking what is stored against what it should be: digests from rows, and an index against its table."""
+"""Checking what is stored against what it should be: digests from rows, an index against its table, the order of rows in files."""
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from strandline.model import Chain, Digest, IndexDef, Key, TableSchema
+from strandline.errors import StrandlineError
+from strandline.model import OP, STEP, Chain, Digest, IndexDef, Key, Segment, TableSchema
+from strandline.storage.chain import BEGINNING, split, visible
 from strandline.storage.files import Files
+from strandline.storage.order import EXAMPLES, Finding, examine, more_than_once
 from strandline.storage.spark.columns import col, keys_in
-from strandline.storage.spark.rows import union
+from strandline.storage.spark.failures import carried
+from strandline.storage.spark.rows import POSITION, rows_of, union
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.write import digest_of
 from strandline.storage.spark_digest import hash_columns
 
-__all__ = ["IndexProblem", "compare_index", "state_digest"]
+__all__ = ["IndexProblem", "compare_index", "doubled_keys", "examine_files", "state_digest"]
 
-EXAMPLES = 5
+TASKS = 1024
+"""So many files are examined by a task of their own each; of more, some share one."""
+_PLACE, _WORK, _TIMES = "__strandline_place", "__strandline_work", "__strandline_times"
 _WANTED, _FOUND, _HI, _LO = "__strandline_wanted", "__strandline_found", "__strandline_hi", "__strandline_lo"
 
 
@@ -36,6 +46,40 @@ class IndexProblem:
 def state_digest(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain) -> Digest:
     """Row count and digest of a state, computed from its rows."""
     return digest_of(scan(spark, files, schema, chain), schema)
+
+
+def examine_files(spark: SparkSession, files: Files, schema: TableSchema, segments: Sequence[Segment]) -> list[list[Finding]]:
+    """What is wrong inside each of these segments, all of them files, which are read on executors: this process sees a row per file."""
+
+    def work(described: bytes) -> bytes:
+        try:
+            return pickle.dumps(examine(*pickle.loads(described)))
+        except StrandlineError as error:
+            raise carried(error) from error
+
+    described = [pickle.dumps((files.path(s.file or ""), schema, s)) for s in segments]
+    with working(spark):
+        # A function of rows, for there is one row per file; one of Arrow batches would need pandas, though it does not use it.
+        examined = F.udf(work, T.BinaryType(), useArrow=False)
+        tasks = spark.createDataFrame(pa.table({_PLACE: range(len(segments)), _WORK: described})).repartition(min(len(segments), TASKS))
+        found = tasks.select(col(_PLACE), examined(col(_WORK)).alias(_WORK)).collect()
+    return [pickle.loads(row[_WORK]) for row in sorted(found, key=lambda row: int(row[_PLACE]))]
+
+
+def doubled_keys(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain) -> list[Finding]:
+    """A finding if a key is in the state more than once. By the definition of a state, and not by a scan, which may take for granted that
+    there is no such key."""
+    old, middle, _ = split(segments := visible(chain))
+    with working(spark):
+        rows = rows_of(spark, files, schema, segments, [*schema.key, OP, STEP], BEGINNING, chain.step, position=True)
+        is_old, is_new = col(POSITION) < len(old), col(POSITION) >= len(old) + len(middle)
+        decides = ~is_old & ~is_new
+        last = F.max_by(F.when(decides, col(OP)), F.when(decides, F.struct(col(POSITION), col(STEP))))
+        kept = F.when(last.isNull(), F.count_if(is_old)).when(last == "E", 0).otherwise(1)
+        keys = [col(name) for name in schema.key]
+        doubled = rows.groupBy(*keys).agg((kept + F.count_if(is_new)).alias(_TIMES)).where(col(_TIMES) > 1)
+        few = keys_in(doubled.orderBy(*keys).limit(EXAMPLES), schema)
+        return [more_than_once(doubled.count(), few)] if few else []
 
 
 def compare_index(

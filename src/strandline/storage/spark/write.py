@@ -9,9 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
@@ -19,7 +17,7 @@ from strandline.errors import StrandlineError
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Digest, Role, Segment, TableSchema, order
 from strandline.storage.chain import BEGINNING
 from strandline.storage.files import Files
-from strandline.storage.keys import to_mask
+from strandline.storage.keys import neighbours
 from strandline.storage.segment import ROW_GROUP_ROWS, describe_file, footer_of, read_segment
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.rows import rows_of, spark_path
@@ -180,11 +178,7 @@ def _repeats_in(files: Files, schema: TableSchema, segment: Segment) -> bool:
         keys = read_segment(files, schema, segment, schema.key, range(start, min(groups, start + GROUPS_AT_ONCE)))
         if before is not None:
             keys = pa.concat_tables([before.slice(before.num_rows - 1), keys])
-        same = np.full(keys.num_rows - 1, True)
-        for column in keys.combine_chunks().columns:
-            upper, lower = column.slice(1), column.slice(0, keys.num_rows - 1)
-            same &= to_mask(pc.equal(upper, lower)) | (to_mask(pc.is_null(upper)) & to_mask(pc.is_null(lower)))
-        if same.any():
+        if neighbours(keys.columns)[1].any():
             return True
         before = keys
     return False

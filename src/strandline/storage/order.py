@@ -1,0 +1,180 @@
+"""Proving what every reader relies on: rows lie in their segment in the order of keys and steps, between the recorded ends, and a state has
+each key once.
+
+``examine`` looks into one segment and depends on nothing but its path and what was recorded of it, so that it runs wherever the file can be
+read: here for few rows, on executors for many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.errors import Corrupted
+from strandline.model import STEP, Chain, Key, Segment, TableSchema, order
+from strandline.settings import Settings
+from strandline.storage.chain import scan, visible
+from strandline.storage.files import Files
+from strandline.storage.keys import Mask, codes, keys_of, neighbours
+from strandline.storage.segment import label, read_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["EXAMPLES", "Finding", "doubled_keys", "examine", "examine_all", "more_than_once"]
+
+EXAMPLES = 5
+Kind: TypeAlias = Literal["corrupt_file", "unordered_rows", "doubled_key"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, with a few of the keys it is about."""
+
+    kind: Kind
+    message: str
+    keys: tuple[Key, ...] = ()
+
+
+def examine_all(
+    files: Files, schema: TableSchema, segments: Sequence[Segment], settings: Settings, spark: Callable[[], SparkSession]
+) -> list[Finding]:
+    """What is wrong inside segments, in their order: found in this process up to ``bulk_rows`` rows, else on Spark's executors."""
+    stored = [s for s in segments if s.file is not None]
+    if stored and sum(s.rows for s in segments) > settings.bulk_rows:
+        from strandline.storage.spark.verify import examine_files
+
+        found = examine_files(spark(), files, schema, stored)
+    else:
+        found = [examine(files.path(s.file or ""), schema, s) for s in stored]
+    inline = [examine(None, schema, s) for s in segments if s.file is None]
+    return [finding for findings in (*found, *inline) for finding in findings]
+
+
+def examine(path: str | None, schema: TableSchema, segment: Segment) -> list[Finding]:
+    """What is wrong with the rows of one segment, given what was recorded of it. ``path`` is that of its file, None if it is inline. Only a
+    part of the rows is in memory at a time."""
+    walk = _Walk(schema, segment)
+    try:
+        for rows in read_batches(path, schema, segment, [*schema.key, STEP]):
+            walk.take(rows)
+    except Corrupted as error:
+        return [Finding("corrupt_file", error.message)]
+    return walk.findings()
+
+
+def doubled_keys(
+    files: Files, schema: TableSchema, chain: Chain, settings: Settings, spark: Callable[[], SparkSession], *, ordered: bool = False
+) -> list[Finding]:
+    """A finding if a key is in a state more than once, whichever segments its rows are in. ``ordered``: nothing is wrong inside the
+    segments, so that their ends tell which of them can have a key in common."""
+    if ordered:
+        chain = replace(chain, segments=_meeting(visible(chain)))
+    if chain.rows_at_most > settings.bulk_rows:
+        from strandline.storage.spark import verify
+
+        return verify.doubled_keys(spark(), files, schema, chain)
+    rows = scan(files, schema, chain, schema.key)
+    code, count = codes([rows.column(name) for name in schema.key])
+    doubled = np.flatnonzero(np.bincount(code, minlength=count) > 1)
+    if not len(doubled):
+        return []
+    first = np.empty(count, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    keys = sorted(keys_of(schema, rows.take(pa.array(first[doubled]))), key=order)
+    return [more_than_once(len(keys), keys)]
+
+
+def _meeting(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """The segments without those whose range of keys meets no other's. One that may change older rows stays: which segments come before it
+    and which after decides how the others are read."""
+    by_key = sorted(segments, key=lambda s: order(s.min_key or ()))
+    apart: set[int] = set()
+    highest: tuple[object, ...] | None = None
+    for segment, following in zip_longest(by_key, by_key[1:]):
+        low, high = order(segment.min_key or ()), order(segment.max_key or ())
+        if segment.fresh and (highest is None or highest < low) and (following is None or high < order(following.min_key or ())):
+            apart.add(id(segment))
+        highest = high if highest is None else max(highest, high)
+    return tuple(s for s in segments if id(s) not in apart)
+
+
+def more_than_once(count: int, keys: Sequence[Key]) -> Finding:
+    return Finding("doubled_key", f"{count} keys are in the table more than once", tuple(keys[:EXAMPLES]))
+
+
+@dataclass
+class _Tally:
+    """How many rows have something wrong with them, and the first few different keys of those."""
+
+    rows: int = 0
+    keys: list[Key] = field(default_factory=list)
+
+    def add(self, schema: TableSchema, rows: pa.Table, wrong: Mask) -> None:
+        self.rows += int(wrong.sum())
+        for at in np.flatnonzero(wrong):
+            if len(self.keys) == EXAMPLES:
+                return
+            (key,) = keys_of(schema, rows.slice(int(at), 1))
+            if key not in self.keys:
+                self.keys.append(key)
+
+
+class _Walk:
+    """Goes through the rows of one segment, batch by batch, and compares each with the one before it."""
+
+    def __init__(self, schema: TableSchema, segment: Segment) -> None:
+        self._schema, self._segment = schema, segment
+        self._rows = 0
+        self._first: Key | None = None
+        self._last: pa.Table | None = None
+        self._unordered, self._doubled, self._strayed = _Tally(), _Tally(), _Tally()
+
+    def take(self, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        self._rows += rows.num_rows
+        steps = rows.column(STEP).to_numpy()
+        self._strayed.add(self._schema, rows, ~((steps > self._segment.after) & (steps <= self._segment.upto)))
+        if self._last is None:
+            (self._first,) = keys_of(self._schema, rows.slice(0, 1))
+        else:
+            rows = pa.concat_tables([self._last, rows])
+        after, same = neighbours([rows.column(name) for name in self._schema.key])
+        steps = rows.column(STEP).to_numpy()
+        # Where a key may occur again, it does so at a later step.
+        again = same & (steps[1:] == steps[:-1]) if self._may_repeat else same
+        following = rows.slice(1)
+        self._unordered.add(self._schema, following, after | (same & (steps[1:] < steps[:-1])))
+        self._doubled.add(self._schema, following, again)
+        self._last = rows.slice(rows.num_rows - 1)
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Only a log of several commits may have a key more than once, and not if it calls itself fresh."""
+        return self._segment.role == "log" and self._segment.stepped and not self._segment.fresh
+
+    def findings(self) -> list[Finding]:
+        segment, name = self._segment, label(self._segment)
+        if self._rows != segment.rows:
+            return [Finding("corrupt_file", f"The {name} has {self._rows} rows instead of {segment.rows}.")]
+        found = []
+        if self._unordered.rows:
+            message = f"{self._unordered.rows} rows of the {name} do not follow the row before them in the order of key and step"
+            found.append(Finding("unordered_rows", message, tuple(self._unordered.keys)))
+        last = None if self._last is None else keys_of(self._schema, self._last)[0]
+        if ends := [(is_, was) for is_, was in ((self._first, segment.min_key), (last, segment.max_key)) if is_ != was]:
+            message = f"the {name} does not begin and end with the keys that were recorded, {segment.min_key} and {segment.max_key}"
+            found.append(Finding("unordered_rows", message, tuple(is_ for is_, _ in ends if is_ is not None)))
+        if self._strayed.rows:
+            message = f"{self._strayed.rows} rows of the {name} have a step that is not in ({segment.after}, {segment.upto}]"
+            found.append(Finding("unordered_rows", message, tuple(self._strayed.keys)))
+        if self._doubled.rows:
+            message = f"{self._doubled.rows} rows of the {name} have the key of the row before them"
+            found.append(Finding("doubled_key", message, tuple(self._doubled.keys)))
+        return found
