@@ -37,7 +37,7 @@ test: doctor setup ## Run all checks without changing a file: lint, format, type
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and four times the examples (hours)
-	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 $(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=7200
+	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=7200
 
 check: doctor format lint types pytest ## Format, then lint, types and tests
 

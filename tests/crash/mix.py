@@ -137,7 +137,7 @@ class History:
         if "backup" in entry:
             self.backups[entry["backup"][0], entry["backup"][1]] = entry["backup"][2]
         if "restored" in entry:
-            tables = {name: {key: row for key, row in rows} for name, rows in entry["restored"].items()}
+            tables = {name: dict(rows) for name, rows in entry["restored"].items()}
             self.restored.append((entry["of"], tables))
 
     def models(self) -> tuple[Model, dict[int, Model]]:
