@@ -378,7 +378,7 @@ class Caretaker(Worker):
             self.did("maintain")
 
     def do_compact(self) -> None:
-        with self.allowing("compact", *IN_PLACE):
+        with self.allowing("compact", *IN_PLACE, "CONFLICT"):
             self.db.compact(f"/{self.rng.choice(('a', 'b', 'c', 'l'))}")
             self.did("compact")
 

@@ -63,7 +63,9 @@ def delete_generated(db: Database, t: str, reads: Reads) -> None:
 
 
 def compact(db: Database, t: str, reads: Reads) -> None:
-    db.compact(f"/{t}")
+    """It may leave the table alone if others are at work on it."""
+    with contextlib.suppress(Conflict, UnderOperation):
+        db.compact(f"/{t}")
 
 
 STATEMENTS: dict[str, Statement] = {
@@ -163,7 +165,7 @@ def test_a_table_that_is_restored_meanwhile_is_not_in_the_snapshot(on_both: Pair
 def test_a_table_that_is_another_one_now_is_not_read(on_both: Pair, query: str, happening: Callable[[Pair, str], None]) -> None:
     a = on_both.a
     t = on_both.table(backed_up=True)
-    with pytest.raises(Conflict, match="epeat the transaction"), a.transaction():
+    with pytest.raises(PathNotFound if happening is dropped else Conflict), a.transaction():
         happening(on_both, t)
         a.sql(query.format(t=t))
 
@@ -196,15 +198,15 @@ def test_a_column_that_is_dropped_and_added_again_keeps_its_values_in_the_snapsh
     assert rows(a, f"SELECT k, m FROM {t} ORDER BY k") == [(1, None), (2, None), (3, None)]
 
 
-def test_an_index_that_is_added_meanwhile_is_not_empty(on_both: Pair) -> None:
-    """It is not in the snapshot; whoever asks for it is told so."""
+def test_an_index_that_is_added_meanwhile_is_not_in_the_snapshot(on_both: Pair) -> None:
     a = on_both.a
     t = on_both.table()
-    with pytest.raises(Conflict, match="epeat the transaction"), a.transaction():
+    with a.transaction():
         index_added(on_both, t)
         assert rows(a, f"SELECT count(*) FROM {t}") == [(3,)]
-        assert sorted(rows(a, f"SELECT k FROM {t} VIEW by_m")) == [(1,), (2,), (3,)]
-        raise Conflict("the index shows the snapshot", "Repeat the transaction.")
+        with pytest.raises(PathNotFound, match="by_m"):
+            a.sql(f"SELECT k FROM {t} VIEW by_m")
+    assert sorted(rows(a, f"SELECT k FROM {t} VIEW by_m")) == [(1,), (2,), (3,)]
 
 
 # --- a process that stops ------------------------------------------------------------------------------------------------------------
