@@ -121,9 +121,10 @@ class Crowd:
     def end(self) -> list[str]:
         """Let all come to their end; answers what they complained about."""
         (self._logs / "stop").touch()
+        for process in self._running.values():
+            process.send_signal(signal.SIGCONT)  # Who sleeps may hold the catalog, for which all others wait.
         wrong = []
         for name, process in self._running.items():
-            process.send_signal(signal.SIGCONT)  # which does nothing to one that has ended
             try:
                 process.communicate(timeout=120)
             except subprocess.TimeoutExpired:
