@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import sys
@@ -33,6 +34,19 @@ def connect(folder: str, url: str | None, settings: Settings) -> Database:
     return db
 
 
+class Warnings(logging.Handler):
+    """What the library does not raise but only says. Housekeeping may find the table gone; damage is wrong."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        damage = "CORRUPTED" in text or "INTERNAL" in text
+        self._worker.write(what="warning", **{"wrong" if damage else "text": text})
+
+
 class Worker:
     """A role has methods whose names begin with ``do_``; one of them is called again and again. It connects anew every few seconds."""
 
@@ -45,6 +59,7 @@ class Worker:
         self.rng = random.Random(name)
         self.count = 0
         self.db: Database
+        logging.getLogger("strandline").addHandler(Warnings(self))
 
     def run(self, folder: str, url: str | None, stop: Path) -> None:
         acts: list[Callable[[], None]] = [getattr(self, name) for name in sorted(dir(self)) if name.startswith("do_")]
