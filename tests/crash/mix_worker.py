@@ -320,6 +320,8 @@ class Designer(Worker):
     def do_columns(self) -> None:
         table = self.rng.choice(("a", "b"))
         has = any(column["name"] == "x" for column in self.db.describe(f"/{table}")["columns"])
+        if has and self.rng.random() < 0.5:
+            return  # Let somebody write to them first.
         actions = "DROP COLUMN x, DROP COLUMN y" if has else "ADD COLUMN x Int64, ADD COLUMN y Int64"
         changes: Changes = [["forget", table, ["x", "y"]]] if has else []
         self.change("drop columns" if has else "add columns", f"ALTER TABLE {table} {actions}", changes, "UNDER_OPERATION")
@@ -329,7 +331,7 @@ class Archivist(Worker):
     """Backs up ``a``, ``b`` and the ledger, and restores them beside to see what the backups hold."""
 
     collection = "both"
-    pause = 0.2
+    pause = 1.0
 
     def __init__(self, log: Path, name: str) -> None:
         super().__init__(log, name)
@@ -368,6 +370,7 @@ class Restorer(Archivist):
     """Backs up ``c``, and puts it back in place to one of its backups."""
 
     collection = "one"
+    pause = 0.2
 
     def do_restore(self) -> None:
         known = records(self.db, "one")
