@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from strandline.errors import AlreadyExists, Conflict, PathNotFound, PreconditionFailed, StrandlineError
@@ -50,9 +50,11 @@ class Actions:
 
     def act(self, process: Process) -> None:
         action = self.random.choices([a for _, a in self.choices], [weight for weight, _ in self.choices])[0]
+        if any(path not in self.history.now for path in MEMBERS) and self.random.random() < 0.3:
+            action = self.replenish
         told = action(process)
-        self.counts[f"{action.__name__}"] += 1
-        self.counts[told.split(" ")[0]] += 1
+        self.counts[action.__name__] += 1
+        self.counts[f"told {'rows' if told.startswith('[') else told.split(' ')[0]}"] += 1
 
     def path(self) -> str:
         return self.random.choice(PATHS)
@@ -227,6 +229,12 @@ class Actions:
         self._drop(process, path)
         return self._create(process, path)
 
+    def replenish(self, process: Process) -> str:
+        """A table that is gone comes back."""
+        missing = [path for path in MEMBERS if path not in self.history.now]
+        path = self.random.choice(missing or MEMBERS)
+        return self._restore(process, path, path) if self.random.random() < 0.6 else self._create(process, path)
+
     def _restore(self, process: Process, source: str, target: str) -> str:
         backup = self.random.choice(sorted(self.history.backups)[-3:])
         text = f"RESTORE {COLLECTION} AT '{backup}' TABLE {source[1:]}" + (f" AS {target[1:]}" if target != source else "")
@@ -277,6 +285,3 @@ class Actions:
 def _one_more(row: model.Row) -> dict[str, Any]:
     return {"n": None if row["n"] is None else row["n"] + 1}
 
-
-def once(items: Iterable[Any]) -> Iterator[Any]:
-    yield from items
