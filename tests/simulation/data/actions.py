@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from strandline.errors import AlreadyExists, Conflict, PathNotFound, PreconditionFailed, StrandlineError
+from strandline.errors import AlreadyExists, Conflict, InvalidArgument, PathNotFound, PreconditionFailed, StrandlineError
 from tests.simulation.data import model
 from tests.simulation.data.judge import GaveUp, Judge, Told
 from tests.simulation.data.model import INDEXES, Effect, State, Violation
@@ -45,7 +45,7 @@ class Actions:
             (22, self.write), (6, self.write_generator), (6, self.write_many), (14, self.transact), (12, self.read), (5, self.read_index),
             (3, self.read_past), (3, self.check), (3, self.create_or_drop), (4, self.column), (5, self.index), (4, self.back_up),
             (2, self.restore), (6, self.drop_and_restore), (2, self.drop_and_create), (4, self.maintain), (5, self.compact_and_collect),
-            (2, self.cancel), (2, self.resume),
+            (2, self.cancel), (2, self.resume), (5, self.feed),
         ]  # fmt: skip
 
     def act(self, process: Process) -> None:
@@ -175,6 +175,25 @@ class Actions:
 
         text = f"CHECK TABLE {(path := self.path())[1:]}"
         return self._told(process, text, self.judge.look(process, text, look, lambda: process.db.sql(text)))
+
+    def feed(self, process: Process) -> str:
+        """What a changefeed has seen since it was last read; one is made if there is none."""
+        path = self.random.choice(MEMBERS)
+        stream = process.db.stream(f"{path}/feed")
+        after = 0
+        try:
+            after, upto = stream.position, process.db.step
+            records = stream.records(after, upto)
+            self.judge.feed(path, records, after, upto)
+            stream.commit(self.random.choice((after, upto)))
+        except PathNotFound:
+            if after:
+                return self._told(process, f"read the feed of {path}", "gone meanwhile")
+            text = f"ALTER TABLE {path[1:]} ADD CHANGEFEED feed WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')"
+            return self._operate(process, text, lambda state: True, (AlreadyExists.code, PathNotFound.code))
+        except (PreconditionFailed, InvalidArgument):
+            return self._told(process, f"read the feed of {path}", "another one by now")
+        return self._told(process, f"read the feed of {path}", f"{len(records)} records in ({after}, {upto}]")
 
     # --- descriptions ----------------------------------------------------------------------------------------------------------------
 

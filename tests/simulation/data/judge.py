@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import select
@@ -83,6 +83,23 @@ class Judge:
             return error.code
         return "done"
 
+    def feed(self, path: str, records: list[dict[str, Any]], after: int, upto: int) -> None:
+        """Every change in ``(after, upto]`` is told with its step and what it made of the row, and no other one."""
+        told = {(record["step"], record["k"]): record for record in records}
+        (_, before), *states = self.history.between(after, upto)
+        for step, state in states:
+            if path not in before or path not in state:
+                return  # By now it is the feed of another table.
+            old, new = before[path].rows, state[path].rows
+            changed = [k for k in {*old, *new} if _image(old.get(k)) != _image(new.get(k))]
+            if lost := [k for k in changed if (step, k) not in told]:
+                raise Violation(f"the feed of {path} in ({after}, {upto}] does not tell of the keys {lost} at step {step}")
+            before = state
+        for (step, k), record in told.items():
+            row = self.history.at(step)[path].rows.get(k)
+            if _image(row) != (None if record["op"] == "E" else _image(record)):
+                raise Violation(f"the feed of {path} in ({after}, {upto}] tells {record}, but the row was {row}")
+
     def is_restoring(self, process: Process, since: float) -> bool:
         """Whether a restore, whose tables nobody sees yet, has been at work since a time."""
         at = schema.operations.c
@@ -153,6 +170,11 @@ def _after(effect: Effect, state: State) -> State | str:
         return effect(state)
     except Refused as refused:
         return refused.code
+
+
+def _image(row: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
+    """What a feed shows of a row as long as no column is dropped."""
+    return None if row is None else (row["k"], row["v"], row["n"])
 
 
 def _cause(error: StrandlineError) -> str:
