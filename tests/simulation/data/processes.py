@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Dialect, event
 
 from strandline.catalog.engine import Catalog, sqlite_url
 from strandline.catalog.sessions import Session
@@ -26,8 +26,9 @@ DIES, STOPS = 0.0015, 0.003
 """How often a process dies, or stops for longer than its lease, at a point."""
 
 _compiled: dict[Any, Any] = {}
-"""Statements that SQLAlchemy has compiled. Each process has an engine of its own, and to compile them anew for each would take longer than
-to run them."""
+_dialect: list[Dialect] = []
+"""Statements that SQLAlchemy has compiled, and for what. Each process has an engine of its own, and to compile them anew for each would
+take longer than to run them."""
 
 
 class Process(Runner):
@@ -137,6 +138,9 @@ class SimCatalog(Catalog):
         super().__init__(sqlite_url(folder / CATALOG_FILE), SimClock(process))
         self._process = process
         self.after_commit = process.after_commit
+        if not _dialect:
+            _dialect.append(self.engine.dialect)
+        (self.engine.dialect,) = _dialect
         self.engine.update_execution_options(compiled_cache=_compiled)
         # Nothing here has to survive a power cut.
         event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
