@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from strandline.errors import AlreadyExists, Conflict, InvalidArgument, PathNotFound, PreconditionFailed, StrandlineError
+from strandline.errors import AlreadyExists, Conflict, InvalidArgument, PathNotFound, PreconditionFailed, StrandlineError, UnderOperation
 from tests.simulation.data import model
 from tests.simulation.data.judge import GaveUp, Judge, Told
 from tests.simulation.data.model import INDEXES, Effect, State, Violation
@@ -191,8 +191,8 @@ class Actions:
                 return self._told(process, f"read the feed of {path}", "gone meanwhile")
             text = f"ALTER TABLE {path[1:]} ADD CHANGEFEED feed WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')"
             return self._operate(process, text, lambda state: True, (AlreadyExists.code, PathNotFound.code))
-        except (PreconditionFailed, InvalidArgument):
-            return self._told(process, f"read the feed of {path}", "another one by now")
+        except (PreconditionFailed, InvalidArgument, UnderOperation) as error:
+            return self._told(process, f"read the feed of {path}", error.code)  # It is another one by now, or not there yet.
         return self._told(process, f"read the feed of {path}", f"{len(records)} records in ({after}, {upto}]")
 
     # --- descriptions ----------------------------------------------------------------------------------------------------------------
