@@ -128,8 +128,20 @@ def scan(reader: Reader) -> set[tuple[Any, ...]]:
     return set(zip(*chain.scan(reader.context.files, view.info.schema, view.chain).to_pydict().values(), strict=True))
 
 
+def bury(db: Database, connect: Callable[..., Database]) -> None:
+    """Others take it for dead, write, compact and collect."""
+    with connect("shared", settings=FILES) as other:
+        other.sql("UPDATE t SET v = 'new' WHERE k = 1")
+        other.compact("/t")
+        with other.context.catalog.write() as conn:
+            conn.execute(update(schema.sessions).where(schema.sessions.c.id == db.context.session.id).values(pid=_dead_pid()))
+    with connect("shared", settings=FILES) as collector:
+        assert collector.collect().removed_files > 0
+    segment.forget()
+
+
 def test_a_reader_that_was_taken_for_dead_reads_again(connect: Callable[..., Database]) -> None:
-    db, other = connect("shared", settings=FILES), connect("shared", settings=FILES)
+    db = connect("shared", settings=FILES)
     db.sql(f"{CREATE}; UPSERT INTO t (k, v, n) VALUES (1, 'old', 0)")
     slept: list[str] = []
 
@@ -137,18 +149,24 @@ def test_a_reader_that_was_taken_for_dead_reads_again(connect: Callable[..., Dat
         reader.view("/t")
         if not slept:
             slept.append(db.context.session.id)
-            other.sql("UPDATE t SET v = 'new' WHERE k = 1")
-            other.compact("/t")
-            with other.context.catalog.write() as conn:
-                conn.execute(update(schema.sessions).where(schema.sessions.c.id == slept[0]).values(pid=_dead_pid()))
-            other.context.session.close()
-            with connect("shared", settings=FILES) as collector:
-                assert collector.collect().removed_files > 0
+            bury(db, connect)
         return scan(reader)
 
     with db.guard():
         assert db.look(read) == {(1, "new", 0)}
     assert db.context.session.id not in slept
+
+
+@pytest.mark.parametrize("statement", ["SELECT * FROM t", "UPDATE t SET n = n + 1"])
+def test_a_transaction_that_was_taken_for_dead_is_a_conflict(connect: Callable[..., Database], statement: str) -> None:
+    """It cannot be repeated by itself, and the files that it looks for were collected by right: nothing is damaged."""
+    db = connect("shared", settings=FILES)
+    db.sql(f"{CREATE}; UPSERT INTO t (k, v, n) VALUES (1, 'old', 0)")
+    with pytest.raises(Conflict, match="taken for dead"), db.transaction():
+        db.sql("SELECT * FROM t WHERE k = 1")
+        bury(db, connect)
+        db.sql(statement)
+    assert content(db, "/t") == [(1, "new", 0)]
 
 
 def test_a_file_that_is_missing_in_a_live_session_is_damage(connect: Callable[..., Database]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from strandline import Database, Settings
 from strandline.catalog import schema
@@ -311,6 +311,31 @@ def _at_transaction(db: Database, number: int, act: Callable[[], object]) -> Cal
 
     db.context.catalog.after_commit = hook
     return lambda: left[0] <= 0
+
+
+def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Callable[..., Database]) -> None:
+    """It slept past its lease. Others commit and merge; the merged log is the one it is to fold, and holds later changes than it knows."""
+    db, other = connect("shared"), connect("shared", settings=Settings(merge_segments=2))
+    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')")
+    db.context.session.pin()  # The next one only reads.
+    catalog, read, looks = db.context.catalog, db.context.catalog.read, []
+
+    def sleepy() -> Any:
+        with other.context.catalog.read() as conn:
+            looks.extend(conn.execute(select(schema.tables).where(schema.tables.c.maintained_by == db.context.session.id)).all())
+        if len(looks) == 2:  # It has its turn and its step.
+            looks.append(None)
+            with other.context.catalog.write() as conn:
+                conn.execute(update(schema.sessions).where(schema.sessions.c.id == db.context.session.id).values(expires=0.0))
+            other.sql("UPSERT INTO t (k, v) VALUES (1, 'new')")
+            assert other.describe("/t")["segments"] == 1, "they were merged"
+        return read()
+
+    catalog.read = sleepy  # type: ignore[method-assign]
+    assert not db.compact("/t")
+    assert len(looks) > 2
+    assert content(other, "/t") == [(1, "new"), (2, "old")]
+    assert_sound(other, "/t")
 
 
 def test_the_policy_compacts_by_itself(connect: Callable[..., Database]) -> None:

@@ -12,7 +12,8 @@ from sqlalchemy import select
 
 from strandline import Database
 from strandline.catalog import schema
-from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
+from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
+from strandline.operations.streams import StreamSpec
 from strandline.storage.feed import MODES
 from tests.database.examples import ARROW, NoSpark, assert_sound, content, data_files, refused, rows
 from tests.world import ManualClock
@@ -372,3 +373,14 @@ def test_only_what_should_move_moves(db: Database) -> None:
     assert content(db, "/t")
     assert_sound(db, "/t")
     assert isinstance(db.context._spark, NoSpark)
+
+
+def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
+    engine = db._running.engine
+    operation_id = engine.start("create stream", {"table": "/t", "stream": StreamSpec("f").to_json()})
+    engine.step(operation_id)
+    for look in (lambda s: s.position, lambda s: s.records(), lambda s: s.commit(1), lambda s: list(s.poll())):
+        with pytest.raises(UnderOperation, match="/t/f is creating"):
+            look(db.stream("/t/f"))
+    db.wait(operation_id)
+    assert db.stream("/t/f").records() == []

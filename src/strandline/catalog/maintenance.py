@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, select, update
 
 from strandline.catalog import schema, sessions
+from strandline.catalog.stale import Stale
 
 
 def take(conn: Connection, now: float, table_id: int, session_id: str) -> bool:
@@ -14,6 +15,13 @@ def take(conn: Connection, now: float, table_id: int, session_id: str) -> bool:
         return False
     conn.execute(update(schema.tables).where(schema.tables.c.path_id == table_id).values(maintained_by=session_id))
     return True
+
+
+def prove(conn: Connection, table_id: int, session_id: str) -> None:
+    """Refuse what was done under a turn that another session has taken meanwhile, because this one had not renewed its lease in time."""
+    row = conn.execute(select(schema.tables.c.maintained_by).where(schema.tables.c.path_id == table_id)).one_or_none()
+    if row is None or row.maintained_by != session_id:
+        raise Stale(table_id, "another process has maintained it meanwhile")
 
 
 def release(conn: Connection, table_id: int, session_id: str) -> None:

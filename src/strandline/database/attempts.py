@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from strandline.catalog import sessions
-from strandline.catalog.stale import Stale
+from strandline.catalog.stale import Ended, Stale
 from strandline.errors import Conflict, Corrupted
 from strandline.operations.context import Context
 
 T = TypeVar("T")
 
 _LONGEST_PAUSE = 0.25
+
+
+@contextmanager
+def once(context: Context, session_id: str) -> Iterator[None]:
+    """What happens in an open transaction, in the name of the session that it reads with. It cannot be repeated by itself."""
+    try:
+        yield
+    except Corrupted as error:
+        raise _ended(context, session_id, error) from None
+
+
+def _ended(context: Context, session_id: str, error: Corrupted) -> Ended:
+    """Whoever was taken for dead may look for files that have been collected since: that is no damage. Any other error is raised."""
+    if context.session.id == session_id:
+        with context.catalog.read() as conn:
+            if not context.session.is_durable or sessions.is_alive(conn, session_id):
+                raise error
+    return Ended(0, "this process was taken for dead meanwhile")
 
 
 def repeat(context: Context, attempt: Callable[[], T]) -> T:
@@ -26,12 +45,8 @@ def repeat(context: Context, attempt: Callable[[], T]) -> T:
             return attempt()
         except Stale as stale:
             reason = stale.reason
-        except Corrupted:
-            # Whoever was taken for dead may look for files that have been collected since: that is no damage.
-            with context.catalog.read() as conn:
-                if context.session.id == session_id and (not context.session.is_durable or sessions.is_alive(conn, session_id)):
-                    raise
-            reason = "this process was taken for dead meanwhile"
+        except Corrupted as error:
+            reason = _ended(context, session_id, error).reason
         context.session.confirm()
         context.clock.sleep(random.uniform(0, min(0.002 * 2**number, _LONGEST_PAUSE)))
     raise Conflict(f"others changed what the statement depends on {tries} times in a row ({reason}); nothing was committed")

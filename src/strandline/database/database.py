@@ -18,7 +18,7 @@ from strandline.catalog import board, paths, schema, sessions
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.database import describing
-from strandline.database.attempts import repeat
+from strandline.database.attempts import once, repeat
 from strandline.errors import Conflict, Internal, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.operations.context import Context
 
@@ -92,7 +92,8 @@ class Database:
             self._local.transaction = None
         with self.guard():
             try:
-                tx.commit()
+                with once(self.context, tx.snapshot.session_id):
+                    tx.commit()
             except Exception:
                 tx.abort()
                 raise
@@ -306,7 +307,7 @@ class Database:
         open_one = self.current_transaction()
         if open_one is not None:
             before = open_one.rows_changed
-            with open_one.savepoint():
+            with once(self.context, open_one.snapshot.session_id), open_one.savepoint():
                 run(open_one)
             return None, open_one.rows_changed - before
 
@@ -330,7 +331,8 @@ class Database:
         """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is stale."""
         open_one = self.current_transaction()
         if open_one is not None:
-            return run(open_one)
+            with once(self.context, open_one.snapshot.session_id):
+                return run(open_one)
         from strandline.database.snapshot import Reader, Snapshot
 
         return repeat(self.context, lambda: run(Reader(self.context, Snapshot(self.context, None, self.context.settings.read_seconds))))

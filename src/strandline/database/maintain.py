@@ -72,15 +72,15 @@ def merge(context: Context, path: str) -> bool:
     small = _run(view.chain.segments, context.settings.inline_rows, after)
     if len(small) < context.settings.merge_segments:
         return False
-    with _maintaining(context, view.info.id) as mine:
-        if not mine:
+    with _maintaining(context, view.info.id) as turn:
+        if turn is None:
             return False
-        _merge(context, snapshot, view.info, small)
+        _merge(context, snapshot, view.info, small, turn)
         snapshot = Snapshot(context)
         view = snapshot.table(path)
         medium = _run(view.chain.segments, MEDIUM_ROWS, after)
         if len(medium) >= MEDIUM_SEGMENTS:
-            _merge(context, snapshot, view.info, medium)
+            _merge(context, snapshot, view.info, medium, turn)
     return True
 
 
@@ -94,11 +94,12 @@ def _run(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment
     return found[::-1]
 
 
-def _merge(context: Context, snapshot: Snapshot, info: TableInfo, segments: Sequence[Segment]) -> None:
+def _merge(context: Context, snapshot: Snapshot, info: TableInfo, segments: Sequence[Segment], turn: str) -> None:
     settings = context.settings
     name = f"{context.session.file_name(info.id)}.parquet"
     merged = merge_logs(context.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes)
     with contextlib.suppress(Stale), publishing(context, snapshot, [merged]) as conn:
+        maintenance.prove(conn, info.id, turn)
         chains.replace_segments(conn, context.clock.now(), info.id, segments, [merged], "merge")
         collect.drop_superseded(conn, context.clock.now(), info.id)
 
@@ -108,8 +109,8 @@ def compact(context: Context, path: str) -> bool:
     anything refers to them."""
     with context.catalog.read() as conn:
         table_id = paths.require(conn, path, "table").id
-    with _maintaining(context, table_id) as mine:
-        if not mine:
+    with _maintaining(context, table_id) as turn:
+        if turn is None:
             raise UnderOperation(f"{path} is being maintained by another process", "Try again when it is done.")
         snapshot = Snapshot(context)
         view = snapshot.table(path)
@@ -128,6 +129,8 @@ def compact(context: Context, path: str) -> bool:
             return False  # All of it is as compaction would make it.
         try:
             with publishing(context, snapshot, new) as conn:
+                # A merge in between may have put later changes into the very segments that are to be replaced.
+                maintenance.prove(conn, view.info.id, turn)
                 chains.replace_segments(conn, context.clock.now(), view.info.id, old, new, "compact")
         except Stale:
             return False
@@ -253,8 +256,9 @@ _busy: set[tuple[int, int]] = set()
 
 
 @contextlib.contextmanager
-def _maintaining(context: Context, table_id: int) -> Iterator[bool]:
-    """Whether this thread may maintain the table: no other thread of the process, and no other process, is at it."""
+def _maintaining(context: Context, table_id: int) -> Iterator[str | None]:
+    """The session in whose name this thread may maintain the table; None if another thread of the process, or another process, is at
+    it."""
     mark = (id(context.catalog), table_id)
     with _local:
         if mark in _busy:
@@ -263,14 +267,14 @@ def _maintaining(context: Context, table_id: int) -> Iterator[bool]:
             _busy.add(mark)
             mine = True
     if not mine:
-        yield False
+        yield None
         return
     session_id = context.session.ensure()
     try:
         with context.catalog.write() as conn:
             taken = maintenance.take(conn, context.clock.now(), table_id, session_id)
         try:
-            yield taken
+            yield session_id if taken else None
         finally:
             if taken:
                 with context.catalog.write() as conn:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, func, select, update
 
 from strandline import names
 from strandline.catalog import board, chains, paths, schema
+from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableInfo
 from strandline.errors import InvalidArgument, PreconditionFailed
@@ -49,7 +50,7 @@ class Stream:
     def position(self) -> int:
         """The step up to which the stream's records are dealt with."""
         with self._database.guard(), self._database.context.catalog.read() as conn:
-            return position(conn, paths.require(conn, self.path, "stream"))
+            return position(conn, _open_stream(conn, self.path))
 
     def read(self, after: int | None = None, upto: int | None = None) -> DataFrame:
         """The changes in ``(after, upto]`` as a DataFrame: step, op (U upsert, R replace, E erase), key columns and what the stream's mode
@@ -96,7 +97,7 @@ class Stream:
     def commit(self, step: int) -> None:
         """Let go of everything up to ``step``. Durable when it returns."""
         with self._database.guard(), self._database.context.catalog.write() as conn:
-            stream = paths.require(conn, self.path, "stream")
+            stream = _open_stream(conn, self.path)
             if stream.body.get("owner") is not None:
                 raise PreconditionFailed(f"{self.path} belongs to a backup collection", "Add a changefeed of your own.")
             _check_step(step)
@@ -110,7 +111,7 @@ class Stream:
 
         Commits are forgotten when their state can no longer be read, so the ends of the logs, which the stream holds, count as well."""
         with self._database.context.catalog.read() as conn:
-            table_id = paths.require(conn, self.path, "stream").parent_id
+            table_id = _open_stream(conn, self.path).parent_id
             commits = select(schema.commits.c.step).where(schema.commits.c.table_id == table_id, schema.commits.c.step > after)
             logs = (
                 select(schema.segments.c.upto)
@@ -130,7 +131,7 @@ class Stream:
         context = self._database.context
         context.session.pin(context.settings.read_seconds)
         with context.catalog.read() as conn:
-            stream = paths.require(conn, self.path, "stream")
+            stream = _open_stream(conn, self.path)
             held, now = position(conn, stream), board.current_step(conn)
             begin = held if after is None else after
             end = now if upto is None else upto
@@ -146,6 +147,14 @@ class Stream:
             mode = stream.body["mode"]
             before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
             return Feed(table.schema, mode, begin, end, chains.log_between(conn, table.id, begin, end), before)
+
+
+def _open_stream(conn: Connection, path: str) -> Path:
+    """A stream that is there, and not only about to be: until then it holds nothing."""
+    stream = paths.require(conn, path, "stream")
+    if stream.state in CREATED_STATES:
+        paths.check_ready(stream)
+    return stream
 
 
 def position(conn: Connection, stream: Path) -> int:

@@ -1,0 +1,306 @@
+"""What a process does: one random thing after the other, on so few tables and keys that everything meets everything."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from strandline.errors import AlreadyExists, Conflict, InvalidArgument, PathNotFound, PreconditionFailed, StrandlineError, UnderOperation
+from tests.simulation.data import model
+from tests.simulation.data.judge import GaveUp, Judge, Told
+from tests.simulation.data.model import INDEXES, Effect, State, Violation
+from tests.simulation.data.processes import Intent, Process
+
+KEYS = range(5)
+MEMBERS = ("/a", "/b")
+"""The tables of the collection."""
+PATHS = (*MEMBERS, "/a", "/r")
+"""Tables to choose from: the first one is in demand, the last one is restored beside it."""
+COLLECTION = "c"
+
+
+def create_statement(path: str, indexes: Iterable[str]) -> str:
+    listed = "".join(f", INDEX {index_definition(name)}" for name in sorted(indexes))
+    return f"CREATE TABLE {path[1:]} (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k){listed})"
+
+
+def index_definition(name: str) -> str:
+    columns, cover = INDEXES[name]
+    return f"{name} GLOBAL SYNC ON ({', '.join(columns)})" + (f" COVER ({', '.join(cover)})" if cover else "")
+
+
+class Actions:
+    """Chooses and carries out. ``act`` answers what became of it."""
+
+    def __init__(self, judge: Judge, random_: random.Random) -> None:
+        self.judge = judge
+        self.history = judge.history
+        self.random = random_
+        self.numbers = itertools.count(100)
+        self.counts: Counter[str] = Counter()
+        self.choices: list[tuple[int, Callable[[Process], str]]] = [
+            (22, self.write), (6, self.write_generator), (6, self.write_many), (14, self.transact), (12, self.read), (5, self.read_index),
+            (3, self.read_past), (3, self.check), (3, self.create_or_drop), (4, self.column), (5, self.index), (4, self.back_up),
+            (2, self.restore), (6, self.drop_and_restore), (2, self.drop_and_create), (4, self.maintain), (5, self.compact_and_collect),
+            (2, self.cancel), (2, self.resume), (5, self.feed),
+        ]  # fmt: skip
+
+    def act(self, process: Process) -> None:
+        action = self.random.choices([a for _, a in self.choices], [weight for weight, _ in self.choices])[0]
+        if any(path not in self.history.now for path in MEMBERS) and self.random.random() < 0.3:
+            action = self.replenish
+        told = action(process)
+        self.counts[action.__name__] += 1
+        self.counts[f"told {'rows' if told.startswith('[') else told.split(' ')[0]}"] += 1
+
+    def path(self) -> str:
+        return self.random.choice(PATHS)
+
+    # --- rows ------------------------------------------------------------------------------------------------------------------------
+
+    def statement(self, path: str) -> tuple[str, Effect]:
+        """A statement that changes rows, and what it does."""
+        name, key, number = path[1:], self.random.choice(KEYS), next(self.numbers)
+        v = self.random.choice("pqr")
+        match self.random.choice(("upsert", "upsert", "part", "x", "insert", "replace", "add", "add", "add all", "delete", "delete on")):
+            case "upsert":
+                return self._put(path, "UPSERT", {"k": key, "v": v, "n": number})
+            case "part":
+                return self._put(path, "UPSERT", {"k": key, **self.random.choice([{"v": v}, {"n": number}])})
+            case "x":
+                return self._put(path, "UPSERT", {"k": key, "x": number})
+            case "insert":
+                return self._put(path, "INSERT", {"k": key, "v": v, "n": number})
+            case "replace":
+                return self._put(path, "REPLACE", {"k": key, "n": number})
+            case "add":
+                return f"UPDATE {name} SET n = n + 1 WHERE k = {key}", model.update(path, key, _one_more)
+            case "add all":
+                return f"UPDATE {name} SET n = n + 1, v = '{v}'", model.update(path, None, lambda row: {**_one_more(row), "v": v})
+            case "delete":
+                return f"DELETE FROM {name} WHERE v = '{v}'", model.erase(path, lambda row: bool(row["v"] == v))
+            case _:
+                return f"DELETE FROM {name} ON (k) VALUES ({key})", model.erase(path, lambda row: bool(row["k"] == key))
+
+    def _put(self, path: str, mode: str, row: dict[str, Any]) -> tuple[str, Effect]:
+        values = ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in row.values())
+        return f"{mode} INTO {path[1:]} ({', '.join(row)}) VALUES ({values})", model.put(path, mode, [row])
+
+    def write(self, process: Process) -> str:
+        text, effect = self.statement(self.path())
+        return self._change(process, text, effect)
+
+    def write_many(self, process: Process) -> str:
+        """Several statements over two tables are one commit."""
+        made = [self.statement(self.random.choice(MEMBERS)) for _ in range(self.random.randint(2, 3))]
+        return self._change(process, "; ".join(text for text, _ in made), model.one_after_the_other([effect for _, effect in made]))
+
+    def write_generator(self, process: Process) -> str:
+        """Rows that can be read once, for a commit that may have to be repeated."""
+        path, keys = self.path(), self.random.sample(KEYS, 2)
+        table = process.db.table(path)
+        if self.random.random() < 0.6:
+            rows = [{"k": key, "v": self.random.choice("pqr"), "n": next(self.numbers)} for key in keys]
+            what, effect = f"table {path} upsert of {rows}", model.put(path, "UPSERT", rows)
+            return self._told(process, what, self.judge.change(process, what, effect, lambda: table.upsert(row for row in rows)))
+        what, effect = f"table {path} delete of {keys}", model.erase(path, lambda row: row["k"] in keys)
+        return self._told(process, what, self.judge.change(process, what, effect, lambda: table.delete(key for key in keys)))
+
+    def transact(self, process: Process) -> str:
+        """Reads and changes of several tables, all at one moment and as one commit."""
+        begin = self.history.head
+        intent = process.intent = Intent(lambda state: state)
+        told = None
+        try:
+            with process.db.transaction():
+                told = Told(self.history, begin)
+                for _ in range(self.random.randint(2, 5)):
+                    self._inside(process, told, intent)
+        except GaveUp as reason:
+            answer = f"{reason}"
+        except StrandlineError as error:
+            if error.code != Conflict.code and told is not None:
+                raise Violation(f"a transaction ended with {error}") from error
+            answer = error.code
+        else:
+            answer = f"done at {intent.step}"
+        finally:
+            process.intent = None
+        if not answer.startswith("done") and intent.step is not None:
+            raise Violation(f"a transaction was told {answer}, but was committed at {intent.step}")
+        return self._told(process, "transaction", answer)
+
+    def _inside(self, process: Process, told: Told, intent: Intent) -> None:
+        path = self.random.choice(MEMBERS)
+        sql = process.db.sql
+        if self.random.random() < 0.5:
+            text, expected = self.query(path)
+            told.look(text, expected, lambda: sql(text))
+        else:
+            text, effect = self.statement(path)
+            told.change(text, effect, lambda: sql(text))
+            intent.effect = told.effect
+        process.baton.trace(f"{process.name}   in its transaction: {text}")
+
+    # --- reads -----------------------------------------------------------------------------------------------------------------------
+
+    def query(self, path: str) -> tuple[str, Callable[[State], model.Seen]]:
+        index = self.random.choice((None, None, *INDEXES))
+        if index is None:
+            return f"SELECT * FROM {path[1:]}", model.rows_of(path)
+        columns = self.random.choice((("k", *INDEXES[index][0]), None))
+        shown = "*" if columns is None else ", ".join(columns)
+        return f"SELECT {shown} FROM {path[1:]} VIEW {index}", model.rows_of(path, columns, index)
+
+    def read(self, process: Process) -> str:
+        text = f"SELECT * FROM {(path := self.path())[1:]}"
+        return self._told(process, text, self.judge.look(process, text, model.rows_of(path), lambda: process.db.sql(text)))
+
+    def read_index(self, process: Process) -> str:
+        text, expected = self.query(self.path())
+        return self._told(process, text, self.judge.look(process, text, expected, lambda: process.db.sql(text)))
+
+    def read_past(self, process: Process) -> str:
+        path, step = self.path(), max(1, self.history.head - self.random.randint(0, 6))
+        text = f"SELECT * FROM {path[1:]} VERSION AS OF {step}"
+        return self._told(process, text, self.judge.look_back(text, model.rows_of(path), lambda: process.db.sql(text), step, path))
+
+    def check(self, process: Process) -> str:
+        def look(state: State) -> model.Seen:
+            model.table(state, path)
+            return model.seen([])
+
+        text = f"CHECK TABLE {(path := self.path())[1:]}"
+        return self._told(process, text, self.judge.look(process, text, look, lambda: process.db.sql(text)))
+
+    def feed(self, process: Process) -> str:
+        """What a changefeed has seen since it was last read; one is made if there is none."""
+        path = self.random.choice(MEMBERS)
+        stream = process.db.stream(f"{path}/feed")
+        after = 0
+        try:
+            after, upto = stream.position, process.db.step
+            records = stream.records(after, upto)
+            self.judge.feed(path, records, after, upto)
+            stream.commit(self.random.choice((after, upto)))
+        except PathNotFound:
+            if after:
+                return self._told(process, f"read the feed of {path}", "gone meanwhile")
+            text = f"ALTER TABLE {path[1:]} ADD CHANGEFEED feed WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')"
+            return self._operate(process, text, lambda state: True, (AlreadyExists.code, PathNotFound.code))
+        except (PreconditionFailed, InvalidArgument, UnderOperation) as error:
+            return self._told(process, f"read the feed of {path}", error.code)  # It is another one by now, or not there yet.
+        return self._told(process, f"read the feed of {path}", f"{len(records)} records in ({after}, {upto}]")
+
+    # --- descriptions ----------------------------------------------------------------------------------------------------------------
+
+    def create_or_drop(self, process: Process) -> str:
+        path = self.path()
+        return self._create(process, path) if path not in self.history.now else self._drop(process, path)
+
+    def _create(self, process: Process, path: str) -> str:
+        indexes = frozenset(name for name in INDEXES if self.random.random() < 0.5)
+        return self._change(process, create_statement(path, indexes), model.create(path, indexes))
+
+    def _drop(self, process: Process, path: str) -> str:
+        return self._change(process, f"DROP TABLE {path[1:]}", model.drop(path))
+
+    def column(self, process: Process) -> str:
+        path = self.path()
+        has = path in self.history.now and "x" in self.history.now[path].columns
+        if not has:
+            return self._change(process, f"ALTER TABLE {path[1:]} ADD COLUMN x Int64", model.add_column(path, "x"))
+        told = self._change(process, f"ALTER TABLE {path[1:]} DROP COLUMN x", model.drop_column(path, "x"))
+        if self.random.random() < 0.5:
+            return told
+        return self._change(process, f"ALTER TABLE {path[1:]} ADD COLUMN x Int64", model.add_column(path, "x"))
+
+    def index(self, process: Process) -> str:
+        path, name = self.path(), self.random.choice(tuple(INDEXES))
+        has = path in self.history.now and name in self.history.now[path].indexes
+        if has and self.random.random() < 0.7:
+            return self._change(process, f"ALTER TABLE {path[1:]} DROP INDEX {name}", model.drop_index(path, name))
+        return self._change(process, f"ALTER TABLE {path[1:]} ADD INDEX {index_definition(name)}", model.add_index(path, name))
+
+    # --- backups and restores --------------------------------------------------------------------------------------------------------
+
+    def back_up(self, process: Process) -> str:
+        text = f"BACKUP {COLLECTION}" + self.random.choice(("", " INCREMENTAL", " INCREMENTAL"))
+        codes = (PathNotFound.code, PreconditionFailed.code) if "INCREMENTAL" in text else (PathNotFound.code,)
+        # An increment needs tables that were there all the time since the last backup, which the model does not follow.
+        missing = (lambda state: True) if "INCREMENTAL" in text else (lambda state: any(path not in state for path in MEMBERS))
+        return self._operate(process, text, missing, codes)
+
+    def restore(self, process: Process) -> str:
+        source, target = self.random.choice((("/a", "/r"), ("/b", "/r"), ("/a", "/a")))
+        return self._restore(process, source, target)
+
+    def drop_and_restore(self, process: Process) -> str:
+        path = self.random.choice(MEMBERS)
+        self._drop(process, path)
+        return self._restore(process, path, path)
+
+    def drop_and_create(self, process: Process) -> str:
+        path = self.path()
+        self._drop(process, path)
+        return self._create(process, path)
+
+    def replenish(self, process: Process) -> str:
+        """A table that is gone comes back."""
+        missing = [path for path in MEMBERS if path not in self.history.now]
+        path = self.random.choice(missing or MEMBERS)
+        return self._restore(process, path, path) if self.random.random() < 0.6 else self._create(process, path)
+
+    def _restore(self, process: Process, source: str, target: str) -> str:
+        backup = self.random.choice(sorted(self.history.backups)[-3:])
+        text = f"RESTORE {COLLECTION} AT '{backup}' TABLE {source[1:]}" + (f" AS {target[1:]}" if target != source else "")
+        return self._operate(process, text, lambda state: target in state, (AlreadyExists.code,))
+
+    def cancel(self, process: Process) -> str:
+        running = [o for o in process.db.operations() if not o.is_over]
+        if not running:
+            return "nothing to cancel"
+        chosen = self.random.choice(running)
+        try:
+            process.db.cancel(chosen.id)
+        except PreconditionFailed:
+            return self._told(process, f"cancel a {chosen.kind}", "too late")
+        return self._told(process, f"cancel a {chosen.kind}", "asked")
+
+    def resume(self, process: Process) -> str:
+        return self._told(process, "resume", f"resumed {len(process.db.resume())}")
+
+    # --- care ------------------------------------------------------------------------------------------------------------------------
+
+    def maintain(self, process: Process) -> str:
+        return self._care(process, "maintain", process.db.maintain)
+
+    def compact_and_collect(self, process: Process) -> str:
+        path = self.path()
+        self._care(process, f"compact {path}", lambda: process.db.compact(path))
+        return self._care(process, "collect", process.db.collect)
+
+    def _care(self, process: Process, what: str, act: Callable[[], Any]) -> str:
+        codes = (PathNotFound.code, Conflict.code)
+        told = self.judge.operate(process, what, act, lambda state: True, codes)
+        return self._told(process, what, told)
+
+    # -------------------------------------------------------------------------------------------------------------------------------
+
+    def _change(self, process: Process, text: str, effect: Effect) -> str:
+        return self._told(process, text, self.judge.change(process, text, effect, lambda: process.db.sql(text).step))
+
+    def _operate(self, process: Process, text: str, may: Callable[[State], bool], codes: tuple[str, ...]) -> str:
+        return self._told(process, text, self.judge.operate(process, text, lambda: process.db.sql(text), may, codes))
+
+    def _told(self, process: Process, what: str, told: str) -> str:
+        process.baton.trace(f"{process.name} {what}: {told}")
+        return told
+
+
+def _one_more(row: model.Row) -> dict[str, Any]:
+    return {"n": None if row["n"] is None else row["n"] + 1}
+

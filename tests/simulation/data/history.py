@@ -1,0 +1,137 @@
+"""One history: some processes on a warehouse that is a copy of a small one with a backup."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from strandline.database.connecting import connect
+from strandline.settings import Settings
+from tests.simulation.data import model
+from tests.simulation.data.actions import COLLECTION, MEMBERS, Actions, create_statement
+from tests.simulation.data.baton import Baton
+from tests.simulation.data.judge import Judge
+from tests.simulation.data.model import Effect, History
+from tests.simulation.data.processes import Intent, Process
+from tests.simulation.data.rest import come_to_rest, leave_nothing
+from tests.simulation.data.witness import Witness, replaced, watching
+from tests.world import Death
+
+ACTIONS = 36
+PROCESSES = 4
+SETTINGS = Settings(workers=1, history_seconds=0.0, merge_segments=4, compact_log_segments=3, commit_tries=12, session_seconds=60.0)
+BY_FILE = Settings(
+    workers=1, history_seconds=0.0, merge_segments=4, compact_log_segments=3, commit_tries=12, session_seconds=60.0, inline_rows=0, inline_bytes=0
+)
+"""Every commit goes to files."""
+
+
+class Simulation:
+    """The history of one seed. ``trace`` gets a line for everything that happens."""
+
+    def __init__(self, folder: Path, history: History, seed: int, trace: Callable[[str], None]) -> None:
+        self.random = random.Random(seed)
+        self.folder = folder
+        self.history = history
+        self.baton = Baton(self.random, trace)
+        self.witness = Witness(self.baton, history)
+        self.actions = Actions(Judge(history), self.random)
+        self.left = ACTIONS
+        self.born = 0
+        self.all: list[Process] = []
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self.actions.counts
+
+    def run(self) -> None:
+        with watching(self.baton), same_names(self.random):
+            try:
+                for _ in range(PROCESSES):
+                    self.bear()
+                self.baton.run()
+                self.rest(lambda process: come_to_rest(process, self.history))
+                self.rest(leave_nothing)
+            finally:
+                for process in self.all:
+                    process.db.context.catalog.close()
+
+    def newcomer(self) -> Process:
+        self.born += 1
+        settings = SETTINGS if self.random.random() < 0.6 else BY_FILE
+        made = Process(f"p{self.born}", self.folder, self.baton, settings, self.witness.committed)
+        self.all.append(made)
+        return made
+
+    def bear(self) -> None:
+        process = self.newcomer()
+        self.baton.start(process, lambda: self.live(process))
+
+    def live(self, process: Process) -> None:
+        """Act until all actions of the history are done; another process takes the place of one that dies."""
+        try:
+            while self.left > 0:
+                self.left -= 1
+                self.actions.act(process)
+        except Death:
+            if self.baton.violation is None:
+                self.counts["deaths"] += 1
+                self.bear()
+            raise
+
+    def rest(self, run: Callable[[Process], None]) -> None:
+        """One more process, alone and immortal."""
+        last = self.newcomer()
+        last.is_mortal = False
+        self.baton.start(last, lambda: run(last))
+        self.baton.run()
+
+
+@contextmanager
+def same_names(random_: random.Random) -> Iterator[None]:
+    """Names and pauses that the seed decides on, too."""
+    names = random.Random(random_.random())
+    state = random.getstate()
+    random.seed(names.random())
+    try:
+        with replaced(uuid, uuid4=lambda: uuid.UUID(int=names.getrandbits(128), version=4)):
+            yield
+    finally:
+        random.setstate(state)
+
+
+class Template:
+    """The warehouse that every history begins with: two tables with an index, a collection and a full backup of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "template"
+        self.history = History()
+        connect(self.folder, settings=SETTINGS).close()
+        simulation = Simulation(self.folder, self.history, 0, lambda line: None)
+        with watching(simulation.baton):
+            simulation.rest(self._fill)
+
+    def _fill(self, process: Process) -> None:
+        def run(text: str, effect: Effect) -> None:
+            process.intent = Intent(effect)
+            process.db.sql(text)
+
+        for path in MEMBERS:
+            run(create_statement(path, {"by_v"}), model.create(path, frozenset({"by_v"})))
+            rows = [{"k": key, "v": "pqr"[key % 3], "n": key} for key in range(4)]
+            values = ", ".join(f"({row['k']}, '{row['v']}', {row['n']})" for row in rows)
+            run(f"UPSERT INTO {path[1:]} (k, v, n) VALUES {values}", model.put(path, "UPSERT", rows))
+        members = ", ".join(f"TABLE {path[1:]}" for path in MEMBERS)
+        settings = "STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true'"
+        run(f"CREATE BACKUP COLLECTION {COLLECTION} ({members}) WITH ({settings})", lambda state: state)
+        process.db.sql(f"BACKUP {COLLECTION}")
+        process.db.close()
+
+    def copy(self, folder: Path) -> History:
+        shutil.copytree(self.folder, folder)
+        return self.history.copy()

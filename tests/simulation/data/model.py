@@ -1,0 +1,227 @@
+"""What the tables hold after each step, as plain values: the truth that everything a process sees is compared with."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
+
+INDEXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {"by_v": (("v",), ("n",)), "by_n": (("n",), ())}
+"""The indexes that a table may have: their columns, and what they cover."""
+COLUMNS = ("k", "v", "n")
+"""The columns that every table has; ``x`` comes and goes."""
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table at one step. Never changed, so that states may share it."""
+
+    columns: tuple[str, ...] = COLUMNS
+    rows: Mapping[int, Row] = field(default_factory=dict)
+    indexes: frozenset[str] = frozenset()
+
+
+State: TypeAlias = Mapping[str, Table]
+Effect: TypeAlias = Callable[[State], State]
+"""What a change makes of the state before it, whatever that is; or ``Refused``."""
+
+
+class Refused(Exception):
+    """The state does not allow it; ``code`` is what the caller must be told."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Violation(AssertionError):
+    """Something that must never be was seen."""
+
+
+class History:
+    """The state after each step that changed one, and the steps at which backups were cut."""
+
+    def __init__(self) -> None:
+        self._steps = [0]
+        self._states: list[State] = [{}]
+        self.head = 0
+        self.backups: dict[str, int] = {}
+
+    def copy(self) -> History:
+        made = History()
+        made._steps, made._states, made.head, made.backups = [*self._steps], [*self._states], self.head, dict(self.backups)
+        return made
+
+    @property
+    def now(self) -> State:
+        return self._states[-1]
+
+    def append(self, step: int, state: State) -> None:
+        if step <= self.head:
+            raise Violation(f"step {step} was committed after step {self.head}")
+        self.head = step
+        if state != self.now:
+            self._steps.append(step)
+            self._states.append(state)
+
+    def at(self, step: int) -> State:
+        return self._states[bisect_right(self._steps, step) - 1]
+
+    def between(self, begin: int, end: int | None = None) -> Iterator[tuple[int, State]]:
+        """Every different state that there was from the step ``begin`` to the step ``end`` (default: now), with its first step."""
+        first = bisect_right(self._steps, begin) - 1
+        last = len(self._steps) if end is None else bisect_right(self._steps, end)
+        yield from zip(self._steps[first:last], self._states[first:last], strict=True)
+
+
+def table(state: State, path: str) -> Table:
+    if path not in state:
+        raise Refused(PathNotFound.code)
+    return state[path]
+
+
+# --- changes of rows -----------------------------------------------------------------------------------------------------------------
+
+
+def put(path: str, mode: str, rows: list[dict[str, Any]]) -> Effect:
+    """UPSERT, INSERT or REPLACE of rows that name some columns."""
+
+    def effect(state: State) -> State:
+        before = table(state, path)
+        if any(name not in before.columns for row in rows for name in row):
+            raise Refused(InvalidArgument.code)
+        after = dict(before.rows)
+        for row in rows:
+            if mode == "INSERT" and row["k"] in after:
+                raise Refused(PreconditionFailed.code)
+            old = after.get(row["k"], {}) if mode == "UPSERT" else {}
+            after[row["k"]] = {name: row.get(name, old.get(name)) for name in before.columns}
+        return {**state, path: replace(before, rows=after)}
+
+    return effect
+
+
+def update(path: str, key: int | None, changed: Callable[[Row], dict[str, Any]]) -> Effect:
+    """UPDATE of one row, or of all (``key`` None)."""
+
+    def effect(state: State) -> State:
+        before = table(state, path)
+        after = {k: {**row, **changed(row)} if key in (None, k) else row for k, row in before.rows.items()}
+        return {**state, path: replace(before, rows=after)}
+
+    return effect
+
+
+def erase(path: str, gone: Callable[[Row], bool]) -> Effect:
+    def effect(state: State) -> State:
+        before = table(state, path)
+        return {**state, path: replace(before, rows={k: row for k, row in before.rows.items() if not gone(row)})}
+
+    return effect
+
+
+def one_after_the_other(effects: list[Effect]) -> Effect:
+    def effect(state: State) -> State:
+        for change in effects:
+            state = change(state)
+        return state
+
+    return effect
+
+
+# --- changes of descriptions ---------------------------------------------------------------------------------------------------------
+
+
+def create(path: str, indexes: frozenset[str]) -> Effect:
+    def effect(state: State) -> State:
+        if path in state:
+            raise Refused(AlreadyExists.code)
+        return {**state, path: Table(indexes=indexes)}
+
+    return effect
+
+
+def drop(path: str) -> Effect:
+    def effect(state: State) -> State:
+        table(state, path)
+        return {p: t for p, t in state.items() if p != path}
+
+    return effect
+
+
+def add_column(path: str, column: str) -> Effect:
+    def effect(state: State) -> State:
+        before = table(state, path)
+        if column in before.columns:
+            raise Refused(InvalidArgument.code)
+        rows = {k: {**row, column: None} for k, row in before.rows.items()}
+        return {**state, path: replace(before, columns=(*before.columns, column), rows=rows)}
+
+    return effect
+
+
+def drop_column(path: str, column: str) -> Effect:
+    def effect(state: State) -> State:
+        before = table(state, path)
+        if column not in before.columns:
+            raise Refused(InvalidArgument.code)
+        rows = {k: {n: v for n, v in row.items() if n != column} for k, row in before.rows.items()}
+        return {**state, path: replace(before, columns=tuple(c for c in before.columns if c != column), rows=rows)}
+
+    return effect
+
+
+def add_index(path: str, index: str) -> Effect:
+    def effect(state: State) -> State:
+        before = table(state, path)
+        if index in before.indexes:
+            raise Refused(AlreadyExists.code)
+        return {**state, path: replace(before, indexes=before.indexes | {index})}
+
+    return effect
+
+
+def drop_index(path: str, index: str) -> Effect:
+    def effect(state: State) -> State:
+        before = table(state, path)
+        if index not in before.indexes:
+            raise Refused(PathNotFound.code)
+        return {**state, path: replace(before, indexes=before.indexes - {index})}
+
+    return effect
+
+
+# --- what is seen --------------------------------------------------------------------------------------------------------------------
+
+Seen: TypeAlias = "frozenset[tuple[tuple[str, Any], ...]] | str | int"
+"""Rows, each as sorted pairs of name and value; or the code of a refusal."""
+
+
+def seen(rows: list[Row]) -> Seen:
+    """Rows as they can be compared. Two rows that are alike are one too many: a key is there once."""
+    shown = [tuple(sorted(row.items())) for row in rows]
+    return frozenset(shown) if len(set(shown)) == len(shown) else f"rows twice: {sorted(shown, key=repr)}"
+
+
+def rows_of(path: str, columns: tuple[str, ...] | None = None, index: str | None = None) -> Callable[[State], Seen]:
+    """What a SELECT of some columns (None: all) shows, through an index or not."""
+
+    def look(state: State) -> Seen:
+        found = table(state, path)
+        if index is not None and index not in found.indexes:
+            raise Refused(PathNotFound.code)
+        return seen([{c: row[c] for c in columns or found.columns} for row in found.rows.values()])
+
+    return look
+
+
+def outcome(look: Callable[[State], Seen], state: State) -> Seen:
+    try:
+        return look(state)
+    except Refused as refused:
+        return refused.code

@@ -1,0 +1,192 @@
+"""A simulated process: a real database whose catalog, files, pauses and session are points at which it may lose the baton or its life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Dialect, event
+
+from strandline.catalog.engine import Catalog, sqlite_url
+from strandline.catalog.sessions import Session
+from strandline.database.connecting import CATALOG_FILE
+from strandline.database.database import Database
+from strandline.operations.context import Context
+from strandline.operations.scheduler import Shuffled
+from strandline.settings import Settings
+from strandline.storage import segment as segments
+from strandline.storage.files import LocalFiles
+from tests.simulation.data.baton import Baton, Runner
+from tests.simulation.data.model import Effect, Violation
+from tests.world import LEASE_SECONDS, Death
+
+DIES, STOPS = 0.0015, 0.003
+"""How often a process dies, or stops for longer than its lease, at a point."""
+
+_compiled: dict[Any, Any] = {}
+_dialect: list[Dialect] = []
+"""Statements that SQLAlchemy has compiled, and for what. Each process has an engine of its own, and to compile them anew for each would
+take longer than to run them."""
+
+
+class Process(Runner):
+    """What a process is about to change is its ``intent``; where it becomes durable it is applied to the model (see ``witness``)."""
+
+    def __init__(self, name: str, folder: Path, baton: Baton, settings: Settings, on_commit: Callable[[Process], None]) -> None:
+        super().__init__(name)
+        self.baton = baton
+        self.intent: Intent | None = None
+        self.facts: dict[str, Any] = {}
+        """What the witness has seen of the catalog transaction that this process is in."""
+        self.is_mortal = True
+        self._on_commit = on_commit
+        self._writing = False
+        self._renewing = False
+        catalog = SimCatalog(self, folder)
+        context = Context(catalog, SimFiles(self, folder), settings, SimClock(self))
+        context.session = SimSession(catalog, settings.session_seconds)
+        self.session = context.session
+        self.db = Database(context)
+        self.db._running.engine.scheduler = Shuffled(baton.random)
+
+    def point(self, what: str) -> None:
+        """Others may come in here. Not inside a write transaction: whoever else wants to write waits for its end."""
+        if self._writing:
+            return
+        if self.dead:
+            raise Death
+        if self.is_mortal:
+            fate = self.baton.random.random()
+            if fate < DIES:
+                self.dead = True
+                self.baton.trace(f"{self.name} dies before {what}")
+                raise Death
+            if fate < DIES + STOPS:
+                self.asleep_until = self.baton.clock.now() + LEASE_SECONDS * self.baton.random.uniform(1.1, 2.5)
+                self.baton.trace(f"{self.name} stops before {what}")
+        self.baton.point(self, what)
+        segments.forget()  # Processes share no memory.
+        self._renew_if_due()
+
+    def sleep(self, seconds: float) -> None:
+        self.asleep_until = self.baton.clock.now() + seconds
+        self.point("the end of a pause")
+
+    def after_commit(self) -> None:
+        self._writing = False
+        try:
+            self._on_commit(self)
+        except Exception as error:  # Not raised here: what called the catalog might take it for a failure of its own.
+            self.baton.stop(error if isinstance(error, Violation) else Violation(f"the model cannot follow: {error!r}"))
+        self.point("what comes after a commit")
+
+    def _renew_if_due(self) -> None:
+        """What the session's own thread does in a real process. Like that one it may come late: a process that wakes up may act before its
+        lease is renewed."""
+        session = self.session
+        due = 0.0 < session._expires <= self.baton.clock.now() + 0.75 * LEASE_SECONDS
+        if due and not self._renewing and self.baton.random.random() < 0.5 and session._lock.acquire(blocking=False):
+            self._renewing = True
+            try:
+                session._extend()
+            finally:
+                self._renewing = False
+                session._lock.release()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self._writing = True
+        self.facts = {}
+        try:
+            yield
+        finally:
+            self._writing = False
+
+
+class Intent:
+    """What a statement is to change. It may become durable once: ``step`` tells when it did."""
+
+    def __init__(self, effect: Effect) -> None:
+        self.effect = effect
+        self.step: int | None = None
+
+
+class SimClock:
+    """The simulation's time; who sleeps gives the baton away."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def now(self) -> float:
+        return self._process.baton.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._process.sleep(seconds)
+
+
+class SimSession(Session):
+    """A session that the simulation renews."""
+
+    def _renew(self) -> None:
+        return
+
+
+class SimCatalog(Catalog):
+    def __init__(self, process: Process, folder: Path) -> None:
+        super().__init__(sqlite_url(folder / CATALOG_FILE), SimClock(process))
+        self._process = process
+        self.after_commit = process.after_commit
+        if not _dialect:
+            _dialect.append(self.engine.dialect)
+        (self.engine.dialect,) = _dialect
+        self.engine.update_execution_options(compiled_cache=_compiled)
+        # Nothing here has to survive a power cut.
+        event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        self._process.point("a look at the catalog")
+        with super().read() as conn:
+            yield conn
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        self._process.point("a catalog transaction")
+        with self._process.writing(), super().write() as conn:
+            yield conn
+
+
+class SimFiles(LocalFiles):
+    """Files whose every change of the disk is a point."""
+
+    def __init__(self, process: Process, folder: Path) -> None:
+        super().__init__(folder)
+        self._process = process
+
+    def _mkdir(self, path: str) -> None:
+        self._process.point("mkdir")
+        super()._mkdir(path)
+
+    def _create(self, path: str) -> int:
+        self._process.point("create")
+        return super()._create(path)
+
+    def _append(self, descriptor: int, data: memoryview) -> int:
+        self._process.point("append")
+        return super()._append(descriptor, data)
+
+    def _flush(self, descriptor: int) -> None:
+        self._process.point("flush")
+
+    def _sync(self, path: str) -> None:
+        pass
+
+    def _unlink(self, path: str) -> None:
+        self._process.point("unlink")
+        super()._unlink(path)
+
+    def _rmdir(self, path: str) -> None:
+        self._process.point("rmdir")
+        super()._rmdir(path)

@@ -1,0 +1,77 @@
+"""The end of a history: everything is brought to rest, and what is there must be what the model holds."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from strandline.catalog import operations, schema
+from strandline.errors import Corrupted, Internal
+from tests import world
+from tests.simulation.data import model
+from tests.simulation.data.actions import COLLECTION
+from tests.simulation.data.model import INDEXES, History, State, Violation
+from tests.simulation.data.processes import Intent, Process
+from tests.world import LEASE_SECONDS
+
+
+def come_to_rest(process: Process, history: History) -> None:
+    """What dead processes left is carried on; then all tables, indexes and backups are compared with the model, and dropped."""
+    db = process.db
+    process.sleep(2 * LEASE_SECONDS)
+    db.resume()
+    wrong = different(process, history.now)
+    with db.context.catalog.read() as conn:
+        wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished(conn)]
+        bad = (Internal.code, Corrupted.code)
+        wrong += [f"{o.kind}: {o.error}" for o in operations.listed(conn) if o.error and o.error["code"] in bad]
+        # A user's own stream is moved by its hold; only a backup's stays where it began.
+        wrong += [leak for leak in world.leaks(conn) if not leak.endswith("/feed has no hold at its cursor")] + world.disagreements(conn)
+    _refuse(wrong, "at rest")
+    for number, (backup, step) in enumerate(sorted(history.backups.items())):
+        db.sql(f"RESTORE {COLLECTION} AT '{backup}' INTO 'back{number}'")
+        kept = {f"/back{number}{path}": table for path, table in history.at(step).items() if path in ("/a", "/b")}
+        _refuse(different(process, kept), f"restored from {backup}")
+    _refuse([f"{p.path}: {p.message}" for p in db.verify(COLLECTION)], "in the collection")
+    db.sql(f"DROP BACKUP COLLECTION {COLLECTION}")
+    for path in list(history.now):
+        process.intent = Intent(model.drop(path))
+        db.sql(f"DROP TABLE `{path[1:]}`")
+    db.close()
+
+
+def leave_nothing(process: Process) -> None:
+    """All is dropped, and nobody reads any more: nothing may be left but what every catalog has. A pin that a sleeper wrote after its
+    session had ended goes when its time is over."""
+    process.sleep(2 * process.db.context.settings.read_seconds)
+    process.db.collect()
+    context = process.db.context
+    with context.catalog.read() as conn:
+        rows = {table.name: len(conn.execute(select(table)).all()) for table in (schema.segments, schema.chains, schema.holds, schema.garbage)}
+    files = sorted(context.files.names("data"))
+    _refuse([f"{number} {name}" for name, number in rows.items() if number] + files, "after everything was dropped")
+
+
+def different(process: Process, state: State) -> list[str]:
+    """What is not as the model says, of the tables in a state."""
+    sql, wrong = process.db.sql, []
+    for path, table in state.items():
+        name = f"`{path[1:]}`"
+        queries = [(f"SELECT * FROM {name}", model.rows_of(path))]
+        for index in sorted(table.indexes):
+            columns = ("k", *INDEXES[index][0], *INDEXES[index][1])
+            queries.append((f"SELECT {', '.join(columns)} FROM {name} VIEW {index}", model.rows_of(path, columns, index)))
+        for text, expected in queries:
+            result = sql(text)
+            got = model.seen([dict(zip(result.columns, row, strict=True)) for row in result.rows()])
+            if got != expected(state):
+                wrong.append(f"{text}: {got} instead of {expected(state)}")
+        described = process.db.describe(path)
+        if {index["name"] for index in described["indexes"]} != table.indexes:
+            wrong.append(f"{path} has the indexes {described['indexes']}, not {set(table.indexes)}")
+        wrong += [f"{p.path}: {p.kind}, {p.message}" for p in process.db.check(path).problems]
+    return wrong
+
+
+def _refuse(wrong: list[str], where: str) -> None:
+    if wrong:
+        raise Violation(f"{where}: {'; '.join(wrong)}")

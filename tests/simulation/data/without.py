@@ -1,0 +1,150 @@
+"""Each safeguard, taken out again: a simulation that still finds nothing could not have seen what the safeguard is for.
+
+Some safeguards stand behind each other. Where one alone is enough, so that nothing goes wrong without the other, they are taken out
+together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from strandline.catalog import chains, collect, schema, sessions
+from strandline.catalog.chains import Basis, TableState
+from strandline.catalog.tables import TableInfo
+from strandline.database import indexes, table
+from strandline.database.snapshot import Snapshot
+from strandline.database.transaction import Transaction
+from strandline.operations.engine import Engine
+from tests.simulation.data.witness import replaced
+
+
+def moment() -> AbstractContextManager[None]:
+    """A snapshot shows tables as they are described now, whenever it was taken."""
+    planned = Snapshot._planned
+
+    def as_of_now(self: Snapshot, *args: Any) -> TableInfo | None:
+        step, self.step = self.step, 2**62
+        try:
+            return planned(self, *args)
+        finally:
+            self.step = step
+
+    return replaced(Snapshot, _planned=as_of_now)
+
+
+def kept() -> AbstractContextManager[None]:
+    """Segments of a step are taken for the state at that step although some may have been collected."""
+    return replaced(chains, check_kept=lambda head, step: None)
+
+
+def version() -> AbstractContextManager[None]:
+    """A commit does not prove that the table's description is the one that it was planned with."""
+    prove = chains.prove
+
+    def any_version(conn: Connection, basis: Basis) -> TableState:
+        at = schema.paths.c
+        found = conn.execute(select(at.version).where(at.id == basis.table_id)).scalar_one_or_none()
+        return prove(conn, basis if found is None else replace(basis, version=found))
+
+    return replaced(chains, prove=any_version)
+
+
+def read_step() -> AbstractContextManager[None]:
+    """A commit does not prove that the rows are still those that it read."""
+    prove = chains.prove
+    return replaced(chains, prove=lambda conn, basis: prove(conn, replace(basis, read_step=None)))
+
+
+def touched() -> AbstractContextManager[None]:
+    """Whatever others committed meanwhile, it is taken not to touch what a transaction read or wrote."""
+    prove = chains.prove
+
+    def let_pass(self: Transaction, stale: Any) -> None:
+        pending = self._pending[stale.table_id]
+        with self.context.catalog.read() as conn:
+            pending.read_step = chains.state(conn, stale.table_id).step
+
+    return replaced(Transaction, _let_pass=let_pass) if prove else contextlib.nullcontext()
+
+
+def session() -> AbstractContextManager[None]:
+    """What was begun in the name of a session that has ended goes on."""
+    return replaced(sessions, require=lambda conn, session_id: None)
+
+
+def writer() -> AbstractContextManager[None]:
+    """Files are committed although the collector may have removed them."""
+    return replaced(sessions, ended_writer=lambda conn, files: None)
+
+
+def identity() -> AbstractContextManager[None]:
+    """An index is built on whatever table is at the path by now."""
+    caught_up = indexes._caught_up
+
+    def on_any(context: Any, before: Any, current: Any, *args: Any) -> Any:
+        return caught_up(context, replace(before, info=replace(before.info, id=current.info.id)), current, *args)
+
+    return replaced(indexes, _caught_up=on_any)
+
+
+def once() -> AbstractContextManager[None]:
+    """Rows that can be read once are read by the first try of a commit."""
+    return replaced(table, _rows=lambda mode, data: data)
+
+
+def pins() -> AbstractContextManager[None]:
+    """The collector does not ask who reads."""
+    return replaced(collect, _oldest_read=lambda conn, now: 2**62)
+
+
+def orphans() -> AbstractContextManager[None]:
+    """Files without a commit are removed although their writer is alive."""
+    return replaced(sessions, all_sessions=lambda conn: set())
+
+
+def fence() -> AbstractContextManager[None]:
+    """An operation that another process has taken over is carried on by both."""
+    before = Engine._fence
+
+    def for_all(self: Engine, conn: Connection, operation_id: str, **options: Any) -> Any:
+        with replaced_attribute(self, "lease", _Owner(conn, operation_id)):
+            return before(self, conn, operation_id, **options)
+
+    return replaced(Engine, _fence=for_all)
+
+
+class _Owner:
+    """Whoever owns an operation."""
+
+    def __init__(self, conn: Connection, operation_id: str) -> None:
+        at = schema.operations.c
+        self.id = conn.execute(select(at.session_id).where(at.id == operation_id)).scalar_one_or_none()
+
+
+@contextlib.contextmanager
+def replaced_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+SAFEGUARDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    made.__name__: made
+    for made in (moment, kept, version, read_step, touched, session, writer, identity, once, pins, orphans, fence)
+}
+
+
+@contextlib.contextmanager
+def taken_out(name: str | None) -> Iterator[None]:
+    """Without one of the safeguards, or with all of them (None), while the block lasts."""
+    with SAFEGUARDS[name]() if name is not None else contextlib.nullcontext():
+        yield

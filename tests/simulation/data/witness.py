@@ -1,0 +1,113 @@
+"""What became durable, seen where the catalog is written: never by what a call answered, for a process may die before it answers.
+
+A transaction that takes a step is one of three: the end of an operation, whose request tells what it did; other segments for the same
+rows; or the change that the process is about to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection
+
+from strandline.catalog import board, chains, operations, paths
+from tests.simulation.data.baton import Baton
+from tests.simulation.data.model import History, Refused, State, Violation
+from tests.simulation.data.processes import Process
+
+
+class Witness:
+    """Applies what became durable to the history, in the order of steps."""
+
+    def __init__(self, baton: Baton, history: History) -> None:
+        self.baton = baton
+        self.history = history
+
+    def committed(self, process: Process) -> None:
+        """A transaction of the process is durable."""
+        facts, process.facts = process.facts, {}
+        step = facts.get("step")
+        if step is None:
+            return
+        before = self.history.now
+        if "operation" in facts:
+            after = self._ended(facts, before)
+        elif "housekeeping" in facts:
+            after = before
+        else:
+            after = _applied(process, step, before)
+        self.history.append(step, after)
+
+    def _ended(self, facts: dict[str, Any], before: State) -> State:
+        operation = facts["operation"]
+        self.baton.trace(f"step {facts['step']}: the end of a {operation.kind}")
+        if operation.kind in ("backup", "incremental backup"):
+            self.history.backups[facts["backup"]] = operation.body["step"]
+        if operation.kind != "restore":
+            return before
+        source = self.history.at(self.history.backups[operation.body["backup"]])
+        into = operation.request["into"] or ""
+        sources = {into + (as_path or path): path for path, as_path in operation.request["tables"]}
+        restored = {path: source[sources.get(path, path.removeprefix(into))] for path in operation.body["tables"]}
+        return {**before, **restored}
+
+
+def _applied(process: Process, step: int, before: State) -> State:
+    intent = process.intent
+    if intent is None:
+        raise Violation(f"{process.name} committed step {step} and was not about to change anything")
+    if intent.step is not None:
+        raise Violation(f"{process.name} committed the same change at step {intent.step} and again at step {step}")
+    intent.step = step
+    process.baton.trace(f"{process.name} commits step {step}")
+    try:
+        return intent.effect(before)
+    except Refused as refused:
+        raise Violation(f"{process.name} committed step {step} on a state that does not allow it ({refused.code})") from None
+
+
+@contextmanager
+def watching(baton: Baton) -> Iterator[None]:
+    """Note in the running process what the catalog's functions are called for, while the block lasts."""
+    next_step, replace_segments, complete = board.next_step, chains.replace_segments, operations.complete
+
+    def note(**facts: Any) -> None:
+        if isinstance(baton.holder, Process):
+            baton.holder.facts |= facts
+
+    def noting_step(conn: Connection) -> int:
+        step = next_step(conn)
+        note(step=step)
+        return step
+
+    def noting_housekeeping(*args: Any, **options: Any) -> int:
+        note(housekeeping=True)
+        return replace_segments(*args, **options)
+
+    def noting_end(conn: Connection, operation_id: str, *args: Any) -> list[paths.Path]:
+        operation = operations.get(conn, operation_id)
+        note(operation=operation)
+        if "backup_id" in operation.body:
+            backup = paths.by_id(conn, operation.body["backup_id"])
+            assert backup is not None
+            note(backup=backup.name)
+        return complete(conn, operation_id, *args)
+
+    with replaced(board, next_step=noting_step), replaced(chains, replace_segments=noting_housekeeping):
+        with replaced(operations, complete=noting_end):
+            yield
+
+
+@contextmanager
+def replaced(owner: Any, **functions: Callable[..., Any]) -> Iterator[None]:
+    """Other functions in a module or a class while the block lasts."""
+    before = {name: vars(owner)[name] for name in functions}
+    for name, function in functions.items():
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(owner, name, function)
