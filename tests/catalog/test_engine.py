@@ -311,3 +311,20 @@ def test_a_commit_is_announced_after_it_is_durable(catalog: Catalog, url: str) -
 def test_what_the_database_refuses_is_an_error_of_ours(catalog: Catalog) -> None:
     with pytest.raises(StrandlineError, match="catalog refused"), catalog.write() as conn:
         conn.execute(text("INSERT INTO clock (id, step, generation) VALUES (1, 1, 1)"))
+
+
+def test_a_writer_that_stops_in_a_transaction_does_not_stop_the_others(emptied_database: str) -> None:
+    """PostgreSQL cuts it off; what it had begun is undone, and it is told so."""
+    stopped, other = Catalog(emptied_database, wait_seconds=1.0), Catalog(emptied_database)
+    stopped.open()
+    try:
+        with pytest.raises(Unavailable, match="cannot be used any more"), stopped.write() as conn:
+            board.next_step(conn)
+            with other.write() as waiting:  # It waits for the first one, which does nothing meanwhile.
+                assert board.next_step(waiting) == 1
+            board.next_step(conn)
+        with other.read() as conn:
+            assert board.current_step(conn) == 1
+    finally:
+        stopped.close()
+        other.close()

@@ -219,12 +219,24 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
                     "a catalog in memory would be gone with this process", "Name a file: sqlite:////folder/catalog.sqlite."
                 )
             return _sqlite_engine(str(parsed.database), wait_seconds)
-        return create_engine(parsed, pool_pre_ping=True, pool_timeout=wait_seconds)
+        return _postgresql_engine(parsed, wait_seconds)
     except (ArgumentError, NoSuchModuleError, ValueError) as error:  # a port that is no number is a ValueError
         shown = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:***@", str(url))
         raise InvalidArgument(f"{shown!r} is not a catalog URL", "Use a URL like postgresql+psycopg://user@host/database.") from error
     except ModuleNotFoundError as error:
         raise Unavailable("the PostgreSQL driver is not installed", "Install it with: pip install 'strandline[postgres]'.") from error
+
+
+def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
+    engine = create_engine(url, pool_pre_ping=True, pool_timeout=wait_seconds)
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _: Any) -> None:
+        # All writers wait for the one that holds the clock. If that one has stopped, it is cut off before they have waited for too long.
+        connection.execute(f"SET idle_in_transaction_session_timeout = {int(wait_seconds * 500)}")
+        connection.commit()
+
+    return engine
 
 
 def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
@@ -278,6 +290,10 @@ def _plain_errors() -> Iterator[None]:
     except PoolTimeout as error:
         raise Unavailable("all connections to the catalog are in use", "Use fewer threads at once, then try again.") from error
     except DBAPIError as error:
+        if error.connection_invalidated:
+            raise Unavailable(
+                f"the connection to the catalog cannot be used any more: {_first_line(error)}", "Repeat the statement."
+            ) from error
         if isinstance(error, DatabaseError) and "not a database" in str(error.orig):
             raise Corrupted("the catalog file is not a SQLite database", "Restore the file from a copy of the warehouse.") from error
         if "malformed" in str(error.orig):

@@ -11,7 +11,9 @@ from strandline.catalog.stale import Stale
 def take(conn: Connection, now: float, table_id: int, session_id: str) -> bool:
     """Whether this session may maintain the table now. It stays so until ``release``, or until the session ends."""
     row = conn.execute(select(schema.tables.c.maintained_by).where(schema.tables.c.path_id == table_id)).one_or_none()
-    if row is None or (row.maintained_by is not None and row.maintained_by in sessions.live_sessions(conn, now)):
+    if row is None:
+        raise Stale(table_id, "it was dropped")
+    if row.maintained_by is not None and row.maintained_by in sessions.live_sessions(conn, now):
         return False
     conn.execute(update(schema.tables).where(schema.tables.c.path_id == table_id).values(maintained_by=session_id))
     return True

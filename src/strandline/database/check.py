@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from strandline.catalog import chains
+from strandline.catalog import chains, sessions
 from strandline.database.attempts import repeat
 from strandline.database.snapshot import Reader, TableView
 from strandline.errors import Corrupted, StrandlineError
@@ -66,6 +66,9 @@ def _check(context: Context, reader: Reader, path: str) -> CheckReport:
         impl_readable = _check_state(context, impl, impl_recorded, problems)
         if ref.definition.is_sync and readable and impl_readable:
             problems += _compare(context, view, ref.definition, impl)
+    if problems:
+        with context.catalog.read() as conn:
+            sessions.require(conn, reader.snapshot.session_id)  # Else files may only have been collected.
     return CheckReport(path, reader.snapshot.step, recorded.rows, recorded.hex, problems)
 
 

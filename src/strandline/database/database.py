@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import select
@@ -211,7 +212,7 @@ class Database:
             done = False
             for part in (path, *(f"{path}/{ref.definition.name}/{paths.IMPL_TABLE}" for ref in info.indexes)):
                 try:
-                    done = maintain.compact(self.context, part) or done
+                    done = repeat(self.context, partial(maintain.compact, self.context, part)) or done
                 except StrandlineError:
                     with self.context.catalog.read() as conn:
                         paths.require(conn, path, "table")
