@@ -1,10 +1,10 @@
-"""What backups cost: a full one as the table grows, an increment as the table grows and its changes do not, and what writers notice.
+"""What backups cost: a full one as the table grows, an increment as the table grows and its changes do not,
+and what writers notice.
 
     python bench/backup.py [--sizes 500000,2000000,8000000] [--changes 100000] [--folder DIR] [--keep]
 
-All figures are ratios within one run, but for one. Prints a table; the exit code says nothing about it. Needs about 3 GB of disk for
-the default sizes.
-"""
+All figures are ratios within one run, but for one. Prints a table; the exit code says nothing about it. Needs
+about 3 GB of disk for the default sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bench:
         self.folder = folder
         self.report = Report()
         self.db = strandline.connect(folder / "warehouse")
-        self.spark = self.db.context.spark
+        self.spark = self.db.runtime.spark
         self.salt = 0
 
     def run(self) -> None:
@@ -58,19 +58,33 @@ class Bench:
         self._writers()
         self.db.close()
 
-    # --- one section for each figure ----------------------------------------------------------------------------------------------
+    # --- one section for each figure -----------------------------------------------------------------------
 
     def _load(self) -> None:
         for size in self.sizes:
-            self.db.sql(f"CREATE TABLE t{size} ({COLUMNS}, {INDEX}); CREATE BACKUP COLLECTION c{size} (TABLE t{size}) {OPTIONS}")
-            taken = seconds(lambda size=size: self.db.table(f"t{size}").upsert(self._rows(self.spark.range(0, size, 1, 8))))
+            self.db.sql(
+                f"CREATE TABLE t{size} ({COLUMNS}, {INDEX}); CREATE BACKUP COLLECTION c{size} (TABLE t{size}) {OPTIONS}"
+            )
+            taken = seconds(
+                lambda size=size: self.db.table(f"t{size}").upsert(
+                    self._rows(self.spark.range(0, size, 1, 8))
+                )
+            )
             self.report.note(f"load of {size:,} rows with an index", f"{taken:.1f} s")
 
     def _full(self) -> None:
-        taken = {size: min(seconds(lambda size=size: self.db.sql(f"BACKUP c{size}")) for _ in range(3)) for size in self.sizes}
+        taken = {
+            size: min(seconds(lambda size=size: self.db.sql(f"BACKUP c{size}")) for _ in range(3))
+            for size in self.sizes
+        }
         smallest, largest = self.sizes[0], self.sizes[-1]
         shown = ", ".join(f"{size:,}: {t:.2f} s" for size, t in taken.items())
-        self.report.at_most("full backup, largest table / smallest", taken[largest] / taken[smallest], FULL_RATIO, detail=shown)
+        self.report.at_most(
+            "full backup, largest table / smallest",
+            taken[largest] / taken[smallest],
+            FULL_RATIO,
+            detail=shown,
+        )
         self.report.at_most(f"full backup of {largest:,} rows", taken[largest], FULL_SECONDS, " s")
 
     def _increments(self) -> None:
@@ -93,7 +107,7 @@ class Bench:
             self._change(size, size // 100, size)
             times.append(seconds(lambda: self.db.sql(f"BACKUP c{size} INCREMENTAL")))
         ours = min(times)
-        files = [str(self.db.context.files.path(name)) for name in self._files(size)]
+        files = [str(self.db.runtime.files.path(name)) for name in self._files(size)]
         copies = self.folder / "copies"
 
         def copy() -> None:
@@ -104,14 +118,23 @@ class Bench:
 
         copied = min(seconds(copy) for _ in range(2))
         target = str(self.folder / "rewritten")
-        rewritten = min(seconds(lambda: self.db.table(f"t{size}").df().write.mode("overwrite").parquet(target)) for _ in range(2))
+        rewritten = min(
+            seconds(lambda: self.db.table(f"t{size}").df().write.mode("overwrite").parquet(target))
+            for _ in range(2)
+        )
         changed = f"increment of 1 % of {size:,} rows"
         volume = sum(Path(f).stat().st_size for f in files) / 1e6
-        self.report.note(f"{changed} / cp of the table's files", f"{ours / copied:.2f}x ({ours:.2f} s, cp {copied:.2f} s, {volume:.0f} MB)")
-        self.report.note(f"{changed} / Spark rewrite of the table", f"{ours / rewritten:.2f}x (rewrite {rewritten:.2f} s)")
+        self.report.note(
+            f"{changed} / cp of the table's files",
+            f"{ours / copied:.2f}x ({ours:.2f} s, cp {copied:.2f} s, {volume:.0f} MB)",
+        )
+        self.report.note(
+            f"{changed} / Spark rewrite of the table", f"{ours / rewritten:.2f}x (rewrite {rewritten:.2f} s)"
+        )
 
     def _writers(self) -> None:
-        """Two equal tables, one of them with streams; commits to them take turns, so that whatever else happens falls on both."""
+        """Two equal tables, one of them with streams; commits to them take turns, so that whatever else
+        happens falls on both."""
         for name in ("off", "on"):
             self.db.sql(f"CREATE TABLE {name} ({COLUMNS}, {INDEX})")
             self.db.table(name).upsert(self._rows(self.spark.range(0, self.sizes[0], 1, 4)))
@@ -122,12 +145,16 @@ class Bench:
             for number in range(commits + 2):
                 batch = [self._row(i, number) for i in rng.sample(range(self.sizes[0]), rows)]
                 for name in ("off", "on") if number % 2 else ("on", "off"):
-                    taken[name].append(seconds(lambda name=name, batch=batch: self.db.table(name).upsert(batch)))
+                    taken[name].append(
+                        seconds(lambda name=name, batch=batch: self.db.table(name).upsert(batch))
+                    )
             off, on = (statistics.median(taken[name][2:]) for name in ("off", "on"))
             detail = f"{on * 1000:.1f} ms, without {off * 1000:.1f} ms"
-            self.report.at_most(f"{rows:,}-row UPSERT, with streams / without", on / off, WRITE_RATIO, detail=detail)
+            self.report.at_most(
+                f"{rows:,}-row UPSERT, with streams / without", on / off, WRITE_RATIO, detail=detail
+            )
 
-    # --- what they share ----------------------------------------------------------------------------------------------------------
+    # --- what they share -----------------------------------------------------------------------------------
 
     def _rows(self, ids: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -138,11 +165,17 @@ class Bench:
             F.pmod(mixed, F.lit(max(1, self.sizes[0] // 10))).alias("customer"),
             F.floor(F.col("id") / 20_000).cast("int").alias("day"),
             (F.pmod(mixed, F.lit(1_000_000)) / 100).cast("double").alias("amount"),
-            F.concat(F.lit("order "), F.hex(mixed), F.lit(" "), F.sha2(F.col("id").cast("string"), 256).substr(1, 32)).alias("note"),
+            F.concat(
+                F.lit("order "),
+                F.hex(mixed),
+                F.lit(" "),
+                F.sha2(F.col("id").cast("string"), 256).substr(1, 32),
+            ).alias("note"),
         )
 
     def _change(self, size: int, count: int, among: int) -> None:
-        """New values for ``count`` of the first ``among`` rows, evenly scattered: for equal arguments the same in every table."""
+        """New values for ``count`` of the first ``among`` rows, evenly scattered: for equal arguments the
+        same in every table."""
         from pyspark.sql import functions as F
 
         ids = self.spark.range(0, count, 1, 2).select((F.col("id") * (among // count)).alias("id"))
@@ -150,19 +183,27 @@ class Bench:
 
     def _row(self, number: int, salt: int) -> dict[str, Any]:
         note = f"changed {salt} {number:032d}"
-        return {"id": number, "customer": (number * 7919 + salt) % 1000, "day": number // 20_000, "amount": number / 7, "note": note}
+        return {
+            "id": number,
+            "customer": (number * 7919 + salt) % 1000,
+            "day": number // 20_000,
+            "amount": number / 7,
+            "note": note,
+        }
 
     def _files(self, size: int) -> list[str]:
         from strandline.catalog import board, chains, paths
 
-        with self.db.context.catalog.read() as conn:
+        with self.db.runtime.catalog.read() as conn:
             ids = [paths.require(conn, p).id for p in (f"/t{size}", f"/t{size}/by_customer/indexImplTable")]
             found = [s for i in ids for s in chains.load(conn, i, board.current_step(conn)).segments]
         return [s.file for s in found if s.file is not None]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", default="500000,2000000,8000000")
     parser.add_argument("--changes", type=int, default=100_000)
     folder_options(parser)

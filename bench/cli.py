@@ -1,12 +1,13 @@
-"""How long a person waits: commands on metadata, cold, and the way from ``pip install`` to the end of the demo.
+"""How long a person waits: commands on metadata, cold, and the way from ``pip install`` to the end of the
+demo.
 
     python bench/cli.py [--tables 1000] [--runs 5] [--install]
 
-Each figure is the median of cold runs: a new process, nothing of it in memory but what the system keeps of files. The first figures are
-for scale: an interpreter that does nothing, and one that loads what every look at the catalog needs. The last two commands are statements
-on rows, which load Arrow as well. ``--install`` also makes a new virtual environment, installs Strandline into it and runs the demo; it
-fetches all dependencies.
-"""
+Each figure is the median of cold runs: a new process, nothing of it in memory but what the system keeps of
+files. The first figures are for scale: an interpreter that does nothing, and one that loads what every look
+at the catalog needs. The last two commands are statements on rows, which load Arrow as well. ``--install``
+also makes a new virtual environment, installs Strandline into it and runs the demo; it fetches all
+dependencies."""
 
 from __future__ import annotations
 
@@ -44,7 +45,11 @@ ROWS = (["sql", "SELECT v FROM t0000 WHERE k = 1"], ["sql", "UPSERT INTO t0000 (
 
 def make_tables(folder: str, count: int) -> None:
     with strandline.connect(folder) as db:
-        db.sql("; ".join(f"CREATE TABLE t{i:04} (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k))" for i in range(count)))
+        db.sql(
+            "; ".join(
+                f"CREATE TABLE t{i:04} (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k))" for i in range(count)
+            )
+        )
         db.sql("UPSERT INTO t0000 (k, v) VALUES (1, 'one')")
         db.sql("CREATE BACKUP COLLECTION nightly (TABLE t0000) WITH (STORAGE = 'cluster')")
         db.sql("BACKUP nightly")
@@ -67,7 +72,12 @@ def measure_commands(report: Report, tables: int, runs: int) -> None:
         make_tables(folder, tables)
         strandline_ = [sys.executable, "-m", "strandline.cli", "-w", folder]
         for args in METADATA:
-            report.at_most(f"strandline {' '.join(args)}, {tables} tables", seconds([*strandline_, *args], runs), LIMIT, " s")
+            report.at_most(
+                f"strandline {' '.join(args)}, {tables} tables",
+                seconds([*strandline_, *args], runs),
+                LIMIT,
+                " s",
+            )
         for args in ROWS:  # These load Arrow, which takes most of the time.
             report.note(f"strandline {' '.join(args)}", f"{seconds([*strandline_, *args], runs):.2f} s")
 
@@ -77,7 +87,9 @@ def measure_install(report: Report) -> None:
         venv.create(folder, with_pip=True)
         bin_ = Path(folder, "bin")
         started = time.perf_counter()
-        subprocess.run([bin_ / "pip", "install", "--quiet", str(ROOT), "-c", str(ROOT / "constraints.txt")], check=True)
+        subprocess.run(
+            [bin_ / "pip", "install", "--quiet", str(ROOT), "-c", str(ROOT / "constraints.txt")], check=True
+        )
         installed = time.perf_counter()
         subprocess.run([bin_ / "strandline", "demo"], check=True, stdout=subprocess.DEVNULL)
         report.note("pip install", f"{installed - started:.0f} s")

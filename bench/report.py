@@ -1,4 +1,5 @@
-"""What benchmarks share: a folder to work in, and a table of figures: what was measured, what was to be reached, and whether it was."""
+"""What benchmarks share: a folder to work in, and a table of figures: what was measured, what was to be
+reached, and whether it was."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def folder_options(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def folder_of(given: argparse.Namespace) -> Iterator[Path]:
-    """The folder that ``folder_options`` name, or a temporary one; removed afterwards unless it is to be kept."""
+    """The folder that ``folder_options`` name, or a temporary one; removed afterwards unless it is to be
+    kept."""
     folder = given.folder or Path(tempfile.mkdtemp(prefix="strandline-bench-"))
     try:
         yield folder
@@ -36,7 +38,9 @@ class Report:
     def at_most(self, figure: str, measured: float, target: float, unit: str = "x", detail: str = "") -> None:
         self._add(figure, measured, target, unit, detail, "at most", measured <= target)
 
-    def at_least(self, figure: str, measured: float, target: float, unit: str = "x", detail: str = "") -> None:
+    def at_least(
+        self, figure: str, measured: float, target: float, unit: str = "x", detail: str = ""
+    ) -> None:
         self._add(figure, measured, target, unit, detail, "at least", measured >= target)
 
     def note(self, figure: str, measured: str) -> None:
@@ -46,9 +50,18 @@ class Report:
     def holds(self, figure: str, measured: str, ok: bool) -> None:
         self._show((figure, measured, "", "ok" if ok else "MISSED"))
 
-    def _add(self, figure: str, measured: float, target: float, unit: str, detail: str, sense: str, ok: bool) -> None:
+    def _add(
+        self, figure: str, measured: float, target: float, unit: str, detail: str, sense: str, ok: bool
+    ) -> None:
         shown = f"{measured:.2f}{unit}" if measured < 100 else f"{measured:.0f}{unit}"
-        self._show((figure, f"{shown} ({detail})" if detail else shown, f"{sense} {target:g}{unit}", "ok" if ok else "MISSED"))
+        self._show(
+            (
+                figure,
+                f"{shown} ({detail})" if detail else shown,
+                f"{sense} {target:g}{unit}",
+                "ok" if ok else "MISSED",
+            )
+        )
 
     def _show(self, line: tuple[str, str, str, str]) -> None:
         self.lines.append(line)
@@ -57,5 +70,8 @@ class Report:
     def render(self) -> str:
         rows = [("figure", "measured", "target", "ok"), *self.lines]
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        shown = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        shown = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
         return "\n".join([shown[0], "  ".join("-" * width for width in widths), *shown[1:]])

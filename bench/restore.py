@@ -2,12 +2,12 @@
 
     python bench/restore.py [--rows 8000000] [--increments 10] [--folder DIR] [--keep]
 
-By reference; by copy, against ``cp -r`` of the very same files; and with indexes from their own backups, against indexes that are built
-again on Spark. Prints a table of figures. The exit code says nothing about them. Needs about 6 GB of disk for 8 million rows.
+By reference; by copy, against ``cp -r`` of the very same files; and with indexes from their own backups,
+against indexes that are built again on Spark. Prints a table of figures. The exit code says nothing about
+them. Needs about 6 GB of disk for 8 million rows.
 
-A copy is durable when the restore returns, so ``cp -r`` is followed by ``sync`` of each file and folder that it wrote. Both read files that
-the page cache has.
-"""
+A copy is durable when the restore returns, so ``cp -r`` is followed by ``sync`` of each file and folder that
+it wrote. Both read files that the page cache has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sqlalchemy import select  # noqa: E402
 import strandline  # noqa: E402
 from bench.report import Report, folder_of, folder_options  # noqa: E402
 from bench.tables import COLUMNS, INDEXES, PER_CUSTOMER, PER_DAY, clocked, values  # noqa: E402
-from strandline.catalog import paths, schema  # noqa: E402
+from strandline.catalog import paths, sqltables  # noqa: E402
 
 TIMES = 3
 SMALLER = 8
@@ -45,7 +45,7 @@ class Bench:
         self.folder = folder
         self.report = Report()
         self.db = strandline.connect(folder / "warehouse", settings=strandline.Settings(history_seconds=0))
-        self.spark = self.db.context.spark
+        self.spark = self.db.runtime.spark
         self.random = random.Random(1)
         self.restores = 0
 
@@ -57,10 +57,11 @@ class Bench:
         self._indexes()
         self.db.close()
 
-    # --- what is restored -----------------------------------------------------------------------------------------------------------
+    # --- what is restored ----------------------------------------------------------------------------------
 
     def _fill(self, table: str, rows: int) -> None:
-        """A table with a collection of the same name: a full backup, then increments, each of 1 % of the rows."""
+        """A table with a collection of the same name: a full backup, then increments, each of 1 % of the
+        rows."""
         bounds = ", ".join(str(rows * n // SHARDS) for n in range(1, SHARDS))
         self.db.sql(
             f"""CREATE TABLE {table} ({COLUMNS}, {INDEXES}) WITH (PARTITION_AT_KEYS = ({bounds}));
@@ -87,7 +88,7 @@ class Bench:
             }
         )
 
-    # --- one section for each figure ------------------------------------------------------------------------------------------------
+    # --- one section for each figure -----------------------------------------------------------------------
 
     def _by_reference(self) -> None:
         small = self._best(lambda to: self._restore("small", to))
@@ -113,17 +114,26 @@ class Bench:
                 self._restore("large", target, "MODE = 'copy'")
         self.copied = min(ours)
         detail = f"{min(ours):.2f} s, cp -r and sync {min(plain):.2f} s, {size / 1e6:.0f} MB"
-        self.report.at_most("restore by copy / cp -r of the same files", min(ours) / min(plain), 1.5, detail=detail)
+        self.report.at_most(
+            "restore by copy / cp -r of the same files", min(ours) / min(plain), 1.5, detail=detail
+        )
 
     def _indexes(self) -> None:
         rebuilt = self._best(lambda to: self._restore("large_bare", to), 2)
         detail = f"{self.reference:.2f} s, with indexes built again on Spark {rebuilt:.2f} s"
-        self.report.at_least("restore with its indexes by reference, times faster", rebuilt / self.reference, 5.0, detail=detail)
+        self.report.at_least(
+            "restore with its indexes by reference, times faster",
+            rebuilt / self.reference,
+            5.0,
+            detail=detail,
+        )
         rebuilt = self._best(lambda to: self._restore("large_bare", to, "MODE = 'copy'"), 2)
         detail = f"{self.copied:.2f} s, the table copied and its indexes built again {rebuilt:.2f} s"
-        self.report.at_least("restore with its indexes by copy, times faster", rebuilt / self.copied, 5.0, detail=detail)
+        self.report.at_least(
+            "restore with its indexes by copy, times faster", rebuilt / self.copied, 5.0, detail=detail
+        )
 
-    # --- what they share ------------------------------------------------------------------------------------------------------------
+    # --- what they share -----------------------------------------------------------------------------------
 
     def _restore(self, collection: str, target: str, settings: str = "MODE = 'reference'") -> None:
         self.db.sql(f"RESTORE {collection} INTO '{target}' WITH ({settings})")
@@ -148,21 +158,29 @@ class Bench:
 
     def _same_files(self, folder: Path) -> int:
         """All files that the restore of the large table copies, under their own names; answers their size."""
-        with self.db.context.catalog.read() as conn:
+        with self.db.runtime.catalog.read() as conn:
             below = paths.subtree(conn, paths.require(conn, "/.backups/collections/large"))
-            ids = select(schema.chains.c.segment_id).where(schema.chains.c.table_id.in_([p.id for p in below]))
-            files = conn.execute(select(schema.segments.c.file).where(schema.segments.c.id.in_(ids))).scalars().all()
+            ids = select(sqltables.chains.c.segment_id).where(
+                sqltables.chains.c.table_id.in_([p.id for p in below])
+            )
+            files = (
+                conn.execute(select(sqltables.segments.c.file).where(sqltables.segments.c.id.in_(ids)))
+                .scalars()
+                .all()
+            )
         size = 0
         for file in filter(None, files):
             there = folder / file
             there.parent.mkdir(parents=True, exist_ok=True)
-            os.link(self.db.context.files.path(file), there)
+            os.link(self.db.runtime.files.path(file), there)
             size += there.stat().st_size
         return size
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--increments", type=int, default=10)
     folder_options(parser)

@@ -1,4 +1,5 @@
-"""How fast tables with two indexes are, in ratios to what plain Spark does with the same rows on the same machine in the same run.
+"""How fast tables with two indexes are, in ratios to what plain Spark does with the same rows on the same
+machine in the same run.
 
     python bench/tables.py [--rows 5000000] [--folder DIR] [--keep]
 
@@ -45,7 +46,9 @@ def values(spark: SparkSession, ids: DataFrame, customers: int, salt: int = 0) -
         F.pmod(F.xxhash64("id", F.lit(salt + 1)), F.lit(customers)).alias("customer"),
         F.floor(F.col("id") / PER_DAY).cast("int").alias("day"),
         (F.pmod(mixed, F.lit(1_000_000)) / 100).cast("double").alias("amount"),
-        F.concat(F.lit("order "), F.hex(mixed), F.lit(" "), F.sha2(F.col("id").cast("string"), 256).substr(1, 32)).alias("note"),
+        F.concat(
+            F.lit("order "), F.hex(mixed), F.lit(" "), F.sha2(F.col("id").cast("string"), 256).substr(1, 32)
+        ).alias("note"),
     )
 
 
@@ -81,7 +84,7 @@ class Bench:
         self.folder = folder
         self.report = Report()
         self.db = strandline.connect(folder / "warehouse")
-        self.spark = self.db.context.spark
+        self.spark = self.db.runtime.spark
         self.random = random.Random(1)
 
     def run(self) -> None:
@@ -94,7 +97,7 @@ class Bench:
         self._many_commits()
         self.db.close()
 
-    # --- one section for each figure ----------------------------------------------------------------------------------------------
+    # --- one section for each figure -----------------------------------------------------------------------
 
     def _source(self) -> None:
         ids = self.spark.range(0, self.rows, 1, 8)
@@ -110,12 +113,16 @@ class Bench:
         ours: list[float] = []
         for number in range(2):
             with clocked(plain):
-                self.source.orderBy("id").write.mode("overwrite").option("compression", "zstd").parquet(self._path("plain"))
+                self.source.orderBy("id").write.mode("overwrite").option("compression", "zstd").parquet(
+                    self._path("plain")
+                )
             self.db.sql(f"CREATE TABLE alone{number} ({COLUMNS})")
             with clocked(ours):
                 self.db.table(f"alone{number}").upsert(self.source)
         detail = f"{min(ours):.1f} s, plain {min(plain):.1f} s"
-        self.report.at_most("bulk load of the table alone / sorted Parquet write", min(ours) / min(plain), 1.5, detail=detail)
+        self.report.at_most(
+            "bulk load of the table alone / sorted Parquet write", min(ours) / min(plain), 1.5, detail=detail
+        )
         self._bytes("alone1")
         for number in range(2):
             self.db.sql(f"DROP TABLE alone{number}")
@@ -123,12 +130,17 @@ class Bench:
         indexed: list[float] = []
         with clocked(indexed):
             self.db.table("t").upsert(self.source)
-        self.report.note("bulk load with both indexes", f"{indexed[0]:.1f} s, {indexed[0] / min(plain):.2f}x the sorted Parquet write")
-        with strandline.connect(self.folder / "warehouse", settings=strandline.Settings(history_seconds=0)) as other:
+        self.report.note(
+            "bulk load with both indexes",
+            f"{indexed[0]:.1f} s, {indexed[0] / min(plain):.2f}x the sorted Parquet write",
+        )
+        with strandline.connect(
+            self.folder / "warehouse", settings=strandline.Settings(history_seconds=0)
+        ) as other:
             other.collect()
 
     def _bytes(self, table: str) -> None:
-        with self.db.context.catalog.read() as conn:
+        with self.db.runtime.catalog.read() as conn:
             from strandline.catalog import board, chains, paths
 
             chain = chains.load(conn, paths.require(conn, f"/{table}").id, board.current_step(conn))
@@ -139,15 +151,30 @@ class Bench:
     def _small_commits(self) -> None:
         self.db.sql(f"CREATE TABLE small ({COLUMNS}, {INDEXES})")
         few = min(100_000, self.rows)
-        self.db.table("small").upsert(values(self.spark, self.spark.range(0, few, 1, 2), max(1, few // PER_CUSTOMER)))
+        self.db.table("small").upsert(
+            values(self.spark, self.spark.range(0, few, 1, 2), max(1, few // PER_CUSTOMER))
+        )
         for table, rows, limit in (("small", few, 50.0), ("t", self.rows, 250.0)):
             # In a process of its own, where nothing is cached and a JVM would be seen.
-            script = [sys.executable, __file__, "--upserts", table, "--rows", str(rows), "--folder", str(self.folder)]
+            script = [
+                sys.executable,
+                __file__,
+                "--upserts",
+                table,
+                "--rows",
+                str(rows),
+                "--folder",
+                str(self.folder),
+            ]
             out = subprocess.run(script, check=True, capture_output=True, text=True).stdout.split()
             first, median, jvm = float(out[0]), float(out[1]), out[2] == "True"
             detail = f"first {first:.0f} ms"
-            self.report.at_most(f"10-row UPSERT with both indexes on {rows:,} rows", median, limit, " ms", detail)
-            self.report.holds("  without a JVM", "a JVM was started" if jvm else "no JVM was started", not jvm)
+            self.report.at_most(
+                f"10-row UPSERT with both indexes on {rows:,} rows", median, limit, " ms", detail
+            )
+            self.report.holds(
+                "  without a JVM", "a JVM was started" if jvm else "no JVM was started", not jvm
+            )
 
     def _large_commit(self) -> None:
         reading = best(3, lambda: scan(self.db.table("t").df()))
@@ -157,7 +184,9 @@ class Bench:
             with clocked(seconds):
                 self.db.table("t").upsert(data)
         detail = f"{min(seconds):.2f} s, scan {reading:.2f} s"
-        self.report.at_most("50,000-row UPSERT / full scan of the table", min(seconds) / reading, 1.0, detail=detail)
+        self.report.at_most(
+            "50,000-row UPSERT / full scan of the table", min(seconds) / reading, 1.0, detail=detail
+        )
 
     def _changes(self) -> None:
         for number in range(10):
@@ -171,12 +200,16 @@ class Bench:
             seconds: list[float] = []
             for customer in wanted:
                 with clocked(seconds):
-                    self.db.sql(f"SELECT id, amount, note FROM {source} WHERE customer = {customer}").collect()
+                    self.db.sql(
+                        f"SELECT id, amount, note FROM {source} WHERE customer = {customer}"
+                    ).collect()
             return statistics.median(seconds[1:])
 
         direct, indexed = ask("t"), ask("t VIEW by_customer")
         detail = f"{indexed * 1000:.0f} ms, without {direct * 1000:.0f} ms"
-        self.report.at_least("index lookup, times faster than the predicate alone", direct / indexed, 10, detail=detail)
+        self.report.at_least(
+            "index lookup, times faster than the predicate alone", direct / indexed, 10, detail=detail
+        )
 
     def _many_commits(self) -> None:
         commits, seconds = 2_000, []
@@ -187,10 +220,10 @@ class Bench:
                 table.upsert(batch)
         self.report.note("2,000 ten-row commits", f"{commits / seconds[0]:.1f} commits per second")
         self._compare_scans("scan after 2,000 ten-row commits / plain Parquet scan", 2.0)
-        files = sum(1 for _ in self.db.context.files.names("data"))
+        files = sum(1 for _ in self.db.runtime.files.names("data"))
         self.report.note("  data files of all tables and indexes", str(files))
 
-    # --- what they share ----------------------------------------------------------------------------------------------------------
+    # --- what they share -----------------------------------------------------------------------------------
 
     def _compare_scans(self, figure: str, target: float) -> None:
         """A scan of the table against a scan of the same rows, written as Spark would write them."""
@@ -198,7 +231,9 @@ class Bench:
         seconds: list[float] = []
         with clocked(seconds):
             scan(table.df())
-        table.df().orderBy("id").write.mode("overwrite").option("compression", "zstd").parquet(self._path("same"))
+        table.df().orderBy("id").write.mode("overwrite").option("compression", "zstd").parquet(
+            self._path("same")
+        )
         same = self.spark.read.parquet(self._path("same"))
         plain = best(5, lambda: scan(same))
         ours = best(5, lambda: scan(table.df()))
@@ -257,7 +292,8 @@ def has_java_child() -> bool:
 
 
 def upserts(folder: Path, table: str, rows: int) -> None:
-    """Thirty ten-row commits in this process: prints the first one's and the median milliseconds, and whether a JVM runs."""
+    """Thirty ten-row commits in this process: prints the first one's and the median milliseconds, and whether
+    a JVM runs."""
     rng = random.Random(2)
     seconds: list[float] = []
     with strandline.connect(folder / "warehouse") as db:
@@ -269,7 +305,9 @@ def upserts(folder: Path, table: str, rows: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=5_000_000)
     folder_options(parser)
     parser.add_argument("--upserts", metavar="TABLE", help=argparse.SUPPRESS)

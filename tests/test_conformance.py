@@ -1,7 +1,7 @@
 """The cases in conformance.yaml, on both catalogs, and once more with everything on Spark.
 
-A case is a list of steps in an empty warehouse; what each key of a step means is said at the top of that file.
-"""
+A case is a list of steps in an empty warehouse; what each key of a step means is said at the top of that
+file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,11 @@ class Runner:
     def check_versions_agree(self, table: str) -> None:
         for index in self.db.describe(table)["indexes"]:
             path = f"{table}/{index['name']}"
-            assert index["version"] == self.db.describe(path)["version"] == self.db.describe(f"{path}/indexImplTable")["version"], path
+            assert (
+                index["version"]
+                == self.db.describe(path)["version"]
+                == self.db.describe(f"{path}/indexImplTable")["version"]
+            ), path
 
 
 def plain(value: Any) -> Any:
@@ -97,7 +101,9 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
     opened: list[Database] = []
 
     def make(**options: Any) -> Database:
-        opened.append(strandline.connect(tmp_path / "warehouse", files=QuickFiles(tmp_path / "warehouse"), **options))
+        opened.append(
+            strandline.connect(tmp_path / "warehouse", files=QuickFiles(tmp_path / "warehouse"), **options)
+        )
         return opened[-1]
 
     yield make
@@ -111,7 +117,9 @@ def test_every_case_has_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-def test_case(case: dict[str, Any], connect: Callable[..., Database], catalog_url: str | None, spark: Any) -> None:
+def test_case(
+    case: dict[str, Any], connect: Callable[..., Database], catalog_url: str | None, spark: Any
+) -> None:
     runner = Runner(connect(catalog=catalog_url, spark=spark))
     for step in case["steps"]:
         runner.run(step)

@@ -1,4 +1,5 @@
-"""The documentation tells the truth: its examples print what it says, its reference follows from the code, its links lead somewhere."""
+"""The documentation tells the truth: its examples print what it says, its reference follows from the code,
+its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from strandline.catalog.schema import metadata
+from strandline.catalog.sqltables import metadata
 from tools import reference, rundocs, site
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
-def test_examples_print_what_the_page_says(page: Path, spark: SparkSession, request: pytest.FixtureRequest) -> None:
+def test_examples_print_what_the_page_says(
+    page: Path, spark: SparkSession, request: pytest.FixtureRequest
+) -> None:
     replace = {}
     if name_of(page) in NEED:
         replace[URL] = request.getfixturevalue(NEED[name_of(page)])

@@ -1,4 +1,5 @@
-"""Random interleavings of everything that changes versions, with crashes and late news: no reader ever gets a mismatched plan."""
+"""Random interleavings of everything that changes versions, with crashes and late news: no reader ever gets a
+mismatched plan."""
 
 from __future__ import annotations
 

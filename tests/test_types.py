@@ -133,15 +133,27 @@ GOOD: list[tuple[str, Any, Any]] = [
     ("Utf8", "a\0\U0001f600", "a\0\U0001f600"),
     ("Utf8", Wrapped("held"), "held"),
     ("Utf8", np.str_("n"), "n"),
-    ("Json", ' {"a": [1, 2.5e300, null], "a": "\\ud83d\\ude00"} ', ' {"a": [1, 2.5e300, null], "a": "\\ud83d\\ude00"} '),
+    (
+        "Json",
+        ' {"a": [1, 2.5e300, null], "a": "\\ud83d\\ude00"} ',
+        ' {"a": [1, 2.5e300, null], "a": "\\ud83d\\ude00"} ',
+    ),
     ("Json", "1" * 5000, "1" * 5000),
     ("Date", date(1, 1, 1), date(1, 1, 1)),
     ("Date", np.datetime64("2024-01-31"), date(2024, 1, 31)),
     ("Datetime", datetime(2024, 1, 31, 12), datetime(2024, 1, 31, 12, tzinfo=UTC)),
-    ("Timestamp", datetime(2024, 7, 1, 0, 30, tzinfo=BERLIN_SUMMER), datetime(2024, 6, 30, 22, 30, tzinfo=UTC)),
+    (
+        "Timestamp",
+        datetime(2024, 7, 1, 0, 30, tzinfo=BERLIN_SUMMER),
+        datetime(2024, 6, 30, 22, 30, tzinfo=UTC),
+    ),
     ("Timestamp", MAX_TIME, MAX_TIME),
     ("Timestamp", MIN_TIME, MIN_TIME),
-    ("Timestamp", np.datetime64("2024-01-31T00:00:00.000001000", "ns"), datetime(2024, 1, 31, 0, 0, 0, 1, UTC)),
+    (
+        "Timestamp",
+        np.datetime64("2024-01-31T00:00:00.000001000", "ns"),
+        datetime(2024, 1, 31, 0, 0, 0, 1, UTC),
+    ),
 ]
 GOOD += [(name, None, None) for name in TYPE_NAMES]
 
@@ -364,7 +376,11 @@ def arrow_cases() -> list[tuple[str, pa.Array, list[Any] | None]]:
         ("Decimal(5,2)", pa.array([Decimal("1.501")]), None),
         ("Decimal(5,2)", pa.array([Decimal("1.5")], pa.decimal256(50, 3)), [Decimal("1.50")]),
         ("Decimal(38,37)", pa.array([Decimal(2**64)], pa.decimal128(20, 0)), None),
-        ("Decimal(38,37)", pa.array([Decimal(9)], pa.decimal128(20, 0)), [Decimal("9.0000000000000000000000000000000000000")]),
+        (
+            "Decimal(38,37)",
+            pa.array([Decimal(9)], pa.decimal128(20, 0)),
+            [Decimal("9.0000000000000000000000000000000000000")],
+        ),
         ("Decimal(38,0)", pa.array([Decimal(10**38)], pa.decimal256(50, 0)), None),
         ("Decimal(5,2)", pa.array([1.5]), None),
         ("Utf8", pa.array(["a", None]).dictionary_encode(), ["a", None]),

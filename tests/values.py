@@ -11,8 +11,28 @@ from hypothesis import strategies as st
 from strandline.types import Type
 
 INTEGERS = ("Int8", "Int16", "Int32", "Int64", "Uint8", "Uint16", "Uint32", "Uint64")
-DECIMALS = ("Decimal(1,0)", "Decimal(5,2)", "Decimal(18,18)", "Decimal(19,0)", "Decimal(22,9)", "Decimal(38,0)", "Decimal(38,38)")
-TYPE_NAMES = ("Bool", *INTEGERS, "Float", "Double", *DECIMALS, "String", "Utf8", "Json", "Date", "Datetime", "Timestamp")
+DECIMALS = (
+    "Decimal(1,0)",
+    "Decimal(5,2)",
+    "Decimal(18,18)",
+    "Decimal(19,0)",
+    "Decimal(22,9)",
+    "Decimal(38,0)",
+    "Decimal(38,38)",
+)
+TYPE_NAMES = (
+    "Bool",
+    *INTEGERS,
+    "Float",
+    "Double",
+    *DECIMALS,
+    "String",
+    "Utf8",
+    "Json",
+    "Date",
+    "Datetime",
+    "Timestamp",
+)
 JSONS = ("null", "true", '"a\\u0000"', "[1, 2.5, {}]", ' {"ü": [-1e400]} ')
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SECONDS = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc) - EPOCH) // timedelta(seconds=1)

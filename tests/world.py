@@ -1,4 +1,5 @@
-"""What tests of the catalog and of operations share: a clock that a test moves, a process that can die, tables, and what must be true."""
+"""What tests of the catalog and of operations share: a clock that a test moves, a process that can die,
+tables, and what must be true."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from typing import Any
 
 from sqlalchemy import Connection, event, insert, select
 
-from strandline.catalog import board, chains, paths, schema, tables
+from strandline.catalog import board, chains, paths, sqltables, tables
 from strandline.catalog.chains import TablePart
-from strandline.catalog.engine import Catalog, sqlite_url
+from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.sessions import HOST
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock
@@ -28,14 +29,17 @@ from strandline.operations.streams import CreateStream, DropStreams, StreamSpec
 from strandline.types import parse_type
 
 LEASE_SECONDS = 60.0
-SCHEMA = TableSchema.of([("k", parse_type("Int64"), True), ("v", parse_type("Utf8"), False), ("n", parse_type("Int64"), False)], ("k",))
+SCHEMA = TableSchema.of(
+    [("k", parse_type("Int64"), True), ("v", parse_type("Utf8"), False), ("n", parse_type("Int64"), False)],
+    ("k",),
+)
 BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",))
 BY_N = IndexDef("by_n", "GLOBAL SYNC", ("n",), ("v",))
 LATER = IndexDef("later", "GLOBAL ASYNC", ("n",))
 STREAM = StreamSpec("20260101120000Z_continuousBackupImpl")
 
 
-_ALL = select(schema.paths).order_by(schema.paths.c.id)
+_ALL = select(sqltables.paths).order_by(sqltables.paths.c.id)
 
 
 class Death(BaseException):
@@ -56,7 +60,8 @@ class ManualClock:
 
 
 class Process:
-    """A session without a thread that renews it: it lives until its lease runs out, as if its process hung or died."""
+    """A session without a thread that renews it: it lives until its lease runs out, as if its process hung or
+    died."""
 
     def __init__(self, catalog: Catalog, session_id: str | None = None) -> None:
         self.id = session_id or uuid.uuid4().hex[:16]
@@ -67,7 +72,9 @@ class Process:
         if not self._known:
             with self._catalog.write() as conn:
                 expires = self._catalog.clock.now() + LEASE_SECONDS
-                conn.execute(insert(schema.sessions).values(id=self.id, host=HOST, pid=os.getpid(), expires=expires))
+                conn.execute(
+                    insert(sqltables.sessions).values(id=self.id, host=HOST, pid=os.getpid(), expires=expires)
+                )
             self._known = True
         return self.id
 
@@ -89,7 +96,9 @@ def open_catalog(folder: File, url: str | None = None, clock: Clock | None = Non
     catalog = Catalog(url or sqlite_url(folder / "catalog.db"), clock)
     if catalog.is_sqlite:
         # Nothing here has to survive a power cut; a process that is killed loses nothing either way.
-        event.listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+        event.listen(
+            catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+        )
     catalog.open()
     return catalog
 
@@ -112,7 +121,10 @@ class Template:
     def branch(self, catalog: Catalog) -> Catalog:
         """A catalog that goes on from where another one is now."""
         copy = self._next()
-        with contextlib.closing(sqlite3.connect(copy)) as target, contextlib.closing(catalog.engine.raw_connection()) as source:
+        with (
+            contextlib.closing(sqlite3.connect(copy)) as target,
+            contextlib.closing(catalog.engine.raw_connection()) as source,
+        ):
             source.driver_connection.backup(target)  # type: ignore[union-attr]
         return open_catalog(copy.parent, sqlite_url(copy), ManualClock(catalog.clock.now()))
 
@@ -143,7 +155,8 @@ def drop(catalog: Catalog, path: str) -> None:
 
 
 def commit(catalog: Catalog, info: TableInfo, impls: Iterable[tuple[int, int]], number: int) -> int:
-    """One row more, in the table and in each of its (id, version) implementation tables; the rows themselves do not matter here."""
+    """One row more, in the table and in each of its (id, version) implementation tables; the rows themselves
+    do not matter here."""
     parts = [TablePart(info.id, info.version, None, (segment(),), Digest(1, number))]
     parts += [TablePart(i, version, None, (segment(),), Digest(1, number + i)) for i, version in impls]
     with catalog.write() as conn:
@@ -186,17 +199,33 @@ def disagreements(seen: Connection | list[paths.Path]) -> list[str]:
 
 
 def leaks(conn: Connection) -> list[str]:
-    """What a finished operation must not leave behind: states, claims, pins, holds without a stream, rows of tables without a path."""
+    """What a finished operation must not leave behind: states, claims, pins, holds without a stream, rows of
+    tables without a path."""
     rows = all_paths(conn)
     ids = {row.id for row in rows}
-    wrong = [f"{row.path} is {row.state}" for row in rows if row.state != "ready" or row.operation_id is not None]
-    wrong += [f"claim on path {c.path_id}" for c in conn.execute(select(schema.claims))]
-    wrong += [f"pin {p.name}" for p in conn.execute(select(schema.pins).where(schema.pins.c.session_id.is_(None)))]
-    wrong += [f"hold of {h.owner_id} on {h.table_id}" for h in conn.execute(select(schema.holds)) if not {h.owner_id, h.table_id} <= ids]
-    wrong += [f"state of table {t}" for t in conn.execute(select(schema.tables.c.path_id)).scalars() if t not in ids]
-    live = conn.execute(select(schema.chains.c.table_id).where(schema.chains.c.removed.is_(None))).scalars()
+    wrong = [
+        f"{row.path} is {row.state}" for row in rows if row.state != "ready" or row.operation_id is not None
+    ]
+    wrong += [f"claim on path {c.path_id}" for c in conn.execute(select(sqltables.claims))]
+    wrong += [
+        f"pin {p.name}"
+        for p in conn.execute(select(sqltables.pins).where(sqltables.pins.c.session_id.is_(None)))
+    ]
+    wrong += [
+        f"hold of {h.owner_id} on {h.table_id}"
+        for h in conn.execute(select(sqltables.holds))
+        if not {h.owner_id, h.table_id} <= ids
+    ]
+    wrong += [
+        f"state of table {t}"
+        for t in conn.execute(select(sqltables.tables.c.path_id)).scalars()
+        if t not in ids
+    ]
+    live = conn.execute(
+        select(sqltables.chains.c.table_id).where(sqltables.chains.c.removed.is_(None))
+    ).scalars()
     wrong += [f"chain of table {t}" for t in set(live) - ids]
-    held = {h.owner_id: h for h in conn.execute(select(schema.holds))}
+    held = {h.owner_id: h for h in conn.execute(select(sqltables.holds))}
     wrong += [
         f"{row.path} has no hold at its cursor"
         for row in rows
@@ -206,25 +235,48 @@ def leaks(conn: Connection) -> list[str]:
 
 
 def dump(conn: Connection) -> dict[str, Any]:
-    """Everything that matters in the catalog, with paths in place of ids, so that two histories can be compared."""
+    """Everything that matters in the catalog, with paths in place of ids, so that two histories can be
+    compared."""
     rows = all_paths(conn)
     named = {row.id: row.path for row in rows}
     return {
         "step": board.current_step(conn),
         "generation": board.generation(conn),
         "paths": {
-            row.path: (row.type, row.version, row.state, row.operation_id, row.created_step, _named(row.body, named)) for row in rows
+            row.path: (
+                row.type,
+                row.version,
+                row.state,
+                row.operation_id,
+                row.created_step,
+                _named(row.body, named),
+            )
+            for row in rows
         },
         "descriptions": sorted(
-            (named.get(d.path_id, "?"), d.version, d.step, json.dumps(_named(json.loads(d.body), named), sort_keys=True))
-            for d in conn.execute(select(schema.descriptions))
+            (
+                named.get(d.path_id, "?"),
+                d.version,
+                d.step,
+                json.dumps(_named(json.loads(d.body), named), sort_keys=True),
+            )
+            for d in conn.execute(select(sqltables.descriptions))
         ),
-        "board": sorted((p.generation, p.path, p.version, p.dropped) for p in conn.execute(select(schema.board))),
+        "board": sorted(
+            (p.generation, p.path, p.version, p.dropped) for p in conn.execute(select(sqltables.board))
+        ),
         "tables": sorted(
-            (named.get(t.path_id, "?"), t.step, t.rows, t.digest, t.followed_step) for t in conn.execute(select(schema.tables))
+            (named.get(t.path_id, "?"), t.step, t.rows, t.digest, t.followed_step)
+            for t in conn.execute(select(sqltables.tables))
         ),
-        "chains": sorted((named.get(c.table_id, "?"), c.segment_id, c.added, c.removed or 0) for c in conn.execute(select(schema.chains))),
-        "holds": sorted((named[h.owner_id], named[h.table_id], h.step, h.keeps_state) for h in conn.execute(select(schema.holds))),
+        "chains": sorted(
+            (named.get(c.table_id, "?"), c.segment_id, c.added, c.removed or 0)
+            for c in conn.execute(select(sqltables.chains))
+        ),
+        "holds": sorted(
+            (named[h.owner_id], named[h.table_id], h.step, h.keeps_state)
+            for h in conn.execute(select(sqltables.holds))
+        ),
         "leaks": leaks(conn),
         "disagreements": disagreements(conn),
     }
@@ -254,5 +306,8 @@ def all_paths(conn: Connection) -> list[paths.Path]:
 
 def _named(body: Any, named: dict[int, str]) -> Any:
     if isinstance(body, dict):
-        return {k: named.get(v, "?") if k in ("table_id", "index_id", "impl_id", "owner") else _named(v, named) for k, v in body.items()}
+        return {
+            k: named.get(v, "?") if k in ("table_id", "index_id", "impl_id", "owner") else _named(v, named)
+            for k, v in body.items()
+        }
     return [_named(v, named) for v in body] if isinstance(body, list) else body

@@ -1,4 +1,5 @@
-"""Writes the pages of the reference that follow from the code: ``python -m tools.reference``. A test says when they are out of date."""
+"""Writes the pages of the reference that follow from the code: ``python -m tools.reference``. A test says
+when they are out of date."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def cli() -> str:
         parts.append(f"## `{name}`\n\n{inspect.cleandoc(command.help or '')}\n")
         parts.append(f"```text\n{' '.join(filter(None, [name, '[OPTIONS]', arguments]))}\n```\n")
         if own:
-            parts.append(_table(("argument or option", "meaning"), [(_names(p), p.help or "") for p in own]) + "\n")
+            parts.append(
+                _table(("argument or option", "meaning"), [(_names(p), p.help or "") for p in own]) + "\n"
+            )
     return "\n".join(parts)
 
 
@@ -82,7 +85,10 @@ def errors() -> str:
             ("exit code", "when"),
             [
                 (0, "all went well"),
-                (failures.USAGE, "the command line itself is wrong: an unknown command or option, a missing argument"),
+                (
+                    failures.USAGE,
+                    "the command line itself is wrong: an unknown command or option, a missing argument",
+                ),
                 (failures.INTERRUPTED, "Ctrl-C, also when a running operation was left alone"),
             ],
         )
@@ -98,7 +104,11 @@ def settings() -> str:
     rows: list[list[str]] = []
     for node in body:
         if isinstance(node, ast.AnnAssign):
-            value = "" if node.value is None else ast.unparse(node.value).replace("field(default_factory=dict)", "{}")
+            value = (
+                ""
+                if node.value is None
+                else ast.unparse(node.value).replace("field(default_factory=dict)", "{}")
+            )
             rows.append([f"`{ast.unparse(node.target)}`", f"`{value}`", ""])
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and rows:
             rows[-1][2] = _first(str(node.value.value))
@@ -113,9 +123,15 @@ def settings() -> str:
             ("variable", "meaning"),
             [
                 ("`STRANDLINE_WAREHOUSE`", "the warehouse of the command line, unless `-w` names one"),
-                ("`STRANDLINE_CATALOG`", "the catalog's URL for the command line, unless `--catalog` names one"),
+                (
+                    "`STRANDLINE_CATALOG`",
+                    "the catalog's URL for the command line, unless `--catalog` names one",
+                ),
                 ("`SPARK_REMOTE`", "a Spark Connect server to work with, such as `sc://host:15002`"),
-                ("`SPARK_MASTER`", "the master of a Spark session that Strandline starts; default `local[*]`"),
+                (
+                    "`SPARK_MASTER`",
+                    "the master of a Spark session that Strandline starts; default `local[*]`",
+                ),
                 ("`JAVA_HOME`", "where Java is, for a Spark session on this machine"),
                 ("`NO_COLOR`", "set to anything: no colours in the terminal"),
                 ("`XDG_STATE_HOME`", "where the SQL shell keeps its history; default `~/.local/state`"),
@@ -138,17 +154,19 @@ def metrics() -> str:
     return (
         "# Metrics\n\n"
         "`db.metrics()` and `strandline metrics` give the counters and histograms of one process in Prometheus' text format.\n"
-        "A process starts with all of them at zero.\n\n" + _table(("metric", "type", "labels", "meaning"), rows) + "\n"
+        "A process starts with all of them at zero.\n\n"
+        + _table(("metric", "type", "labels", "meaning"), rows)
+        + "\n"
     )
 
 
 def api() -> str:
     import strandline
-    from strandline.database.check import CheckReport
-    from strandline.database.result import Result
-    from strandline.database.running import OperationInfo
-    from strandline.database.streams import Stream
-    from strandline.database.table import Table
+    from strandline.api.operations import OperationInfo
+    from strandline.api.result import Result
+    from strandline.api.stream import Stream
+    from strandline.api.table import Table
+    from strandline.tables.check import CheckReport
 
     own = {"start", "run_operation", "current_transaction", "transact", "guard", "to_dict", "of"}
     parts = [
@@ -185,7 +203,11 @@ def sql_forms() -> str:
 
 def _signature(function: Any) -> str:
     signature = inspect.signature(function)
-    shown = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values() if p.name != "self"]
+    shown = [
+        p.replace(annotation=inspect.Parameter.empty)
+        for p in signature.parameters.values()
+        if p.name != "self"
+    ]
     return str(signature.replace(parameters=shown, return_annotation=inspect.Signature.empty))
 
 
@@ -200,7 +222,10 @@ def _first(text: str | None) -> str:
 
 def _table(columns: tuple[str, ...], rows: Any) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
+        for line in lines
+    )
 
 
 PAGES: dict[str, Callable[[], str]] = {

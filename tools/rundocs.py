@@ -3,11 +3,11 @@
     python -m tools.rundocs docs/tutorial.md           # say what differs
     python -m tools.rundocs --write docs/tutorial.md   # put what they print into the page
 
-Blocks that are run: ``console`` (lines that start with ``$ `` are commands, the rest is their output), ``python`` (with ``>>>`` as a
-doctest, otherwise as a script) and ``sql`` (in the warehouse that the page uses). Blocks of one page share a folder and run in order.
-``...`` in an output stands for anything. Names of backups and streams, ids of operations, times, durations and sizes differ from run to
-run: they may be anything of the same form, and a name that was printed once stands for the real one in later commands.
-"""
+Blocks that are run: ``console`` (lines that start with ``$ `` are commands, the rest is their output),
+``python`` (with ``>>>`` as a doctest, otherwise as a script) and ``sql`` (in the warehouse that the page
+uses). Blocks of one page share a folder and run in order. ``...`` in an output stands for anything. Names of
+backups and streams, ids of operations, times, durations and sizes differ from run to run: they may be
+anything of the same form, and a name that was printed once stands for the real one in later commands."""
 
 from __future__ import annotations
 
@@ -55,13 +55,18 @@ def blocks_of(page: str) -> list[Block]:
     found = []
     for match in _FENCE.finditer(page):
         if match[1] in ("console", "python", "sql"):
-            found.append(Block(match[1], match[2], page.count("\n", 0, match.start()) + 1, match.start(2), match.end(2)))
+            found.append(
+                Block(
+                    match[1], match[2], page.count("\n", 0, match.start()) + 1, match.start(2), match.end(2)
+                )
+            )
     return found
 
 
 @dataclass
 class Runner:
-    """One page's folder, environment and Python names. ``replace``: texts of the page that stand for something of this machine."""
+    """One page's folder, environment and Python names. ``replace``: texts of the page that stand for
+    something of this machine."""
 
     folder: Path
     replace: dict[str, str] = field(default_factory=dict)
@@ -84,7 +89,9 @@ class Runner:
             if self._matches(expected, printed):
                 lines += [f"$ {command}", *expected]
             else:
-                problems.append(f"$ {command}\n--- the page says\n" + "\n".join(expected) + f"\n--- it prints\n{printed}")
+                problems.append(
+                    f"$ {command}\n--- the page says\n" + "\n".join(expected) + f"\n--- it prints\n{printed}"
+                )
                 lines += [f"$ {command}", *printed.splitlines()]
         return "\n".join(lines) + "\n", problems
 
@@ -112,9 +119,13 @@ class Runner:
             os.environ[match[1]] = shlex.split(match[2])[0]
             return ""
         words = shlex.split(command, comments=True)
-        if words[:1] == ["strandline"] and not re.search(r"[|<>&]", re.sub(r"'[^']*'|\"[^\"]*\"", "", command)):
+        if words[:1] == ["strandline"] and not re.search(
+            r"[|<>&]", re.sub(r"'[^']*'|\"[^\"]*\"", "", command)
+        ):
             return _PROGRESS.sub("", strandline(words[1:])[1]).replace(str(self.folder), HOME)
-        done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(
+            ["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
         return done.stdout.replace(str(self.folder), HOME)
 
     def _real(self, text: str) -> str:
@@ -125,7 +136,9 @@ class Runner:
     def _matches(self, expected: list[str], printed: str) -> bool:
         said = "\n".join(line.rstrip() for line in expected).strip()
         pattern, names = _pattern(said)
-        found = re.fullmatch(pattern, "\n".join(line.rstrip() for line in printed.splitlines()).strip(), re.DOTALL)
+        found = re.fullmatch(
+            pattern, "\n".join(line.rstrip() for line in printed.splitlines()).strip(), re.DOTALL
+        )
         if found:
             self.known.update(zip(names, found.groups(), strict=True))
         return found is not None
@@ -146,7 +159,8 @@ def _pattern(said: str) -> tuple[str, list[str]]:
 
 
 def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Commands with their output. A command goes on in the next line after a backslash, or while a quote is open."""
+    """Commands with their output. A command goes on in the next line after a backslash, or while a quote is
+    open."""
     command: str | None = None
     expected: list[str] = []
     lines = iter(text.splitlines())
@@ -196,7 +210,10 @@ def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = N
     text = page.read_text("utf-8")
     problems: list[str] = []
     before = dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="strandline-docs-") as folder, tempfile.TemporaryDirectory() as bin_:
+    with (
+        tempfile.TemporaryDirectory(prefix="strandline-docs-") as folder,
+        tempfile.TemporaryDirectory() as bin_,
+    ):
         runner = Runner(Path(folder), replace or {})
         try:
             for name in ("STRANDLINE_WAREHOUSE", "STRANDLINE_CATALOG"):

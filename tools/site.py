@@ -1,4 +1,5 @@
-"""Builds the documentation into a site of plain HTML: ``make docs``. No scripts, nothing fetched, readable from a disk.
+"""Builds the documentation into a site of plain HTML: ``make docs``. No scripts, nothing fetched, readable
+from a disk.
 
 Every link between pages, and every picture, must lead somewhere: one that does not is an error.
 """
@@ -37,7 +38,14 @@ def title_of(page: Path) -> str:
 
 def pages() -> list[Path]:
     found = list(DOCS.rglob("*.md"))
-    return sorted(found, key=lambda p: (ORDER.index(p.parent.relative_to(DOCS).as_posix().strip(".")), p.name != "index.md", p.name))
+    return sorted(
+        found,
+        key=lambda p: (
+            ORDER.index(p.parent.relative_to(DOCS).as_posix().strip(".")),
+            p.name != "index.md",
+            p.name,
+        ),
+    )
 
 
 def broken_links(page: Path, text: str) -> list[str]:
@@ -76,7 +84,9 @@ def build(target: Path) -> list[str]:
     shutil.rmtree(target, ignore_errors=True)
     broken = []
     for page in pages():
-        broken += [f"{page.relative_to(ROOT)}: {link}" for link in broken_links(page, page.read_text("utf-8"))]
+        broken += [
+            f"{page.relative_to(ROOT)}: {link}" for link in broken_links(page, page.read_text("utf-8"))
+        ]
         out = target / page.relative_to(DOCS).with_suffix(".html")
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(render(page), "utf-8")

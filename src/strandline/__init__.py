@@ -1,4 +1,5 @@
-"""Keyed tables with global secondary indexes on Spark, backed up and restored incrementally as one consistent unit.
+"""Keyed tables with global secondary indexes on Spark, backed up and restored incrementally as one consistent
+unit.
 
     import strandline
 
@@ -16,7 +17,7 @@ from strandline import errors
 from strandline.settings import Settings
 
 if TYPE_CHECKING:
-    from strandline.database import Database, Entry, connect
+    from strandline.api import Database, Entry, connect
 
 __version__ = "0.1.0"
 
@@ -24,11 +25,12 @@ __all__ = ["Database", "Entry", "Settings", "__version__", "connect", "errors"]
 
 
 def __getattr__(name: str) -> Any:
-    """The database and what it stands on are loaded by the first who asks: ``strandline --help`` and ``version`` never do."""
+    """The database and what it stands on are loaded by the first who asks: ``strandline --help`` and
+    ``version`` never do."""
     if name in ("Database", "Entry", "connect"):
-        from strandline import database
+        from strandline import api
 
-        return getattr(database, name)
+        return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

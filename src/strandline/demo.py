@@ -1,4 +1,5 @@
-"""The whole story in about a minute: an indexed shop, backups, a day of changes, a disaster, a restore, and the proof.
+"""The whole story in about a minute: an indexed shop, backups, a day of changes, a disaster, a restore, and
+the proof.
 
 Every number that is shown was measured while the story ran; nothing is staged. ``strandline demo`` runs it.
 """
@@ -65,10 +66,15 @@ class Story:
 
 
 def run(
-    folder: str | None = None, *, catalog: str | None = None, rows: int = 200_000, quiet: bool = False, picture: str | None = None
+    folder: str | None = None,
+    *,
+    catalog: str | None = None,
+    rows: int = 200_000,
+    quiet: bool = False,
+    picture: str | None = None,
 ) -> dict[str, Any]:
-    """Tell the story in a new warehouse, which is removed afterwards unless ``folder`` names a place for it; answers what each step
-    cost and what the proof found."""
+    """Tell the story in a new warehouse, which is removed afterwards unless ``folder`` names a place for it;
+    answers what each step cost and what the proof found."""
     from rich.console import Console
 
     console = Console(quiet=quiet, record=picture is not None, width=110 if picture else None)
@@ -76,13 +82,19 @@ def run(
     try:
         with strandline.connect(place, catalog=catalog) as db:
             if db.ls("/"):
-                raise PreconditionFailed(f"the warehouse {place} is not empty", "Choose a folder that is not there yet.")
+                raise PreconditionFailed(
+                    f"the warehouse {place} is not empty", "Choose a folder that is not there yet."
+                )
             report = _tell(Story(console), db, rows)
     finally:
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
     if folder is not None:
-        console.print(f"Look around: strandline tree -w {folder}, strandline sql -w {folder}", highlight=False, markup=False)
+        console.print(
+            f"Look around: strandline tree -w {folder}, strandline sql -w {folder}",
+            highlight=False,
+            markup=False,
+        )
     if picture is not None:
         _draw(console, picture)
     return {"warehouse": folder, **report}
@@ -91,14 +103,22 @@ def run(
 def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
     with story.step("Open a shop: two tables, each with a global index") as step:
         db.sql(TABLES)
-        db.table("customers").upsert([{"id": i, "name": f"customer {i}", "city": f"city {i % 20}"} for i in range(CUSTOMERS)])
+        db.table("customers").upsert(
+            [{"id": i, "name": f"customer {i}", "city": f"city {i % 20}"} for i in range(CUSTOMERS)]
+        )
         step.remark = "customers (index by_city) and orders (index by_customer), in process, without a JVM"
     with story.step(f"Start Spark and load {rows:,} orders") as step:
         db.table("orders").upsert(_orders(db, rows))
         step.bytes = _stored(db)
         step.remark = "rows and index entries in one commit"
     db.sql(COLLECTION)
-    full = _backup(story, db, "Full backup: tables and indexes at one step", "BACKUP shop", "segments are shared, nothing is copied")
+    full = _backup(
+        story,
+        db,
+        "Full backup: tables and indexes at one step",
+        "BACKUP shop",
+        "segments are shared, nothing is copied",
+    )
 
     with story.step("Morning: new orders, and old ones are paid") as step:
         new = ", ".join(f"({rows + i}, {i % CUSTOMERS}, 'new', {100 + i})" for i in range(1000))
@@ -113,7 +133,9 @@ def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
     before, answer = _digests(db), db.sql(QUESTION).rows()
 
     with story.step("Disaster: a bad script, and somebody backs up its work before anyone looks") as step:
-        step.remark = f"{db.sql('UPDATE orders SET total = 0 WHERE id < 5000').rows_changed:,} totals are gone"
+        step.remark = (
+            f"{db.sql('UPDATE orders SET total = 0 WHERE id < 5000').rows_changed:,} totals are gone"
+        )
     evening = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "the damage is in it")
     with story.step("Then the tables are dropped") as step:
         db.sql("DROP TABLE orders; DROP TABLE customers")
@@ -125,7 +147,9 @@ def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
         step.remark = f"{operation.progress['increments']} increments on the full backup, {result['rows']:,} rows, visible at once"
         step.bytes = 0
     with story.step("Proof") as step:
-        problems = [problem.message for path in ("/customers", "/orders") for problem in db.check(path).problems]
+        problems = [
+            problem.message for path in ("/customers", "/orders") for problem in db.check(path).problems
+        ]
         same = _digests(db) == before and db.sql(QUESTION).rows() == answer
         step.remark = "every digest recomputed from the data, every index compared with its table"
     if problems or not same:
@@ -141,7 +165,7 @@ def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
 
 
 def _orders(db: strandline.Database, rows: int) -> DataFrame:
-    return db.context.spark.range(rows).selectExpr(
+    return db.runtime.spark.range(rows).selectExpr(
         "cast(id as decimal(20,0)) as id",
         f"cast(id * 7919 % {CUSTOMERS} as decimal(20,0)) as customer",
         "'new' as status",
@@ -162,25 +186,41 @@ def _digests(db: strandline.Database) -> dict[str, str]:
 
 
 def _stored(db: strandline.Database) -> int:
-    found = ("/customers", "/customers/by_city/indexImplTable", "/orders", "/orders/by_customer/indexImplTable")
+    found = (
+        "/customers",
+        "/customers/by_city/indexImplTable",
+        "/orders",
+        "/orders/by_customer/indexImplTable",
+    )
     return sum(db.describe(path)["bytes"] for path in found)
 
 
 def _show_proof(story: Story, digests: dict[str, str], found: int) -> None:
     for path, digest in digests.items():
         story.console.print(f"   [green]same[/]  {path:<22} {digest}", highlight=False)
-    story.console.print(f"   [green]same[/]  {found:,} orders of customer 42, found through the restored index\n", highlight=False)
+    story.console.print(
+        f"   [green]same[/]  {found:,} orders of customer 42, found through the restored index\n",
+        highlight=False,
+    )
     total = sum(step.seconds for step in story.steps)
     story.console.print(f"All of it took {_seconds(total)}.", highlight=False)
 
 
 def _draw(console: Console, picture: str) -> None:
     """What was shown as a picture that fetches nothing: rich's own would load its font from the network."""
-    drawn = re.sub(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", "", console.export_svg(title="strandline demo"), flags=re.DOTALL)
+    drawn = re.sub(
+        r"@font-face \{.*?\}\s*|<!--.*?-->\s*",
+        "",
+        console.export_svg(title="strandline demo"),
+        flags=re.DOTALL,
+    )
     try:
         Path(picture).write_text(drawn, "utf-8")
     except OSError as error:
-        raise Unavailable(f"the picture {picture} cannot be written: {error.strerror}", "Choose a place that you may write to.") from None
+        raise Unavailable(
+            f"the picture {picture} cannot be written: {error.strerror}",
+            "Choose a place that you may write to.",
+        ) from None
 
 
 def _size(number: float) -> str:

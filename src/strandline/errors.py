@@ -1,8 +1,8 @@
 """Every way Strandline can refuse or fail, in one place.
 
-An error is one plain sentence, a stable ``code`` for programs, a ``hint`` that says what to do, and an ``exit_code`` for the command
-line. The class docstring says when it is raised; the reference page of errors is generated from it.
-"""
+An error is one plain sentence, a stable ``code`` for programs, a ``hint`` that says what to do, and an
+``exit_code`` for the command line. The class docstring says when it is raised; the reference page of errors
+is generated from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class StrandlineError(Exception):
 
     code: ClassVar[str] = "ERROR"
     exit_code: ClassVar[int] = 1
-    default_hint: ClassVar[str] = "Run with --debug for the full story, and report it if the cause is not clear."
+    default_hint: ClassVar[str] = (
+        "Run with --debug for the full story, and report it if the cause is not clear."
+    )
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

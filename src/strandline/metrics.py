@@ -1,4 +1,5 @@
-"""What the process counts and what it logs. One ``Metrics`` per database, shared by all threads; nothing global but the logger.
+"""What the process counts and what it logs. One ``Metrics`` per database, shared by all threads; nothing
+global but the logger.
 
 A log line is an event name and a JSON object, so that a person can read it and a program can parse it.
 """
@@ -22,23 +23,36 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.claims = self._counter("claims", "Claims of a path's next version, by result.", "result")
-        self.publications = self._counter("publications", "Publications of one or more descriptions under one generation.")
+        self.publications = self._counter(
+            "publications", "Publications of one or more descriptions under one generation."
+        )
         self.published_paths = self._counter("published_paths", "Descriptions published.")
         self.mismatches = self._counter(
             "schema_mismatches",
             "Plans whose versions did not fit: seen (each time), then cured by a retry, or failed.",
             "result",
         )
-        self.part_transitions = self._counter("part_transitions", "Transitions of parts, by the state they entered.", "state")
-        self.part_retries = self._counter("part_retries", "Parts that failed and were tried again.", "kind")
-        self.operations = self._counter("operations", "Operations that ended, by kind and result.", "kind", "result")
-        self.resumed = self._counter("operations_resumed", "Operations taken over from a process that died.", "kind")
-        self.publication_delay = self._histogram(
-            "publication_delay_seconds", "Time from the last part of an operation to the publication of its paths."
+        self.part_transitions = self._counter(
+            "part_transitions", "Transitions of parts, by the state they entered.", "state"
         )
-        self.delivery_delay = self._histogram("delivery_delay_seconds", "Time from a publication to its arrival in this process's cache.")
+        self.part_retries = self._counter("part_retries", "Parts that failed and were tried again.", "kind")
+        self.operations = self._counter(
+            "operations", "Operations that ended, by kind and result.", "kind", "result"
+        )
+        self.resumed = self._counter(
+            "operations_resumed", "Operations taken over from a process that died.", "kind"
+        )
+        self.publication_delay = self._histogram(
+            "publication_delay_seconds",
+            "Time from the last part of an operation to the publication of its paths.",
+        )
+        self.delivery_delay = self._histogram(
+            "delivery_delay_seconds", "Time from a publication to its arrival in this process's cache."
+        )
         for result in ("seen", "cured", "failed"):
-            self.mismatches.labels(result)  # a counter that is there with 0 can be watched before the first event
+            self.mismatches.labels(
+                result
+            )  # a counter that is there with 0 can be watched before the first event
 
     def _counter(self, name: str, help_: str, *labels: str) -> Counter:
         return Counter(f"strandline_{name}", help_, labels, registry=self.registry)
@@ -46,8 +60,11 @@ class Metrics:
     def _histogram(self, name: str, help_: str) -> Histogram:
         return Histogram(f"strandline_{name}", help_, registry=self.registry, buckets=_SECONDS)
 
-    def published(self, generation: int, step: int, operation_id: str | None, versions: dict[str, int]) -> None:
-        """Count and log one publication; ``operation_id`` is None for DDL that is a transaction of its own."""
+    def published(
+        self, generation: int, step: int, operation_id: str | None, versions: dict[str, int]
+    ) -> None:
+        """Count and log one publication; ``operation_id`` is None for DDL that is a transaction of its
+        own."""
         self.publications.inc()
         self.published_paths.inc(len(versions))
         event("publication", operation=operation_id, generation=generation, step=step, paths=versions)
@@ -64,4 +81,6 @@ class Metrics:
 def event(name: str, **fields: Any) -> None:
     """One structured log line, also reachable as ``record.strandline`` for handlers that want the fields."""
     if log.isEnabledFor(logging.INFO):
-        log.info("%s %s", name, json.dumps(fields, default=str), extra={"strandline": {"event": name, **fields}})
+        log.info(
+            "%s %s", name, json.dumps(fields, default=str), extra={"strandline": {"event": name, **fields}}
+        )

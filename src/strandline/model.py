@@ -1,7 +1,7 @@
 """The vocabulary as values: schemas, indexes, segments and chains.
 
-Everything here is immutable and free of I/O. Step ranges are always written ``(after, upto]``: exclusive below, inclusive above.
-"""
+Everything here is immutable and free of I/O. Step ranges are always written ``(after, upto]``: exclusive
+below, inclusive above."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 from strandline.types import Type, parse_type
 
 Key: TypeAlias = tuple[Any, ...]
-"""The values of a table's key columns, in key order. A key column may be NULL (``None``), which sorts first."""
+"""The values of a table's key columns, in key order. A key column may be NULL (``None``), which sorts
+first."""
 
 Role: TypeAlias = Literal["base", "log"]
 Blob: TypeAlias = bytes
@@ -24,7 +25,8 @@ OP = "__strandline_op"
 """Column of a log segment: ``U`` upsert, ``R`` reset by REPLACE, ``E`` erase."""
 WAS_HI = "__strandline_was_hi"
 WAS_LO = "__strandline_was_lo"
-"""Columns of a log segment: the two halves (signed 64 bit) of the hash of the row that the change replaced, NULL where there was none."""
+"""Columns of a log segment: the two halves (signed 64 bit) of the hash of the row that the change replaced,
+NULL where there was none."""
 STEP = "__strandline_step"
 """Column of a stepped segment: the step at which the row was committed."""
 DELETED = "__ydb_incrBackupImpl_deleted"
@@ -35,8 +37,9 @@ RESERVED_PREFIXES = ("__ydb_", "__strandline_")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. ``id`` is never used twice in a table, and ``physical`` (the name in Parquet files) neither, so a column
-    that is dropped and added again under its old name does not bring the old values back."""
+    """A column of a table. ``id`` is never used twice in a table, and ``physical`` (the name in Parquet
+    files) neither, so a column that is dropped and added again under its old name does not bring the old
+    values back."""
 
     id: int
     name: str
@@ -45,7 +48,13 @@ class Column:
     physical: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "name": self.name, "type": self.type.name, "not_null": self.not_null, "physical": self.physical}
+        return {
+            "id": self.id,
+            "name": self.name,
+            "type": self.type.name,
+            "not_null": self.not_null,
+            "physical": self.physical,
+        }
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> Column:
@@ -54,8 +63,8 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What rows of a table look like. ``bounds`` are the first keys (prefixes allowed) of the second and later shards, ascending.
-    ``used`` holds every physical name ever given out, in lower case."""
+    """What rows of a table look like. ``bounds`` are the first keys (prefixes allowed) of the second and
+    later shards, ascending. ``used`` holds every physical name ever given out, in lower case."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
@@ -85,7 +94,9 @@ class TableSchema:
         return tuple(c.name for c in self.columns)
 
     @staticmethod
-    def of(columns: list[tuple[str, Type, bool]], key: tuple[str, ...], bounds: tuple[Key, ...] = ()) -> TableSchema:
+    def of(
+        columns: list[tuple[str, Type, bool]], key: tuple[str, ...], bounds: tuple[Key, ...] = ()
+    ) -> TableSchema:
         schema = TableSchema((), key, bounds)
         for name, type_, not_null in columns:
             schema = schema.with_column(name, type_, not_null)
@@ -94,7 +105,12 @@ class TableSchema:
     def with_column(self, name: str, type_: Type, not_null: bool = False) -> TableSchema:
         physical = name if name.lower() not in self.used else f"{name}~{self.next_id}"
         column = Column(self.next_id, name, type_, not_null, physical)
-        return replace(self, columns=(*self.columns, column), next_id=self.next_id + 1, used=self.used | {physical.lower()})
+        return replace(
+            self,
+            columns=(*self.columns, column),
+            next_id=self.next_id + 1,
+            used=self.used | {physical.lower()},
+        )
 
     def without_column(self, name: str) -> TableSchema:
         return replace(self, columns=tuple(c for c in self.columns if c.name != name))
@@ -122,8 +138,8 @@ class TableSchema:
 
 @dataclass(frozen=True)
 class IndexDef:
-    """The definition of a global index. Its implementation table has the key (columns, then the primary key's other columns) and the
-    covered columns as values."""
+    """The definition of a global index. Its implementation table has the key (columns, then the primary key's
+    other columns) and the covered columns as values."""
 
     name: str
     kind: IndexKind
@@ -135,14 +151,19 @@ class IndexDef:
         return self.kind == "GLOBAL SYNC"
 
     def impl_schema(self, table: TableSchema) -> TableSchema:
-        """The schema of the implementation table: fresh ids, same names and types. Nothing in it is NOT NULL that is nullable in
-        the table."""
+        """The schema of the implementation table: fresh ids, same names and types. Nothing in it is NOT NULL
+        that is nullable in the table."""
         key = (*self.columns, *(name for name in table.key if name not in self.columns))
         names = (*key, *(name for name in self.cover if name not in key))
         return TableSchema.of([(name, table[name].type, table[name].not_null) for name in names], key)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, "columns": list(self.columns), "cover": list(self.cover)}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "columns": list(self.columns),
+            "cover": list(self.cover),
+        }
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> IndexDef:
@@ -153,14 +174,13 @@ class IndexDef:
 class Segment:
     """One immutable run of rows, sorted by key (then by step, where a key occurs more than once).
 
-    ``role`` base: one row per key, the state at ``upto``; no OP and WAS columns. ``role`` log: the changes of the commits in
-    ``(after, upto]``, with OP and WAS columns.
-    ``stepped``: rows carry STEP; otherwise every row belongs to step ``upto``.
-    ``fresh``: every key occurs once and, when it was committed, was not in the table: rows can be read as they are, and no older
-    segment needs to be looked at for their keys. Base segments are fresh.
-    ``file``: the name in the warehouse of a Parquet file; None for an inline segment, whose rows the catalog keeps in ``data``
-    (Arrow IPC stream). A segment that has not been committed yet has ``id`` 0, ``after`` 0 and ``upto`` PENDING.
-    """
+    ``role`` base: one row per key, the state at ``upto``; no OP and WAS columns. ``role`` log: the changes of
+    the commits in ``(after, upto]``, with OP and WAS columns. ``stepped``: rows carry STEP; otherwise every
+    row belongs to step ``upto``. ``fresh``: every key occurs once and, when it was committed, was not in the
+    table: rows can be read as they are, and no older segment needs to be looked at for their keys. Base
+    segments are fresh. ``file``: the name in the warehouse of a Parquet file; None for an inline segment,
+    whose rows the catalog keeps in ``data`` (Arrow IPC stream). A segment that has not been committed yet has
+    ``id`` 0, ``after`` 0 and ``upto`` PENDING."""
 
     id: int
     role: Role
@@ -178,15 +198,16 @@ class Segment:
 
 
 PENDING = 2**62
-"""The step of changes that are not committed yet: later than any real one. Those of the n-th statement of a transaction have
-``PENDING + n``, so that later statements win."""
+"""The step of changes that are not committed yet: later than any real one. Those of the n-th statement of a
+transaction have ``PENDING + n``, so that later statements win."""
 
 
 @dataclass(frozen=True)
 class Chain:
     """The segments that fold to one table's state at ``step``, base first, then logs by ascending ``upto``.
 
-    Rows of stepped segments with a step greater than ``step`` are not part of the state (``PENDING`` logs always are)."""
+    Rows of stepped segments with a step greater than ``step`` are not part of the state (``PENDING`` logs
+    always are)."""
 
     segments: tuple[Segment, ...]
     step: int
@@ -223,7 +244,8 @@ class Digest:
 
 
 def encode_key(key: Key) -> list[Any]:
-    """A key (or a prefix of one) as JSON values that carry their kind, so that no schema is needed to read them back."""
+    """A key (or a prefix of one) as JSON values that carry their kind, so that no schema is needed to read
+    them back."""
     return [_encode(value) for value in key]
 
 

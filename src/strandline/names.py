@@ -15,7 +15,9 @@ MAX_NAME = 255
 def split(path: str) -> tuple[str, ...]:
     """The components of a path. A leading slash is optional; the root has none."""
     if not isinstance(path, str):
-        raise InvalidArgument(f"a path must be text, not {type(path).__name__}", "Pass a path such as '/dir/table'.")
+        raise InvalidArgument(
+            f"a path must be text, not {type(path).__name__}", "Pass a path such as '/dir/table'."
+        )
     stripped = path[1:] if path.startswith("/") else path
     if stripped.endswith("/") and stripped != "/":
         stripped = stripped[:-1]
@@ -36,22 +38,31 @@ def join(parts: Iterable[str]) -> str:
 
 def check_name(name: str, path: str | None = None) -> None:
     if not isinstance(name, str):
-        raise InvalidArgument(f"a name must be text, not {type(name).__name__}", "Pass a name such as 'orders'.")
+        raise InvalidArgument(
+            f"a name must be text, not {type(name).__name__}", "Pass a name such as 'orders'."
+        )
     where = f" in the path {path!r}" if path is not None and path != name else ""
     if not name:
         raise InvalidArgument(f"a name is empty{where}", "Give every component between slashes a name.")
     if name in (".", ".."):
-        raise InvalidArgument(f"{name!r} is not a name{where}", "Paths are absolute; there are no relative components.")
+        raise InvalidArgument(
+            f"{name!r} is not a name{where}", "Paths are absolute; there are no relative components."
+        )
     if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
-        raise InvalidArgument(f"the name {name[:40]!r}... is longer than {MAX_NAME} bytes", "Choose a shorter name.")
+        raise InvalidArgument(
+            f"the name {name[:40]!r}... is longer than {MAX_NAME} bytes", "Choose a shorter name."
+        )
     if any(unicodedata.category(c) in ("Cc", "Cs") for c in name) or "/" in name:
-        raise InvalidArgument(f"the name {name!r} has a control character or a slash in it", "Leave these characters out.")
+        raise InvalidArgument(
+            f"the name {name!r} has a control character or a slash in it", "Leave these characters out."
+        )
 
 
 def check_not_reserved(name: str, what: str) -> None:
     if name.lower().startswith(RESERVED_PREFIXES):
         raise InvalidArgument(
-            f"the {what} name {name!r} is reserved", f"Names that start with {' or '.join(RESERVED_PREFIXES)} are Strandline's own."
+            f"the {what} name {name!r} is reserved",
+            f"Names that start with {' or '.join(RESERVED_PREFIXES)} are Strandline's own.",
         )
 
 

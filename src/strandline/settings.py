@@ -1,4 +1,5 @@
-"""The few numbers that can be set, with what they mean. ``connect(..., settings=Settings(...))`` takes them."""
+"""The few numbers that can be set, with what they mean. ``connect(..., settings=Settings(...))`` takes
+them."""
 
 from __future__ import annotations
 
@@ -6,7 +7,14 @@ from dataclasses import dataclass, field, fields
 
 from strandline.errors import InvalidArgument
 
-_LEAST: dict[str, float] = {"bulk_rows": -1, "scan_rows": -1, "merge_segments": 2, "workers": 1, "commit_tries": 1, "session_seconds": 0.01}
+_LEAST: dict[str, float] = {
+    "bulk_rows": -1,
+    "scan_rows": -1,
+    "merge_segments": 2,
+    "workers": 1,
+    "commit_tries": 1,
+    "session_seconds": 0.01,
+}
 """The least value of a setting where it is not 0."""
 
 
@@ -15,7 +23,8 @@ class Settings:
     """Defaults suit a laptop and a cluster alike; change one only for a reason you can measure."""
 
     bulk_rows: int = 100_000
-    """A statement that changes more rows than this is carried out on Spark; up to it, in the process with Arrow."""
+    """A statement that changes more rows than this is carried out on Spark; up to it, in the process with
+    Arrow."""
     scan_rows: int = 200_000
     """A statement that must look at more rows than this is evaluated on Spark."""
     inline_rows: int = 2_000
@@ -50,10 +59,16 @@ class Settings:
         for setting in fields(self):
             name, value = setting.name, getattr(self, setting.name)
             if name == "spark":
-                if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
-                    raise InvalidArgument("the setting spark is not a dict of texts", "Pass {'spark.some.option': 'value'}.")
+                if not isinstance(value, dict) or not all(
+                    isinstance(text, str) for pair in value.items() for text in pair
+                ):
+                    raise InvalidArgument(
+                        "the setting spark is not a dict of texts", "Pass {'spark.some.option': 'value'}."
+                    )
                 continue
             least, what = _LEAST.get(name, 0), "a whole number" if setting.type == "int" else "a number"
             kinds = int if setting.type == "int" else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:
-                raise InvalidArgument(f"the setting {name} cannot be {value!r}", f"Give {what} that is at least {least:g}.")
+                raise InvalidArgument(
+                    f"the setting {name} cannot be {value!r}", f"Give {what} that is at least {least:g}."
+                )

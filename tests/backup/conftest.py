@@ -1,4 +1,5 @@
-"""A database in a fresh folder that must do without Spark, and as many connections to it as a test asks for."""
+"""A database in a fresh folder that must do without Spark, and as many connections to it as a test asks
+for."""
 
 from __future__ import annotations
 

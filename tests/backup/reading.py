@@ -1,4 +1,5 @@
-"""What tests of backups share: warehouses that are quick to open, and backups read by a plain dictionary, segment by segment."""
+"""What tests of backups share: warehouses that are quick to open, and backups read by a plain dictionary,
+segment by segment."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from sqlalchemy import event, select
 
 import strandline
 from strandline import Database
-from strandline.backup.records import BackupRecord, SliceRecord, chain_to
-from strandline.catalog import chains, schema
+from strandline.backups.record import BackupRecord, SliceRecord, chain_to
+from strandline.catalog import chains, sqltables
 from strandline.model import OP, STEP, IndexDef, Key, TableSchema
 from strandline.settings import Settings
 from strandline.storage.segment import read_segment
@@ -41,9 +42,11 @@ def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
 
 def hurry(db: Database) -> None:
     """Nothing here has to survive a power cut, so that the disk need not be waited for."""
-    catalog = db.context.catalog
+    catalog = db.runtime.catalog
     if catalog.is_sqlite:
-        event.listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+        event.listen(
+            catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+        )
         catalog.engine.dispose()
 
 
@@ -52,15 +55,21 @@ def backups(db: Database, collection: str = "c") -> list[str]:
 
 
 def records(db: Database, collection: str = "c") -> list[BackupRecord]:
-    return [BackupRecord.from_json(db.describe(f"/.backups/collections/{collection}/{name}")) for name in backups(db, collection)]
+    return [
+        BackupRecord.from_json(db.describe(f"/.backups/collections/{collection}/{name}"))
+        for name in backups(db, collection)
+    ]
 
 
 def last(db: Database, collection: str = "c") -> BackupRecord:
     return records(db, collection)[-1]
 
 
-def changes(db: Database, backup: str, path: str, index: str | None = None, collection: str = "c") -> list[Row]:
-    """What an increment holds of a table or of an index: the columns, then whether it is a tombstone, by key."""
+def changes(
+    db: Database, backup: str, path: str, index: str | None = None, collection: str = "c"
+) -> list[Row]:
+    """What an increment holds of a table or of an index: the columns, then whether it is a tombstone, by
+    key."""
     (record,) = [r for r in records(db, collection) if r.name == backup]
     table = record.tables[path]
     definition = None if index is None else next(i for i in table.indexes if i.definition.name == index)
@@ -72,7 +81,8 @@ def changes(db: Database, backup: str, path: str, index: str | None = None, coll
 
 
 def contents(db: Database, backup: str | None = None, collection: str = "c") -> dict[str, State]:
-    """What a backup and those that it builds on add up to, by path: of a table ``/t``, of an index ``/t/i``."""
+    """What a backup and those that it builds on add up to, by path: of a table ``/t``, of an index
+    ``/t/i``."""
     known = records(db, collection)
     chain = chain_to(known, backup or known[-1].name)
     found: dict[str, State] = {}
@@ -81,11 +91,15 @@ def contents(db: Database, backup: str | None = None, collection: str = "c") -> 
         for index in table.indexes:
             if index.holds == "data":
                 shape = index.definition.impl_schema(table.schema)
-                found[f"{path}/{index.definition.name}"] = _folded(db, chain, path, index.definition.name, shape)
+                found[f"{path}/{index.definition.name}"] = _folded(
+                    db, chain, path, index.definition.name, shape
+                )
     return found
 
 
-def _folded(db: Database, chain: list[BackupRecord], path: str, index: str | None, shape: TableSchema) -> State:
+def _folded(
+    db: Database, chain: list[BackupRecord], path: str, index: str | None, shape: TableSchema
+) -> State:
     state: State = {}
     at = [shape.names.index(n) for n in shape.key]
     for record in chain:
@@ -105,15 +119,19 @@ def _folded(db: Database, chain: list[BackupRecord], path: str, index: str | Non
     return state
 
 
-def _rows(db: Database, record: BackupRecord, slice_: SliceRecord, shape: TableSchema) -> Iterator[tuple[int, str, Row]]:
+def _rows(
+    db: Database, record: BackupRecord, slice_: SliceRecord, shape: TableSchema
+) -> Iterator[tuple[int, str, Row]]:
     """Step, operation and row, in the order of the segments and of time."""
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         segments = chains.load(conn, slice_.target_id or 0, record.step).segments
     for segment in segments:
-        part = read_segment(db.context.files, shape, segment, [*shape.names, OP, STEP])
+        part = read_segment(db.runtime.files, shape, segment, [*shape.names, OP, STEP])
         columns = [column_to_python(c.type, part[c.name]) for c in shape.columns]
         rows = list(zip(*columns, strict=True))
-        for step, op, row in sorted(zip(part[STEP].to_pylist(), part[OP].to_pylist(), rows, strict=True), key=lambda r: r[0]):
+        for step, op, row in sorted(
+            zip(part[STEP].to_pylist(), part[OP].to_pylist(), rows, strict=True), key=lambda r: r[0]
+        ):
             assert step <= record.step, "a backup holds nothing that came after its step"
             yield step, op, row
 
@@ -132,7 +150,7 @@ def streams(db: Database, path: str) -> list[str]:
 
 def leaks(db: Database) -> list[str]:
     """What a finished operation must not leave behind, and files that nothing refers to."""
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         wrong = world.leaks(conn)
-        known = set(conn.execute(select(schema.segments.c.file)).scalars())
-    return wrong + [f"file {name}" for name in db.context.files.names("data") if name not in known]
+        known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
+    return wrong + [f"file {name}" for name in db.runtime.files.names("data") if name not in known]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.backup.collections import Collection, next_name, stream_name, time_of
+from strandline.backups.collection import Collection, next_name, stream_name, time_of
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError
 
 CLUSTER = ("STORAGE", "cluster")
@@ -18,7 +18,9 @@ NOON = 1767268800.0  # 2026-01-01 12:00:00 UTC
 def test_settings_and_their_defaults() -> None:
     made = Collection.of(["/a"], [CLUSTER])
     assert made == Collection(("/a",), "cluster", incremental=False, omit_indexes=False)
-    assert Collection.of(None, [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", True), ("OMIT_INDEXES", "FALSE")]).incremental
+    assert Collection.of(
+        None, [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", True), ("OMIT_INDEXES", "FALSE")]
+    ).incremental
     assert Collection.from_json(made.to_json()) == made
     assert Collection.from_json(Collection.of(None, [CLUSTER]).to_json()).tables is None
 
@@ -57,7 +59,9 @@ def test_a_close_name_is_offered() -> None:
 
 
 def test_settings_are_changed_and_put_back() -> None:
-    changed = Collection(("/a",)).with_settings([("INCREMENTAL_BACKUP_ENABLED", "true"), ("OMIT_INDEXES", "true")])
+    changed = Collection(("/a",)).with_settings(
+        [("INCREMENTAL_BACKUP_ENABLED", "true"), ("OMIT_INDEXES", "true")]
+    )
     assert (changed.incremental, changed.omit_indexes) == (True, True)
     assert changed.without_settings(["OMIT_INDEXES"]) == Collection(("/a",), incremental=True)
     assert changed.without_settings(["INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"]) == Collection(("/a",))
@@ -94,7 +98,12 @@ def test_names() -> None:
 
 
 def test_a_name_that_its_streams_cannot_have_is_passed_over() -> None:
-    taken = ["20260101120000Z_continuousBackupImpl", "20260101120001Z_continuousBackupImpl", "99991231235959Z_continuousBackupImpl", "feed"]
+    taken = [
+        "20260101120000Z_continuousBackupImpl",
+        "20260101120001Z_continuousBackupImpl",
+        "99991231235959Z_continuousBackupImpl",
+        "feed",
+    ]
     assert next_name("full", NOON, [], taken) == "20260101120002Z_full"
     assert next_name("full", NOON, ["20260101120000Z_full"], taken) == "20260101120002Z_full"
 

@@ -1,5 +1,6 @@
-"""A process dies in the middle of a backup, at every write of it in turn. Whether another one finishes it or undoes it, the collection is
-usable, the next backup works, no stream is left over or missing, and nothing stays held, pinned, locked or on the disk."""
+"""A process dies in the middle of a backup, at every write of it in turn. Whether another one finishes it or
+undoes it, the collection is usable, the next backup works, no stream is left over or missing, and nothing
+stays held, pinned, locked or on the disk."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def create(folder: Path, url: str | None) -> None:
 def begin_again(db: Database) -> None:
     """A new chain now and then, so that the last place takes no longer than the first."""
     if len(backups(db)) > 4:
-        db.sql(f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`) {CLUSTER}; BACKUP c")
+        db.sql(
+            f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`) {CLUSTER}; BACKUP c"
+        )
         for operation in db.operations():
             db.forget(operation.id)
 
@@ -64,8 +67,8 @@ def change(db: Database, number: int) -> None:
 
 
 class Places(Fate):
-    """After every catalog transaction, and before, in the middle of and after every file. What is true before a transaction commits is
-    true after the one before it."""
+    """After every catalog transaction, and before, in the middle of and after every file. What is true before
+    a transaction commits is true after the one before it."""
 
     def meet(self, boundary: str) -> None:
         if self.dead or boundary in ("after the catalog committed", "create", "middle of append", "flush"):
@@ -75,9 +78,11 @@ class Places(Fate):
 End = Callable[[Database], None]
 
 
-def die_everywhere(folder: Path, url: str | None, statement: str, ends: Iterable[End], stride: int = 1) -> list[str]:
-    """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers the places that the last
-    one, which survived, came to."""
+def die_everywhere(
+    folder: Path, url: str | None, statement: str, ends: Iterable[End], stride: int = 1
+) -> list[str]:
+    """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers
+    the places that the last one, which survived, came to."""
     create(folder, url)
     for number, end in enumerate(itertools.cycle(ends), start=1):
         with living(folder, url) as db:
@@ -156,7 +161,9 @@ def assert_streams(db: Database) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ends", [(finish, undo), (undo, finish)], ids=["odd places finished", "even places finished"])
+@pytest.mark.parametrize(
+    "ends", [(finish, undo), (undo, finish)], ids=["odd places finished", "even places finished"]
+)
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) -> None:
     trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], ends)
@@ -184,7 +191,10 @@ db.sql(statement)
 """
 
 
-@pytest.mark.parametrize(("kind", "number"), [("full", 9), ("full", 24), ("incremental", 14), ("incremental", 33), ("incremental", 60)])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("full", 9), ("full", 24), ("incremental", 14), ("incremental", 33), ("incremental", 60)],
+)
 def test_kill_9(tmp_path: Path, catalog_url: str | None, kind: str, number: int) -> None:
     folder = tmp_path / "w"
     create(folder, catalog_url)

@@ -38,7 +38,11 @@ def make(db: Database, options: str = CLUSTER) -> None:
 def assert_versions_agree(db: Database, path: str) -> None:
     for index in db.describe(path)["indexes"]:
         below = f"{path}/{index['name']}"
-        assert index["version"] == db.describe(below)["version"] == db.describe(f"{below}/indexImplTable")["version"]
+        assert (
+            index["version"]
+            == db.describe(below)["version"]
+            == db.describe(f"{below}/indexImplTable")["version"]
+        )
 
 
 def test_a_backup_is_the_state_at_its_step(on_both: Database) -> None:
@@ -46,7 +50,11 @@ def test_a_backup_is_the_state_at_its_step(on_both: Database) -> None:
     make(db)
     files = data_files(db)
     state = {path: content(db, path) for path in SYNC}
-    entries = {f"{path}/{i}": content(db, f"{path}/{i}/indexImplTable") for path, names in SYNC.items() for i in names}
+    entries = {
+        f"{path}/{i}": content(db, f"{path}/{i}/indexImplTable")
+        for path, names in SYNC.items()
+        for i in names
+    }
     step = db.step
     result = db.sql("BACKUP c")
     assert rows(db, "SHOW OPERATIONS")[-1][:4] == (result.operation_id, "backup", "done", 100.0)
@@ -76,7 +84,10 @@ def test_a_backup_is_the_state_at_its_step(on_both: Database) -> None:
 def test_one_stream_of_one_name_on_everything_but_asynchronous_indexes(on_both: Database) -> None:
     db = on_both
     make(db)
-    before = {path: db.describe(path)["version"] for path in ("/orders", "/orders/by_total", "/orders/later", "/dir/orders")}
+    before = {
+        path: db.describe(path)["version"]
+        for path in ("/orders", "/orders/by_total", "/orders/later", "/dir/orders")
+    }
     assert streams(db, "/orders") == []
     db.sql("BACKUP c")
     name = backups(db)[0].replace("_full", "_continuousBackupImpl")
@@ -108,9 +119,18 @@ def test_what_is_recorded(db: Database, clock: ManualClock) -> None:
     assert [c.name for c in table.schema.columns] == ["id", "customer", "total"]
     assert table.slice.version == described["version"]
     assert table.slice.after == table.slice.delta == Digest.parse(described["rows"], described["digest"])
-    assert (table.slice.rows, table.slice.tombstones, table.slice.whole, table.slice.before) == (3000, 0, True, Digest())
+    assert (table.slice.rows, table.slice.tombstones, table.slice.whole, table.slice.before) == (
+        3000,
+        0,
+        True,
+        Digest(),
+    )
     assert table.slice.bytes == described["bytes"] > 0
-    assert [(i.definition.name, i.holds) for i in table.indexes] == [("by_customer", "data"), ("by_total", "data"), ("later", "definition")]
+    assert [(i.definition.name, i.holds) for i in table.indexes] == [
+        ("by_customer", "data"),
+        ("by_total", "data"),
+        ("later", "definition"),
+    ]
     for index in table.indexes:
         below = db.describe(f"/orders/{index.definition.name}/indexImplTable")
         assert index.version == below["version"]
@@ -118,8 +138,23 @@ def test_what_is_recorded(db: Database, clock: ManualClock) -> None:
             assert (index.slice.version, index.slice.rows) == (below["version"], 3000)
             assert index.slice.after == Digest.parse(below["rows"], below["digest"])
     ((name, kind, parent, step, tables, count, size, state),) = rows(db, "SHOW BACKUPS IN c")
-    assert (name, kind, parent, step, tables, count, size, state) == (record.name, "full", None, record.step, 3, 3003, record.bytes, "done")
-    assert db.operations()[-1].result == {"backup": name, "step": step, "tables": 3, "rows": 3003, "bytes": size}
+    assert (name, kind, parent, step, tables, count, size, state) == (
+        record.name,
+        "full",
+        None,
+        record.step,
+        3,
+        3003,
+        record.bytes,
+        "done",
+    )
+    assert db.operations()[-1].result == {
+        "backup": name,
+        "step": step,
+        "tables": 3,
+        "rows": 3003,
+        "bytes": size,
+    }
 
 
 def test_omitted_indexes_are_defined_and_hold_nothing(db: Database) -> None:
@@ -146,7 +181,9 @@ def test_two_backups_in_one_second_differ_and_are_in_order(db: Database) -> None
 
 def test_two_collections_of_one_table_in_one_second(db: Database) -> None:
     make(db)
-    db.sql(f"CREATE BACKUP COLLECTION d (TABLE orders) {CLUSTER}; BACKUP c; BACKUP d; BACKUP c INCREMENTAL; BACKUP d INCREMENTAL")
+    db.sql(
+        f"CREATE BACKUP COLLECTION d (TABLE orders) {CLUSTER}; BACKUP c; BACKUP d; BACKUP c INCREMENTAL; BACKUP d INCREMENTAL"
+    )
     assert sorted(streams(db, "/orders")) == sorted([str(last(db, "c").stream), str(last(db, "d").stream)])
     assert len(set(streams(db, "/orders"))) == 2
 
@@ -170,7 +207,9 @@ def test_a_users_stream_of_the_name_that_comes_next_is_left_alone(db: Database) 
     assert len(streams(db, "/orders/by_total/indexImplTable")) == 1
 
 
-def test_any_failure_fails_the_whole_and_leaves_nothing(on_both: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_failure_fails_the_whole_and_leaves_nothing(
+    on_both: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     db = on_both
     make(db)
     db.sql("BACKUP c")
@@ -187,7 +226,11 @@ def test_any_failure_fails_the_whole_and_leaves_nothing(on_both: Database, monke
     with refused(db, "UNAVAILABLE", "the disk is gone"):
         db.sql("BACKUP c")
     assert len(calls) == 4
-    assert db.operations()[-1].error == {"code": "UNAVAILABLE", "message": "the disk is gone", "hint": "Plug it in."}
+    assert db.operations()[-1].error == {
+        "code": "UNAVAILABLE",
+        "message": "the disk is gone",
+        "hint": "Plug it in.",
+    }
     assert leaks(db) == []
     monkeypatch.undo()
     db.sql("BACKUP c INCREMENTAL; BACKUP c")
@@ -198,7 +241,9 @@ def test_without_waiting(connect: Callable[..., Database], monkeypatch: pytest.M
     db = connect(settings={"workers": 2})
     make(db)
     gate = threading.Event()
-    monkeypatch.setattr(TablePart, "work", lambda self, run, part: gate.wait(60) if part.state == "wait" else None)
+    monkeypatch.setattr(
+        TablePart, "work", lambda self, run, part: gate.wait(60) if part.state == "wait" else None
+    )
     result = db.sql("BACKUP c NOWAIT")
     assert result.rows() == [(result.operation_id,)]
     operation_id = str(result.operation_id)
@@ -215,11 +260,15 @@ def test_without_waiting(connect: Callable[..., Database], monkeypatch: pytest.M
     assert last(db).rows == 3003
 
 
-def test_cancelled_it_leaves_nothing(connect: Callable[..., Database], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_it_leaves_nothing(
+    connect: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
     db = connect()
     make(db)
     gate = threading.Event()
-    monkeypatch.setattr(TablePart, "work", lambda self, run, part: gate.wait(60) if part.state == "wait" else None)
+    monkeypatch.setattr(
+        TablePart, "work", lambda self, run, part: gate.wait(60) if part.state == "wait" else None
+    )
     before = {e.path for e in db.ls("/.backups/collections/c")} | set(streams(db, "/orders"))
     operation_id = str(db.sql("BACKUP c NOWAIT").operation_id)
     canceller = threading.Thread(target=lambda: db.cancel(operation_id))

@@ -1,4 +1,5 @@
-"""Incremental backups: each holds what changed since the last one, once, and leads to the digest that was recorded at its step."""
+"""Incremental backups: each holds what changed since the last one, once, and leads to the digest that was
+recorded at its step."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from strandline import Database
-from strandline.catalog import chains, paths, schema
+from strandline.catalog import chains, paths, sqltables
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.model import IndexDef
 from strandline.storage import segment as segments
@@ -24,7 +25,9 @@ COLLECTION = f"CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}"
 
 @pytest.fixture
 def backed_up(db: Database) -> Database:
-    db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3); {COLLECTION}; BACKUP c")
+    db.sql(
+        f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3); {COLLECTION}; BACKUP c"
+    )
     return db
 
 
@@ -43,13 +46,17 @@ def assert_whole(db: Database) -> None:
         assert sorted(found[path].values(), key=repr) == sorted(content(db, path), key=repr)
         for index in table.indexes:
             if index.holds == "data":
-                assert found[f"{path}/{index.definition.name}"] == projected(table.schema, found[path], index.definition)
+                assert found[f"{path}/{index.definition.name}"] == projected(
+                    table.schema, found[path], index.definition
+                )
     assert leaks(db) == []
 
 
 def test_windows_are_disjoint(on_both: Database) -> None:
     db = on_both
-    db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3); {COLLECTION}; BACKUP c")
+    db.sql(
+        f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3); {COLLECTION}; BACKUP c"
+    )
     one = increment(db, "UPSERT INTO t (k, n) VALUES (2, 20); DELETE FROM t WHERE k = 1")
     two = increment(db, "UPSERT INTO t (k, v) VALUES (3, 'C'); DELETE FROM t WHERE k = 2")
     three = increment(db)
@@ -81,7 +88,9 @@ def test_windows_are_disjoint(on_both: Database) -> None:
         ("DELETE FROM t", [(k, None, None, True) for k in (1, 2, 3)], [(v, k, None, True) for v, k in (("a", 1), ("b", 2), ("c", 3))]),
     ],
 )  # fmt: skip
-def test_what_a_window_folds_to(backed_up: Database, statements: str, table: list[Any], index: list[Any]) -> None:
+def test_what_a_window_folds_to(
+    backed_up: Database, statements: str, table: list[Any], index: list[Any]
+) -> None:
     name = increment(backed_up, statements)
     assert changes(backed_up, name, "/t") == sorted(table, key=lambda row: repr(row[:1]))
     assert changes(backed_up, name, "/t", "by_v") == sorted(index, key=lambda row: repr(list(row[:2])))
@@ -90,12 +99,22 @@ def test_what_a_window_folds_to(backed_up: Database, statements: str, table: lis
 
 def test_where_it_is_in_the_tree(backed_up: Database) -> None:
     db = backed_up
-    db.sql("CREATE TABLE `dir/plain` (k Int32, PRIMARY KEY (k)); ALTER BACKUP COLLECTION c ADD TABLE `dir/plain`; BACKUP c")
+    db.sql(
+        "CREATE TABLE `dir/plain` (k Int32, PRIMARY KEY (k)); ALTER BACKUP COLLECTION c ADD TABLE `dir/plain`; BACKUP c"
+    )
     at = f"/.backups/collections/c/{increment(db)}"
-    assert [(e.name, e.type) for e in db.ls(at)] == [("__ydb_backup_meta", "directory"), ("dir", "directory"), ("t", "table")]
+    assert [(e.name, e.type) for e in db.ls(at)] == [
+        ("__ydb_backup_meta", "directory"),
+        ("dir", "directory"),
+        ("t", "table"),
+    ]
     assert [(e.name, e.type) for e in db.ls(f"{at}/__ydb_backup_meta/indexes")] == [("t", "directory")]
     assert [(e.name, e.type) for e in db.ls(f"{at}/__ydb_backup_meta/indexes/t")] == [("by_v", "table")]
-    assert [c["name"] for c in db.describe(f"{at}/__ydb_backup_meta/indexes/t/by_v")["columns"]] == ["v", "k", "n"]
+    assert [c["name"] for c in db.describe(f"{at}/__ydb_backup_meta/indexes/t/by_v")["columns"]] == [
+        "v",
+        "k",
+        "n",
+    ]
     db.sql("ALTER BACKUP COLLECTION c DROP TABLE t; BACKUP c")
     at = f"/.backups/collections/c/{increment(db)}"
     assert [e.name for e in db.ls(at)] == ["dir"]
@@ -123,9 +142,24 @@ def test_what_is_recorded(backed_up: Database) -> None:
     assert index.version == index.slice.version == impl["version"] == db.describe("/t/by_v")["version"]
     assert (index.slice.rows, index.slice.tombstones, index.slice.after.hex) == (4, 2, impl["digest"])
     assert db.describe(f"/.backups/collections/c/{name}/t")["bytes"] == table.bytes > 0
-    assert rows(db, "SHOW BACKUPS IN c")[1] == (name, "incremental", full.name, record.step, 1, 3, record.bytes, "done")
+    assert rows(db, "SHOW BACKUPS IN c")[1] == (
+        name,
+        "incremental",
+        full.name,
+        record.step,
+        1,
+        3,
+        record.bytes,
+        "done",
+    )
     operation = db.operations()[-1]
-    assert operation.result == {"backup": name, "step": record.step, "tables": 1, "rows": 3, "bytes": record.bytes}
+    assert operation.result == {
+        "backup": name,
+        "step": record.step,
+        "tables": 1,
+        "rows": 3,
+        "bytes": record.bytes,
+    }
     assert operation.progress == {"bytes": record.bytes}
 
 
@@ -149,7 +183,9 @@ def test_after_merges_compactions_and_collections(db: Database) -> None:
 
 def test_an_index_that_was_added_is_in_the_next_increment_whole(backed_up: Database) -> None:
     db = backed_up
-    one = increment(db, "ALTER TABLE t ADD INDEX by_n GLOBAL SYNC ON (n); UPSERT INTO t (k, n) VALUES (2, 25), (4, 40)")
+    one = increment(
+        db, "ALTER TABLE t ADD INDEX by_n GLOBAL SYNC ON (n); UPSERT INTO t (k, n) VALUES (2, 25), (4, 40)"
+    )
     assert changes(db, one, "/t", "by_n") == [(1, 1, False), (25, 2, False), (3, 3, False), (40, 4, False)]
     added = last(db).tables["/t"].index("by_n")
     assert added is not None
@@ -161,9 +197,14 @@ def test_an_index_that_was_added_is_in_the_next_increment_whole(backed_up: Datab
     assert_whole(db)
 
 
-def test_an_index_that_was_dropped_is_gone_from_later_backups_and_still_in_earlier_ones(backed_up: Database) -> None:
+def test_an_index_that_was_dropped_is_gone_from_later_backups_and_still_in_earlier_ones(
+    backed_up: Database,
+) -> None:
     db = backed_up
-    one = increment(db, "UPSERT INTO t (k, v) VALUES (1, 'x'); ALTER TABLE t DROP INDEX by_v; UPSERT INTO t (k, v) VALUES (2, 'y')")
+    one = increment(
+        db,
+        "UPSERT INTO t (k, v) VALUES (1, 'x'); ALTER TABLE t DROP INDEX by_v; UPSERT INTO t (k, v) VALUES (2, 'y')",
+    )
     assert last(db).tables["/t"].indexes == ()
     assert all("__ydb" not in e.name for e in db.ls(f"/.backups/collections/c/{one}"))
     assert list(contents(db)) == ["/t"]
@@ -173,7 +214,10 @@ def test_an_index_that_was_dropped_is_gone_from_later_backups_and_still_in_earli
 
 def test_an_index_that_was_built_again_under_its_old_name(backed_up: Database) -> None:
     db = backed_up
-    one = increment(db, "ALTER TABLE t DROP INDEX by_v; ALTER TABLE t ADD INDEX by_v GLOBAL ON (n); UPSERT INTO t (k, n) VALUES (1, 9)")
+    one = increment(
+        db,
+        "ALTER TABLE t DROP INDEX by_v; ALTER TABLE t ADD INDEX by_v GLOBAL ON (n); UPSERT INTO t (k, n) VALUES (1, 9)",
+    )
     assert changes(db, one, "/t", "by_v") == [(2, 2, False), (3, 3, False), (9, 1, False)]
     index = last(db).tables["/t"].index("by_v")
     assert index is not None
@@ -186,7 +230,10 @@ def test_columns_come_and_go(backed_up: Database) -> None:
     increment(db, "ALTER TABLE t ADD COLUMN note Utf8; UPSERT INTO t (k, note) VALUES (2, 'x'), (3, 'y')")
     assert last(db).tables["/t"].schema.names == ("k", "v", "n", "note")
     assert_whole(db)
-    increment(db, "UPSERT INTO t (k, note) VALUES (1, 'z'); ALTER TABLE t DROP COLUMN note; UPSERT INTO t (k, v) VALUES (2, 'w')")
+    increment(
+        db,
+        "UPSERT INTO t (k, note) VALUES (1, 'z'); ALTER TABLE t DROP COLUMN note; UPSERT INTO t (k, v) VALUES (2, 'w')",
+    )
     assert last(db).tables["/t"].schema.names == ("k", "v", "n")
     assert_whole(db)
     increment(db, "ALTER TABLE t ADD COLUMN note Int64; UPSERT INTO t (k, note) VALUES (5, 5)")
@@ -218,7 +265,9 @@ def test_a_dropped_column_whose_rows_did_not_change(backed_up: Database) -> None
 )
 def test_another_table_of_the_same_name_needs_a_full_one(on_both: Database, between: str) -> None:
     db = on_both
-    db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3); {COLLECTION}; BACKUP c; BACKUP c INCREMENTAL")
+    db.sql(
+        f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3); {COLLECTION}; BACKUP c; BACKUP c INCREMENTAL"
+    )
     db.sql(between)
     with refused(db, "PRECONDITION_FAILED", "/t was created, restored"):
         db.sql("BACKUP c INCREMENTAL")
@@ -241,9 +290,13 @@ def test_the_same_name_in_two_directories(db: Database) -> None:
 
 
 def test_key_only_and_empty_tables(db: Database) -> None:
-    db.sql("CREATE TABLE t (a Utf8, b Int32, PRIMARY KEY (a, b), INDEX by_b GLOBAL SYNC ON (b)); CREATE TABLE e (k Int8, PRIMARY KEY (k))")
+    db.sql(
+        "CREATE TABLE t (a Utf8, b Int32, PRIMARY KEY (a, b), INDEX by_b GLOBAL SYNC ON (b)); CREATE TABLE e (k Int8, PRIMARY KEY (k))"
+    )
     db.sql(f"CREATE BACKUP COLLECTION c (TABLE t, TABLE e) {CLUSTER}; BACKUP c")
-    name = increment(db, "UPSERT INTO t (a, b) VALUES ('x', NULL), (NULL, 1); UPSERT INTO t (a, b) VALUES (NULL, NULL)")
+    name = increment(
+        db, "UPSERT INTO t (a, b) VALUES ('x', NULL), (NULL, 1); UPSERT INTO t (a, b) VALUES (NULL, NULL)"
+    )
     assert len(changes(db, name, "/t")) == len(changes(db, name, "/t", "by_b")) == 3
     name = increment(db, "DELETE FROM t ON (a, b) VALUES ('x', NULL)")
     assert changes(db, name, "/t") == [("x", None, True)]
@@ -253,7 +306,9 @@ def test_key_only_and_empty_tables(db: Database) -> None:
 
 
 def test_shards_are_cut_at_their_boundaries(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Uint32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL SYNC ON (v)) WITH (PARTITION_AT_KEYS = (10, 20, 30))")
+    db.sql(
+        "CREATE TABLE t (k Uint32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL SYNC ON (v)) WITH (PARTITION_AT_KEYS = (10, 20, 30))"
+    )
     db.sql(f"{COLLECTION}; BACKUP c")
     name = increment(db, "UPSERT INTO t (k, v) VALUES (NULL, 'n'), (1, 'a'), (10, 'b'), (11, 'c'), (29, 'd')")
     assert db.describe(f"/.backups/collections/c/{name}/t")["segments"] == 3
@@ -261,7 +316,9 @@ def test_shards_are_cut_at_their_boundaries(db: Database) -> None:
 
 
 def test_asynchronous_indexes_are_only_defined(db: Database) -> None:
-    db.sql(f"CREATE TABLE t (k Int32, v Int32, PRIMARY KEY (k), INDEX i GLOBAL ASYNC ON (v)); {COLLECTION}; BACKUP c")
+    db.sql(
+        f"CREATE TABLE t (k Int32, v Int32, PRIMARY KEY (k), INDEX i GLOBAL ASYNC ON (v)); {COLLECTION}; BACKUP c"
+    )
     name = increment(db, "UPSERT INTO t (k, v) VALUES (1, 1)")
     db.maintain()
     assert [(i.holds, i.slice) for i in last(db).tables["/t"].indexes] == [("definition", None)]
@@ -272,7 +329,9 @@ def test_asynchronous_indexes_are_only_defined(db: Database) -> None:
 
 def test_indexes_are_omitted_for_a_while(backed_up: Database) -> None:
     db = backed_up
-    increment(db, "ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'true'); UPSERT INTO t (k, v) VALUES (1, 'x')")
+    increment(
+        db, "ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'true'); UPSERT INTO t (k, v) VALUES (1, 'x')"
+    )
     assert last(db).tables["/t"].indexes[0].holds == "definition"
     assert streams(db, "/t/by_v/indexImplTable") == []
     increment(db, "UPSERT INTO t (k, v) VALUES (2, 'y'); ALTER BACKUP COLLECTION c RESET (OMIT_INDEXES)")
@@ -296,36 +355,37 @@ def test_a_left_over_stream_of_a_busy_table_does_not_make_a_backup_fail(backed_u
     db.sql(
         "CREATE TABLE u (k Int32, PRIMARY KEY (k)); ALTER BACKUP COLLECTION c ADD TABLE u; BACKUP c; ALTER BACKUP COLLECTION c DROP TABLE u"
     )
-    with db.context.catalog.write() as conn:
+    with db.runtime.catalog.write() as conn:
         paths.set_state(conn, [paths.require(conn, "/u").id], "altering", "somebody else's")
     increment(db)
     assert len(streams(db, "/u")) == 1
-    with db.context.catalog.write() as conn:
+    with db.runtime.catalog.write() as conn:
         paths.set_state(conn, [paths.require(conn, "/u").id], "ready", None)
     increment(db)
     assert streams(db, "/u") == []
     assert leaks(db) == []
 
 
-# --- what is wrong is never called done -----------------------------------------------------------------------------------------------
+# --- what is wrong is never called done -------------------------------------------------------------------
 
 
 def tamper(db: Database, path: str, change: Any) -> None:
-    """Change the rows of the table's last log segment, with a checksum that fits: as a defect of a writer would."""
-    with db.context.catalog.write() as conn:
+    """Change the rows of the table's last log segment, with a checksum that fits: as a defect of a writer
+    would."""
+    with db.runtime.catalog.write() as conn:
         table_id = paths.require(conn, path).id
         found = conn.execute(
-            select(schema.segments)
-            .join(schema.chains, schema.chains.c.segment_id == schema.segments.c.id)
-            .where(schema.chains.c.table_id == table_id)
-            .order_by(schema.segments.c.id.desc())
+            select(sqltables.segments)
+            .join(sqltables.chains, sqltables.chains.c.segment_id == sqltables.segments.c.id)
+            .where(sqltables.chains.c.table_id == table_id)
+            .order_by(sqltables.segments.c.id.desc())
             .limit(1)
         ).one()
         rows = change(segments._from_stream(pa.BufferReader(found.data)))
         data = segments._to_stream(rows)
         conn.execute(
-            update(schema.segments)
-            .where(schema.segments.c.id == found.id)
+            update(sqltables.segments)
+            .where(sqltables.segments.c.id == found.id)
             .values(data=data, checksum=checksum_of(data), rows=rows.num_rows, bytes=len(data))
         )
     segments.forget()
@@ -333,16 +393,16 @@ def tamper(db: Database, path: str, change: Any) -> None:
 
 
 def forget_last_log(db: Database, path: str) -> None:
-    with db.context.catalog.write() as conn:
+    with db.runtime.catalog.write() as conn:
         table_id = paths.require(conn, path).id
         last_one = (
-            select(schema.chains.c.segment_id)
-            .where(schema.chains.c.table_id == table_id)
-            .order_by(schema.chains.c.segment_id.desc())
+            select(sqltables.chains.c.segment_id)
+            .where(sqltables.chains.c.table_id == table_id)
+            .order_by(sqltables.chains.c.segment_id.desc())
             .limit(1)
         )
         segment_id = conn.execute(last_one).scalar_one()
-        conn.execute(delete(schema.chains).where(schema.chains.c.segment_id == segment_id))
+        conn.execute(delete(sqltables.chains).where(sqltables.chains.c.segment_id == segment_id))
 
 
 def other_values(rows: pa.Table) -> pa.Table:
@@ -351,7 +411,9 @@ def other_values(rows: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize("path", ["/t", "/t/by_v/indexImplTable"])
 @pytest.mark.parametrize("damage", ["value", "row", "segment"])
-def test_a_wrong_increment_is_refused_and_nothing_is_published(backed_up: Database, path: str, damage: str) -> None:
+def test_a_wrong_increment_is_refused_and_nothing_is_published(
+    backed_up: Database, path: str, damage: str
+) -> None:
     db = backed_up
     db.sql("UPSERT INTO t (k, v) VALUES (5, 'e'), (6, 'f')")
     if damage == "value":
@@ -388,9 +450,9 @@ def test_a_wrong_increment_after_a_dropped_column_is_refused_as_well(backed_up: 
 
 def test_a_stream_that_is_gone_is_noticed(backed_up: Database) -> None:
     db = backed_up
-    with db.context.catalog.write() as conn:
+    with db.runtime.catalog.write() as conn:
         stream = paths.require(conn, f"/t/by_v/indexImplTable/{last(db).stream}")
-        conn.execute(delete(schema.holds).where(schema.holds.c.owner_id == stream.id))
+        conn.execute(delete(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id))
         paths.remove(conn, [stream.id])
     with pytest.raises(PreconditionFailed, match="gone"):
         db.sql("BACKUP c INCREMENTAL")

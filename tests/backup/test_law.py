@@ -1,5 +1,5 @@
-"""The law of backups: whatever was done to the tables, a full backup and the increments after it, folded by a plain dictionary, are the
-state at the last one's step, for tables and indexes, then and for ever after."""
+"""The law of backups: whatever was done to the tables, a full backup and the increments after it, folded by a
+plain dictionary, are the state at the last one's step, for tables and indexes, then and for ever after."""
 
 from __future__ import annotations
 
@@ -14,15 +14,31 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from strandline import Database
-from strandline.backup.records import BackupRecord
+from strandline.backups.record import BackupRecord
 from strandline.catalog.tables import TableInfo
 from strandline.errors import PreconditionFailed
 from strandline.model import OP, STEP, IndexDef, Key
 from tests.backup import reading
-from tests.backup.reading import CLUSTER, State, backups, contents, leaks, open_at, projected, records, streams
+from tests.backup.reading import (
+    CLUSTER,
+    State,
+    backups,
+    contents,
+    leaks,
+    open_at,
+    projected,
+    records,
+    streams,
+)
 from tests.database.examples import assert_sound
 from tests.world import ManualClock
 
@@ -55,11 +71,23 @@ def sync(name: str, columns: str, cover: str = "") -> IndexDef:
 
 
 SHAPES = {
-    "/a": Shape((("k", "Int32"), ("v", "Utf8"), ("n", "Int32")), ("k",), (sync("i", "v", "n"), sync("j", "n"), sync("l", "n v"))),
-    "/dir/a": Shape((("a", "Utf8"), ("b", "Int32"), ("n", "Int64")), ("a", "b"), (sync("i", "n"), sync("j", "b", "n"), sync("l", "b a"))),
+    "/a": Shape(
+        (("k", "Int32"), ("v", "Utf8"), ("n", "Int32")),
+        ("k",),
+        (sync("i", "v", "n"), sync("j", "n"), sync("l", "n v")),
+    ),
+    "/dir/a": Shape(
+        (("a", "Utf8"), ("b", "Int32"), ("n", "Int64")),
+        ("a", "b"),
+        (sync("i", "n"), sync("j", "b", "n"), sync("l", "b a")),
+    ),
     "/b": Shape((("k", "Utf8"),), ("k",), (sync("i", "k"),)),
 }
-VALUES = {"Int32": st.integers(0, 4), "Int64": st.sampled_from([0, 1, 2**60]), "Utf8": st.sampled_from(["", "p", "q", "ü"])}
+VALUES = {
+    "Int32": st.integers(0, 4),
+    "Int64": st.sampled_from([0, 1, 2**60]),
+    "Utf8": st.sampled_from(["", "p", "q", "ü"]),
+}
 EXTRA = ("extra", "Int32")
 
 
@@ -97,9 +125,14 @@ class Backups(RuleBasedStateMachine):
         members = ", ".join(f"TABLE `{path}`" for path in SHAPES)
         self.db.sql(f"CREATE BACKUP COLLECTION c ({members}) {CLUSTER}")
 
-    # -- rows ------------------------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ------------------------------------------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), path=st.sampled_from(list(SHAPES)), mode=st.sampled_from(["upsert", "upsert", "replace", "delete"]))
+    @rule(
+        data=st.data(),
+        path=st.sampled_from(list(SHAPES)),
+        mode=st.sampled_from(["upsert", "upsert", "replace", "delete"]),
+    )
     def write(self, data: st.DataObject, path: str, mode: str) -> None:
         self._write(data, path, mode)
 
@@ -114,7 +147,8 @@ class Backups(RuleBasedStateMachine):
         self.db.sql(f"DELETE FROM `{path}`")
         self.tables[path].rows.clear()
 
-    # -- descriptions ----------------------------------------------------------------------------------------------------------------
+    # -- descriptions
+    # ----------------------------------------------------------------------------------------------------------------
 
     @rule(path=st.sampled_from(list(SHAPES)))
     def add_or_drop_a_column(self, path: str) -> None:
@@ -151,7 +185,8 @@ class Backups(RuleBasedStateMachine):
         self.omit = not self.omit
         self.db.sql(f"ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = '{str(self.omit).lower()}')")
 
-    # -- care ------------------------------------------------------------------------------------------------------------------------
+    # -- care
+    # ------------------------------------------------------------------------------------------------------------------------
 
     @rule(path=st.sampled_from(list(SHAPES)))
     def compact(self, path: str) -> None:
@@ -166,7 +201,8 @@ class Backups(RuleBasedStateMachine):
         self.clock.sleep(10_000)  # nobody reads any more
         self.db.collect()
 
-    # -- backups ---------------------------------------------------------------------------------------------------------------------
+    # -- backups
+    # ---------------------------------------------------------------------------------------------------------------------
 
     @rule()
     def full(self) -> None:
@@ -196,7 +232,8 @@ class Backups(RuleBasedStateMachine):
             self.db.sql("BACKUP c INCREMENTAL")
         assert (backups(self.db), streams(self.db, "/a"), self.db.step) == before
 
-    # -- what is true ----------------------------------------------------------------------------------------------------------------
+    # -- what is true
+    # ----------------------------------------------------------------------------------------------------------------
 
     def _note(self) -> None:
         name = backups(self.db)[-1]
@@ -217,7 +254,11 @@ class Backups(RuleBasedStateMachine):
             found[path] = state
             if not self.omit:
                 schema = schema_of(self.db, path)
-                found |= {f"{path}/{i.name}": projected(schema, state, i) for i in shape.indexes if i.name in table.indexes}
+                found |= {
+                    f"{path}/{i.name}": projected(schema, state, i)
+                    for i in shape.indexes
+                    if i.name in table.indexes
+                }
         return found
 
     def teardown(self) -> None:
@@ -233,7 +274,8 @@ class Backups(RuleBasedStateMachine):
             self.db.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    # -- doing it --------------------------------------------------------------------------------------------------------------------
+    # -- doing it
+    # --------------------------------------------------------------------------------------------------------------------
 
     def _create(self, path: str, indexes: set[str]) -> None:
         self.db.sql(SHAPES[path].create(path, indexes))
@@ -263,12 +305,13 @@ class Backups(RuleBasedStateMachine):
 def schema_of(db: Database, path: str) -> Any:
     from strandline.catalog import paths
 
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         return TableInfo.of(paths.require(conn, path, "table")).schema
 
 
 def assert_links_fit(db: Database) -> None:
-    """Increments neither overlap nor leave a gap: each begins where its parent ends, and holds only steps from there on."""
+    """Increments neither overlap nor leave a gap: each begins where its parent ends, and holds only steps
+    from there on."""
     known = records(db)
     for record in known[1:]:
         if record.kind == "incremental":
@@ -297,6 +340,9 @@ def test_every_backup_is_the_state_at_its_step() -> None:
     with template() as folder:
         Backups.template = folder
         chosen = settings(
-            max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+            max_examples=12,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         )
         run_state_machine_as_test(Backups, settings=chosen)

@@ -1,4 +1,5 @@
-"""Windows of any size are folded on Spark, with the same result; and increments are tables that a query can read."""
+"""Windows of any size are folded on Spark, with the same result; and increments are tables that a query can
+read."""
 
 from __future__ import annotations
 
@@ -42,10 +43,16 @@ def assert_whole(db: Database) -> None:
         assert found[f"/t/{index.definition.name}"] == projected(table.schema, found["/t"], index.definition)
 
 
-def test_windows_with_many_changes_of_a_key_and_of_nothing_but_deletes(quick: Database, bulk: Database) -> None:
+def test_windows_with_many_changes_of_a_key_and_of_nothing_but_deletes(
+    quick: Database, bulk: Database
+) -> None:
     for i in range(30):
-        quick.sql(f"UPSERT INTO t (k, v, n) VALUES (5, 'w{i % 3}', {i}), ({10 + i % 2}, 'same', {i}), (NULL, 'null', {i})")
-    quick.sql("UPSERT INTO t (k) VALUES (100); DELETE FROM t WHERE k = 100; DELETE FROM t ON (k) VALUES (7), (77)")
+        quick.sql(
+            f"UPSERT INTO t (k, v, n) VALUES (5, 'w{i % 3}', {i}), ({10 + i % 2}, 'same', {i}), (NULL, 'null', {i})"
+        )
+    quick.sql(
+        "UPSERT INTO t (k) VALUES (100); DELETE FROM t WHERE k = 100; DELETE FROM t ON (k) VALUES (7), (77)"
+    )
     bulk.sql("BACKUP c INCREMENTAL")
     one = last(bulk)
     assert (one.tables["/t"].slice.rows, one.tables["/t"].slice.tombstones) == (7, 3)
@@ -60,14 +67,19 @@ def test_windows_with_many_changes_of_a_key_and_of_nothing_but_deletes(quick: Da
     two = last(bulk).tables["/t"].slice
     assert (two.rows, two.tombstones, two.after.rows) == (40, 40, 0)
     assert_whole(quick)
-    found = rows(bulk, f"SELECT k, v, __ydb_incrBackupImpl_deleted FROM `.backups/collections/c/{one.name}/t` ORDER BY k NULLS FIRST")
+    found = rows(
+        bulk,
+        f"SELECT k, v, __ydb_incrBackupImpl_deleted FROM `.backups/collections/c/{one.name}/t` ORDER BY k NULLS FIRST",
+    )
     assert found == [
         (None, "null", False),
         *((5, "w2", False), (7, None, True), (10, "same", False)),
         *((11, "same", False), (77, None, True), (100, None, True)),
     ]
     at = f".backups/collections/c/{one.name}/__ydb_backup_meta/indexes/t/by_v"
-    assert rows(bulk, f"SELECT v, k, n FROM `{at}` WHERE NOT __ydb_incrBackupImpl_deleted AND v = 'w2'") == [("w2", 5, 29)]
+    assert rows(bulk, f"SELECT v, k, n FROM `{at}` WHERE NOT __ydb_incrBackupImpl_deleted AND v = 'w2'") == [
+        ("w2", 5, 29)
+    ]
     assert leaks(quick) == []
 
 

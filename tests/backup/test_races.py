@@ -1,4 +1,5 @@
-"""Backups while others write and read at full speed: none of them notices, and every backup is the state at its step, to the row."""
+"""Backups while others write and read at full speed: none of them notices, and every backup is the state at
+its step, to the row."""
 
 from __future__ import annotations
 
@@ -16,19 +17,33 @@ from strandline import Database
 from strandline.errors import UnderOperation
 from strandline.model import IndexDef, TableSchema
 from strandline.types import parse_type
-from tests.backup.reading import CLUSTER, State, backups, changes, contents, leaks, projected, records, streams
+from tests.backup.reading import (
+    CLUSTER,
+    State,
+    backups,
+    changes,
+    contents,
+    leaks,
+    projected,
+    records,
+    streams,
+)
 from tests.database.examples import assert_sound, content
 
 KEYS = 40
 BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))
 BY_N = IndexDef("by_n", "GLOBAL SYNC", ("n",))
-SCHEMA = TableSchema.of([("k", parse_type("Int32"), False), ("v", parse_type("Utf8"), False), ("n", parse_type("Int64"), False)], ("k",))
+SCHEMA = TableSchema.of(
+    [("k", parse_type("Int32"), False), ("v", parse_type("Utf8"), False), ("n", parse_type("Int64"), False)],
+    ("k",),
+)
 TABLES = ("/t", "/u")
 
 
 @dataclass
 class Crowd:
-    """Threads that do something again and again until they are told to stop; what went wrong in them, and what writers committed."""
+    """Threads that do something again and again until they are told to stop; what went wrong in them, and
+    what writers committed."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)
@@ -77,7 +92,8 @@ def running(crowd: Crowd, threads: list[threading.Thread]) -> Iterator[None]:
 
 
 def writer(db: Database, crowd: Crowd, number: int) -> Callable[[random.Random], None]:
-    """Rows of all columns in one or both tables, and erases, in one commit each; keys are shared by all writers."""
+    """Rows of all columns in one or both tables, and erases, in one commit each; keys are shared by all
+    writers."""
 
     def act(rng: random.Random) -> None:
         table, key = rng.choice(TABLES), rng.randrange(KEYS)
@@ -86,7 +102,10 @@ def writer(db: Database, crowd: Crowd, number: int) -> Callable[[random.Random],
             assert step is not None
             crowd.commits.append((step, table, key, None))
             return
-        rows = {k: (k, f"v{rng.randrange(6)}", number * 10**9 + rng.randrange(10**6)) for k in {key, rng.randrange(KEYS)}}
+        rows = {
+            k: (k, f"v{rng.randrange(6)}", number * 10**9 + rng.randrange(10**6))
+            for k in {key, rng.randrange(KEYS)}
+        }
         step = db.table(table).upsert([dict(zip(SCHEMA.names, row, strict=True)) for row in rows.values()])
         assert step is not None
         crowd.commits += [(step, table, k, row) for k, row in rows.items()]
@@ -107,7 +126,9 @@ def reader(db: Database) -> Callable[[random.Random], None]:
 
 def make(db: Database) -> None:
     for path in TABLES:
-        db.sql(f"CREATE TABLE `{path}` (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))")
+        db.sql(
+            f"CREATE TABLE `{path}` (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
+        )
         db.sql(f"ALTER TABLE `{path}` ADD INDEX by_n GLOBAL SYNC ON (n)")
     db.sql(f"CREATE BACKUP COLLECTION c (TABLE t, TABLE u) {CLUSTER}")
 
@@ -115,7 +136,13 @@ def make(db: Database) -> None:
 def test_writers_and_readers_notice_nothing_and_nothing_is_lost_or_doubled(
     connect: Callable[..., Database], catalog_url: str | None
 ) -> None:
-    options = {"workers": 4, "history_seconds": 3600.0, "merge_segments": 16, "compact_log_segments": 30, "inline_rows": 1}
+    options = {
+        "workers": 4,
+        "history_seconds": 3600.0,
+        "merge_segments": 16,
+        "compact_log_segments": 30,
+        "inline_rows": 1,
+    }
     db, others, watching = (connect(catalog_url, settings=options) for _ in range(3))
     make(db)
     crowd = Crowd()
@@ -123,7 +150,13 @@ def test_writers_and_readers_notice_nothing_and_nothing_is_lost_or_doubled(
     threads.append(crowd.again_and_again("reader", reader(watching)))
     threads.append(crowd.again_and_again("care", lambda rng: (watching.maintain(), time.sleep(0.05))[1]))
     with running(crowd, threads):
-        for statement in ("BACKUP c", "BACKUP c INCREMENTAL", "BACKUP c INCREMENTAL", "BACKUP c", "BACKUP c INCREMENTAL"):
+        for statement in (
+            "BACKUP c",
+            "BACKUP c INCREMENTAL",
+            "BACKUP c INCREMENTAL",
+            "BACKUP c",
+            "BACKUP c INCREMENTAL",
+        ):
             target = len(crowd.commits) + 25
             while len(crowd.commits) < target and not crowd.errors:
                 time.sleep(0.01)
@@ -143,7 +176,9 @@ def test_writers_and_readers_notice_nothing_and_nothing_is_lost_or_doubled(
             if record.parent is not None:
                 parent = known[record.parent]
                 assert record.after_step == parent.step
-                assert {row[0] for row in changes(db, name, path)} == crowd.touched(path, parent.step, record.step)
+                assert {row[0] for row in changes(db, name, path)} == crowd.touched(
+                    path, parent.step, record.step
+                )
     for path in TABLES:
         assert {(row[0],): row for row in content(db, path)} == crowd.state_at(path, db.step)
         assert_sound(db, path)
@@ -151,7 +186,9 @@ def test_writers_and_readers_notice_nothing_and_nothing_is_lost_or_doubled(
     assert leaks(db) == []
 
 
-def test_two_collections_of_the_same_tables(connect: Callable[..., Database], catalog_url: str | None) -> None:
+def test_two_collections_of_the_same_tables(
+    connect: Callable[..., Database], catalog_url: str | None
+) -> None:
     """One of them may have to wait for the other, and says so; neither touches what is the other's."""
     one, two = (connect(catalog_url, settings={"workers": 2}) for _ in range(2))
     make(one)
@@ -172,7 +209,11 @@ def test_two_collections_of_the_same_tables(connect: Callable[..., Database], ca
     threads.append(crowd.again_and_again("writer", writer(one, crowd, 1)))
     with running(crowd, threads):
         deadline = time.monotonic() + 60
-        while min(len(backups(one, "c")), len(backups(one, "d"))) < 3 and time.monotonic() < deadline and not crowd.errors:
+        while (
+            min(len(backups(one, "c")), len(backups(one, "d"))) < 3
+            and time.monotonic() < deadline
+            and not crowd.errors
+        ):
             time.sleep(0.05)
     for collection in ("c", "d"):
         for record in records(one, collection):
@@ -191,7 +232,9 @@ def test_two_collections_of_the_same_tables(connect: Callable[..., Database], ca
 def test_a_window_with_the_writer_right_at_its_edge(connect: Callable[..., Database], pace: float) -> None:
     """Every commit is in exactly one window: the one whose steps it belongs to."""
     db, other = connect(), connect()
-    db.sql(f"CREATE TABLE t (k Int32, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c")
+    db.sql(
+        f"CREATE TABLE t (k Int32, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c"
+    )
     crowd = Crowd()
 
     def act(_: random.Random) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.backup.records import BackupRecord, IndexRecord, SliceRecord, TableRecord, chain_to, slices_of
+from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, chain_to, slices_of
 from strandline.errors import Corrupted
 from strandline.model import Digest, IndexDef, TableSchema
 from strandline.types import parse_type
@@ -21,12 +21,25 @@ def digest(number: int) -> Digest:
 
 def table(whole: bool, before: Digest, after: Digest, index: bool = True) -> TableRecord:
     made = SliceRecord(10, 20, 3, whole, before, after, after - before, 5, 1, 100)
-    return TableRecord(SCHEMA, made, (IndexRecord(INDEX, 4, "data", replace(made, source_id=11)),) if index else ())
+    return TableRecord(
+        SCHEMA, made, (IndexRecord(INDEX, 4, "data", replace(made, source_id=11)),) if index else ()
+    )
 
 
 FULL = BackupRecord("1_full", "full", None, 0, 10, 1.5, "s1", {"/t": table(True, Digest(), digest(3))})
-ONE = BackupRecord("2_incremental", "incremental", "1_full", 10, 20, 2.5, "s2", {"/t": table(False, digest(3), digest(4))})
-TWO = BackupRecord("3_incremental", "incremental", "2_incremental", 20, 30, 3.5, "s3", {"/t": table(False, digest(4), digest(2))})
+ONE = BackupRecord(
+    "2_incremental", "incremental", "1_full", 10, 20, 2.5, "s2", {"/t": table(False, digest(3), digest(4))}
+)
+TWO = BackupRecord(
+    "3_incremental",
+    "incremental",
+    "2_incremental",
+    20,
+    30,
+    3.5,
+    "s3",
+    {"/t": table(False, digest(4), digest(2))},
+)
 
 
 def with_slice(record: BackupRecord, **changes: object) -> BackupRecord:
@@ -39,7 +52,9 @@ def test_they_come_back_as_they_were() -> None:
         assert BackupRecord.from_json(record.to_json()) == record
     dropped = with_slice(ONE, delta=None, target_id=None)
     assert BackupRecord.from_json(dropped.to_json()) == dropped
-    bounded = replace(FULL, tables={"/t": replace(FULL.tables["/t"], schema=replace(SCHEMA, bounds=((None,), (1,))))})
+    bounded = replace(
+        FULL, tables={"/t": replace(FULL.tables["/t"], schema=replace(SCHEMA, bounds=((None,), (1,))))}
+    )
     assert BackupRecord.from_json(bounded.to_json()).tables["/t"].schema.bounds == ((None,), (1,))
 
 
@@ -91,6 +106,8 @@ def test_a_slice_after_a_column_was_dropped_has_no_arithmetic() -> None:
 
 
 def test_an_index_that_is_built_anew_begins_again() -> None:
-    anew = replace(ONE, tables={"/t": replace(ONE.tables["/t"], indexes=table(True, Digest(), digest(4)).indexes)})
+    anew = replace(
+        ONE, tables={"/t": replace(ONE.tables["/t"], indexes=table(True, Digest(), digest(4)).indexes)}
+    )
     assert [place for place, _ in slices_of([FULL, anew, TWO], "/t", "by_v")] == [1, 2]
     assert slices_of([FULL, ONE], "/t", "other") == []

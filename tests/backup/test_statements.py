@@ -1,4 +1,5 @@
-"""Collections through SQL: created, altered, shown and dropped; what is refused leaves everything as it was."""
+"""Collections through SQL: created, altered, shown and dropped; what is refused leaves everything as it
+was."""
 
 from __future__ import annotations
 
@@ -30,12 +31,22 @@ def test_created_shown_and_described(on_both: Database) -> None:
         ("a", "/t, /dir/u", True, True, 0, "ready"),
         ("b", "DATABASE", False, False, 0, "ready"),
     ]
-    assert db.sql("SHOW BACKUP COLLECTIONS").columns == ("name", "tables", "incremental", "omit_indexes", "backups", "state")
+    assert db.sql("SHOW BACKUP COLLECTIONS").columns == (
+        "name",
+        "tables",
+        "incremental",
+        "omit_indexes",
+        "backups",
+        "state",
+    )
     assert settings(db, "a") == {
         **{"version": 1, "tables": ["/t", "/dir/u"]},
         **{"STORAGE": "cluster", "INCREMENTAL_BACKUP_ENABLED": True, "OMIT_INDEXES": True},
     }
-    assert [(e.name, e.type) for e in db.ls("/.backups/collections")] == [("a", "backup_collection"), ("b", "backup_collection")]
+    assert [(e.name, e.type) for e in db.ls("/.backups/collections")] == [
+        ("a", "backup_collection"),
+        ("b", "backup_collection"),
+    ]
     assert rows(db, "SHOW BACKUPS IN a") == []
     assert rows(db, "SHOW TABLES") == []
 
@@ -54,9 +65,18 @@ def test_created_shown_and_described(on_both: Database) -> None:
         ("CREATE BACKUP COLLECTION d (TABLE t) WITH ()", "SYNTAX_ERROR"),
         ("CREATE BACKUP COLLECTION d (TABLE t) WITH (OMIT_INDEXES = 'true')", "INVALID_ARGUMENT"),
         ("CREATE BACKUP COLLECTION d (TABLE t) WITH (STORAGE = 'tape')", "INVALID_ARGUMENT"),
-        ("CREATE BACKUP COLLECTION d (TABLE t) WITH (STORAGE = 'cluster', STORAGE = 'cluster')", "INVALID_ARGUMENT"),
-        ("CREATE BACKUP COLLECTION d (TABLE t) WITH (STORAGE = 'cluster', RETENTION = 7)", "INVALID_ARGUMENT"),
-        ("CREATE BACKUP COLLECTION d (TABLE t) WITH (STORAGE = 'cluster', OMIT_INDEXES = 1)", "INVALID_ARGUMENT"),
+        (
+            "CREATE BACKUP COLLECTION d (TABLE t) WITH (STORAGE = 'cluster', STORAGE = 'cluster')",
+            "INVALID_ARGUMENT",
+        ),
+        (
+            "CREATE BACKUP COLLECTION d (TABLE t) WITH (STORAGE = 'cluster', RETENTION = 7)",
+            "INVALID_ARGUMENT",
+        ),
+        (
+            "CREATE BACKUP COLLECTION d (TABLE t) WITH (STORAGE = 'cluster', OMIT_INDEXES = 1)",
+            "INVALID_ARGUMENT",
+        ),
         ("ALTER BACKUP COLLECTION nothing ADD TABLE t", "PATH_NOT_FOUND"),
         ("ALTER BACKUP COLLECTION c ADD TABLE t", "ALREADY_EXISTS"),
         ("ALTER BACKUP COLLECTION c DROP TABLE u", "PATH_NOT_FOUND"),
@@ -105,12 +125,16 @@ def test_a_collection_before_its_tables(on_both: Database) -> None:
 
 def test_altered(db: Database) -> None:
     db.sql(f"CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
-    db.sql("ALTER BACKUP COLLECTION c ADD TABLE `dir/u`, SET (OMIT_INDEXES = 'true', INCREMENTAL_BACKUP_ENABLED = 'false'), DROP TABLE t")
+    db.sql(
+        "ALTER BACKUP COLLECTION c ADD TABLE `dir/u`, SET (OMIT_INDEXES = 'true', INCREMENTAL_BACKUP_ENABLED = 'false'), DROP TABLE t"
+    )
     assert settings(db) == {
         **{"version": 2, "tables": ["/dir/u"], "STORAGE": "cluster"},
         **{"INCREMENTAL_BACKUP_ENABLED": False, "OMIT_INDEXES": True},
     }
-    db.sql("ALTER BACKUP COLLECTION c RESET (OMIT_INDEXES), SET (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = TRUE)")
+    db.sql(
+        "ALTER BACKUP COLLECTION c RESET (OMIT_INDEXES), SET (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = TRUE)"
+    )
     assert settings(db)["OMIT_INDEXES"] is False
     assert settings(db)["INCREMENTAL_BACKUP_ENABLED"] is True
     assert settings(db)["version"] == 3
@@ -134,7 +158,9 @@ def test_a_database_has_all_tables_outside_backups_as_they_are_when_it_is_backed
 
 
 def test_a_table_that_leaves_and_one_that_joins(db: Database) -> None:
-    db.sql(f"{TABLE.format('a')}; {TABLE.format('b')}; CREATE BACKUP COLLECTION c (TABLE a, TABLE b) {CLUSTER}; BACKUP c")
+    db.sql(
+        f"{TABLE.format('a')}; {TABLE.format('b')}; CREATE BACKUP COLLECTION c (TABLE a, TABLE b) {CLUSTER}; BACKUP c"
+    )
     db.sql("ALTER BACKUP COLLECTION c DROP TABLE b; BACKUP c INCREMENTAL")
     assert list(last(db).tables) == ["/a"]
     assert (len(streams(db, "/a")), streams(db, "/b"), streams(db, "/b/by_v/indexImplTable")) == (1, [], [])
@@ -166,7 +192,9 @@ def test_increments_are_switched_on_and_off(db: Database) -> None:
 
 def test_dropped_with_all_that_is_its_own(on_both: Database, clock: ManualClock) -> None:
     db = on_both
-    db.sql(f"{TABLE.format('t')}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION other (TABLE t) {CLUSTER}")
+    db.sql(
+        f"{TABLE.format('t')}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION other (TABLE t) {CLUSTER}"
+    )
     db.sql("ALTER TABLE t ADD CHANGEFEED `20200101000000Z_continuousBackupImpl` WITH (MODE = 'KEYS_ONLY')")
     db.table("t").upsert([{"k": i, "v": "x" * 50} for i in range(3000)])
     db.sql("BACKUP c; BACKUP other; UPSERT INTO t (k, v) VALUES (1, 'y'); BACKUP c INCREMENTAL")
@@ -177,7 +205,9 @@ def test_dropped_with_all_that_is_its_own(on_both: Database, clock: ManualClock)
     assert len(streams(db, "/t")) == 2
     assert "20200101000000Z_continuousBackupImpl" in streams(db, "/t")
     assert len(streams(db, "/t/by_v/indexImplTable")) == 1
-    assert {path: db.describe(path)["version"] for path in versions} == {path: version + 1 for path, version in versions.items()}
+    assert {path: db.describe(path)["version"] for path in versions} == {
+        path: version + 1 for path, version in versions.items()
+    }
     with refused(db, "PATH_NOT_FOUND"):
         db.describe("/.backups/collections/c")
     db.sql("DROP BACKUP COLLECTION IF EXISTS c")
@@ -190,17 +220,21 @@ def test_dropped_with_all_that_is_its_own(on_both: Database, clock: ManualClock)
     db.sql("DROP BACKUP COLLECTION other; DROP TABLE t; DROP TABLE `restored/t`")
     clock.sleep(2 * HERE.read_seconds)  # what was read is not read any more
     db.collect()
-    assert list(db.context.files.names("data")) == []
+    assert list(db.runtime.files.names("data")) == []
 
 
 def test_dropped_after_its_table_is_gone(db: Database) -> None:
-    db.sql(f"{TABLE.format('t')}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c; DROP TABLE t; DROP BACKUP COLLECTION c")
+    db.sql(
+        f"{TABLE.format('t')}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c; DROP TABLE t; DROP BACKUP COLLECTION c"
+    )
     assert [e.name for e in db.ls("/.backups/collections")] == []
     assert leaks(db) == []
 
 
 def test_nothing_else_happens_to_a_collection_while_it_is_backed_up(db: Database) -> None:
-    db.sql(f"{TABLE.format('t')}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION other (TABLE t) {CLUSTER}")
+    db.sql(
+        f"{TABLE.format('t')}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION other (TABLE t) {CLUSTER}"
+    )
     operation = db._running.engine.start("backup", {"collection": "c"})
     for statement in (
         "DROP BACKUP COLLECTION c",
@@ -225,8 +259,8 @@ def test_nothing_else_happens_to_a_collection_while_it_is_backed_up(db: Database
 
 def _in_another_process(db: Database, statement: str) -> None:
     """Through a connection that does not carry on what this one has begun."""
-    folder = Path(db.context.files.root)  # type: ignore[attr-defined]
-    with open_at(folder, clock=db.context.clock) as other:
+    folder = Path(db.runtime.files.root)  # type: ignore[attr-defined]
+    with open_at(folder, clock=db.runtime.clock) as other:
         other.sql(statement)
 
 
@@ -236,20 +270,38 @@ def test_names_that_hold_anything(on_both: Database) -> None:
     quoted = odd.replace("`", "``")
     columns = f"`k {quoted}` Utf8, v Int32, PRIMARY KEY (`k {quoted}`), INDEX `{quoted}` GLOBAL SYNC ON (v)"
     db.sql(f"CREATE TABLE `dir {quoted}/{quoted}` ({columns})")
-    db.sql(f"CREATE BACKUP COLLECTION `{quoted}` (TABLE `dir {quoted}/{quoted}`) {CLUSTER}; BACKUP `{quoted}`")
+    db.sql(
+        f"CREATE BACKUP COLLECTION `{quoted}` (TABLE `dir {quoted}/{quoted}`) {CLUSTER}; BACKUP `{quoted}`"
+    )
     db.table(f"dir {odd}/{odd}").upsert([{f"k {odd}": "a", "v": 1}])
     db.sql(f"BACKUP `{quoted}` INCREMENTAL")
     full, one = backups(db, odd)
-    assert db.describe(f"/.backups/collections/{odd}/{full}/dir {odd}/{odd}/{odd}/indexImplTable")["rows"] == 0
-    assert db.describe(f"/.backups/collections/{odd}/{one}/__ydb_backup_meta/indexes/dir {odd}/{odd}/{odd}")["rows"] == 1
-    assert rows(db, f"SHOW BACKUPS IN `{quoted}`")[1][:6] == (one, "incremental", full, last(db, odd).step, 1, 1)
+    assert (
+        db.describe(f"/.backups/collections/{odd}/{full}/dir {odd}/{odd}/{odd}/indexImplTable")["rows"] == 0
+    )
+    assert (
+        db.describe(f"/.backups/collections/{odd}/{one}/__ydb_backup_meta/indexes/dir {odd}/{odd}/{odd}")[
+            "rows"
+        ]
+        == 1
+    )
+    assert rows(db, f"SHOW BACKUPS IN `{quoted}`")[1][:6] == (
+        one,
+        "incremental",
+        full,
+        last(db, odd).step,
+        1,
+        1,
+    )
     db.sql(f"DROP BACKUP COLLECTION `{quoted}`")
     assert leaks(db) == []
 
 
 def test_a_collection_named_like_a_table_and_a_directory(db: Database) -> None:
     db.sql(f"{TABLE.format('t')}; {TABLE.format('`dir/t`')}")
-    db.sql(f"CREATE BACKUP COLLECTION t (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION dir (TABLE `dir/t`) {CLUSTER}; BACKUP t; BACKUP dir")
+    db.sql(
+        f"CREATE BACKUP COLLECTION t (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION dir (TABLE `dir/t`) {CLUSTER}; BACKUP t; BACKUP dir"
+    )
     assert list(last(db, "t").tables) == ["/t"]
     assert list(last(db, "dir").tables) == ["/dir/t"]
     db.sql("DROP BACKUP COLLECTION t")

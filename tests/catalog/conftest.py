@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 
 
 class Clock:

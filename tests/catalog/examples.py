@@ -9,24 +9,49 @@ from sqlalchemy import Connection
 
 from strandline.catalog import board, chains, tables
 from strandline.catalog.chains import TablePart
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
 from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
 from strandline.types import parse_type
 
-SCHEMA = TableSchema.of([("k", parse_type("Int64"), True), ("v", parse_type("Utf8"), False), ("n", parse_type("Int32"), False)], ("k",))
+SCHEMA = TableSchema.of(
+    [("k", parse_type("Int64"), True), ("v", parse_type("Utf8"), False), ("n", parse_type("Int32"), False)],
+    ("k",),
+)
 BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))
 BY_N = IndexDef("by_n", "GLOBAL ASYNC", ("n",))
 
 _numbers = itertools.count(1)
 
 
-def segment(rows: int = 1, *, file: bool = False, role: str = "log", fresh: bool = False, after: int = 0, upto: int = PENDING) -> Segment:
+def segment(
+    rows: int = 1,
+    *,
+    file: bool = False,
+    role: str = "log",
+    fresh: bool = False,
+    after: int = 0,
+    upto: int = PENDING,
+) -> Segment:
     """A segment that is not in the catalog yet."""
     number = next(_numbers)
     name = f"data/1/s-{number}.parquet" if file else None
     data = None if file else b"x" * number
-    return Segment(0, role, fresh, upto != PENDING, after, upto, rows, 10, name, f"sum-{number}", (number,), (number,), data)  # type: ignore[arg-type]
+    return Segment(
+        0,
+        role,
+        fresh,
+        upto != PENDING,
+        after,
+        upto,
+        rows,
+        10,
+        name,
+        f"sum-{number}",
+        (number,),
+        (number,),
+        data,
+    )  # type: ignore[arg-type]
 
 
 def create(catalog: Catalog, path: str = "/t", indexes: Sequence[IndexDef] = ()) -> TableInfo:
@@ -34,12 +59,16 @@ def create(catalog: Catalog, path: str = "/t", indexes: Sequence[IndexDef] = ())
         return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes)
 
 
-def commit(catalog: Catalog, table: TableInfo, *new: Segment, read_step: int | None = None, value: int = 1) -> int:
+def commit(
+    catalog: Catalog, table: TableInfo, *new: Segment, read_step: int | None = None, value: int = 1
+) -> int:
     """One commit of segments to a table; answers its step."""
     rows = sum(s.rows for s in new)
     with catalog.write() as conn:
         read = board.current_step(conn) if read_step is None else read_step
-        return chains.commit(conn, catalog.clock.now(), [TablePart(table.id, table.version, read, new, Digest(rows, value))])
+        return chains.commit(
+            conn, catalog.clock.now(), [TablePart(table.id, table.version, read, new, Digest(rows, value))]
+        )
 
 
 def checksums(conn: Connection, table: TableInfo, step: int) -> list[str]:

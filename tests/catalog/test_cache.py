@@ -14,7 +14,7 @@ from sqlalchemy import text
 from strandline.catalog import board, paths, tables
 from strandline.catalog.board import Publication
 from strandline.catalog.cache import SchemeCache
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.listen import Listener, listen
 from strandline.catalog.tables import TableInfo
 from strandline.clock import SystemClock
@@ -44,12 +44,16 @@ class Held:
 
 def alter(catalog: Catalog, path: str) -> None:
     with catalog.write() as conn:
-        tables.alter(conn, board.next_step(conn), catalog.clock.now(), TableInfo.of(paths.require(conn, path)))
+        tables.alter(
+            conn, board.next_step(conn), catalog.clock.now(), TableInfo.of(paths.require(conn, path))
+        )
 
 
 def touch_index(catalog: Catalog, name: str = "s") -> None:
     """Moves the implementation table, its index and its table."""
-    engine_of(catalog).execute("create stream", {"table": "/orders/by_v/indexImplTable", "stream": {**STREAM, "name": name}})
+    engine_of(catalog).execute(
+        "create stream", {"table": "/orders/by_v/indexImplTable", "stream": {**STREAM, "name": name}}
+    )
 
 
 def test_a_description_is_read_once(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +87,11 @@ def test_one_generation_is_seen_whole(catalog: Catalog) -> None:
     touch_index(catalog)
     cache.poll()
     unit = cache.unit("/orders")
-    assert [unit.table.version, unit.table.indexes[0].version, unit.impls[0] and unit.impls[0].version] == [2, 2, 2]
+    assert [unit.table.version, unit.table.indexes[0].version, unit.impls[0] and unit.impls[0].version] == [
+        2,
+        2,
+        2,
+    ]
 
 
 def test_a_path_that_was_dropped_and_made_again_is_another_one(catalog: Catalog) -> None:
@@ -127,7 +135,8 @@ def test_any_order_of_delivery_ends_with_the_last_version(catalog: Catalog, seed
 
 
 def test_what_was_read_before_a_publication_is_not_kept_after_it(catalog: Catalog) -> None:
-    """A slow reader: its snapshot is older than the publication that arrives before it has stored what it read."""
+    """A slow reader: its snapshot is older than the publication that arrives before it has stored what it
+    read."""
     create(catalog, "/orders", [BY_V])
     cache = SchemeCache(catalog, poll_seconds=0)
     cache.poll()
@@ -269,7 +278,11 @@ def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
         fail()
     alter(catalog, "/orders")
     operation_id = engine_of(catalog).execute("create stream", {"table": "/orders", "stream": STREAM}).id
-    assert [(a.operation_id, a.versions.get("/orders")) for a in told] == [(None, 1), (None, 2), (operation_id, 3)]
+    assert [(a.operation_id, a.versions.get("/orders")) for a in told] == [
+        (None, 1),
+        (None, 2),
+        (operation_id, 3),
+    ]
 
 
 def paths_of(catalog: Catalog, path: str) -> paths.Path:

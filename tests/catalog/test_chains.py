@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import board, chains, paths, schema, tables
+from strandline.catalog import board, chains, paths, sqltables, tables
 from strandline.catalog.chains import Basis, TablePart
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import RowsChanged, Stale
 from strandline.errors import InvalidArgument, PreconditionFailed, UnderOperation
 from strandline.model import PENDING, Chain, Digest, Segment
@@ -24,7 +24,9 @@ def test_a_chain_is_what_had_been_committed_at_its_step(catalog: Catalog) -> Non
     assert steps == [2, 3, 4, 5]
     with catalog.read() as conn:
         for at in range(7):
-            assert checksums(conn, table, at) == [s.checksum for s, step in zip(new, steps, strict=True) if step <= at]
+            assert checksums(conn, table, at) == [
+                s.checksum for s, step in zip(new, steps, strict=True) if step <= at
+            ]
 
 
 def test_a_segment_comes_back_as_it_was_given(catalog: Catalog) -> None:
@@ -81,7 +83,7 @@ def test_a_commit_that_read_too_early_is_stale_and_leaves_nothing(catalog: Catal
         commit(catalog, table, segment(), read_step=1)
     assert commit(catalog, table, segment(), read_step=2) == 3
     with catalog.read() as conn:
-        assert len(conn.execute(select(schema.segments)).all()) == 2
+        assert len(conn.execute(select(sqltables.segments)).all()) == 2
 
 
 def test_a_commit_with_an_old_version_is_stale(catalog: Catalog) -> None:
@@ -123,14 +125,18 @@ def test_an_index_follows_its_table_whatever_came_between(catalog: Catalog) -> N
         with catalog.write() as conn:
             now = board.current_step(conn)
             main = TablePart(table.id, table.version, now, (segment(),), Digest(1, 1))
-            chains.commit(conn, 0.0, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))])
+            chains.commit(
+                conn, 0.0, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))]
+            )
     with catalog.read() as conn:
         assert chains.state(conn, ref.impl_id).digest == Digest(2, 4)
 
 
 def merged(old: list[Segment]) -> Segment:
     return replace(
-        segment(sum(s.rows for s in old), file=True, after=old[0].after, upto=old[-1].upto), stepped=True, fresh=all(s.fresh for s in old)
+        segment(sum(s.rows for s in old), file=True, after=old[0].after, upto=old[-1].upto),
+        stepped=True,
+        fresh=all(s.fresh for s in old),
     )
 
 
@@ -151,7 +157,8 @@ def test_a_merge_serves_every_step_that_its_segments_served(catalog: Catalog) ->
         by_sum = {s.checksum: (s.after, s.upto) for s in chains.load(conn, table.id, 6).segments}
         assert list(by_sum.values()) == [(1, 2), (2, 4), (4, 5)]
         one, two, three = by_sum
-        # The merged segment holds the changes of steps 3 and 4, so whoever asks for either gets it and ignores what is later.
+        # The merged segment holds the changes of steps 3 and 4, so whoever asks for either gets it and
+        # ignores what is later.
         assert [checksums(conn, table, step) for step in range(1, 7)] == [
             [],
             [one],
@@ -176,7 +183,7 @@ def test_merges_of_merges_reach_back_to_the_first(catalog: Catalog) -> None:
     assert (last.after, last.upto, last.rows) == (1, 5, 4)
     with catalog.read() as conn:
         assert [checksums(conn, table, step) for step in (1, 2, 3, 4, 5)] == [[], *[[last.checksum]] * 4]
-        rows = conn.execute(select(schema.chains)).all()
+        rows = conn.execute(select(sqltables.chains)).all()
         assert sum(row.superseded for row in rows) == len(rows) - 1
 
 
@@ -191,7 +198,9 @@ def test_a_compaction_serves_only_from_its_own_step_on(catalog: Catalog) -> None
     later = commit(catalog, table, segment())
     with catalog.read() as conn:
         assert checksums(conn, table, at) == [base.checksum]
-        assert [checksums(conn, table, step) for step in (2, 3, 4)] == [[s.checksum for s in old[:n]] for n in (1, 2, 3)]
+        assert [checksums(conn, table, step) for step in (2, 3, 4)] == [
+            [s.checksum for s in old[:n]] for n in (1, 2, 3)
+        ]
         assert chains.load(conn, table.id, later).segments[0].role == "base"
         assert [s.checksum for s in chains.log_between(conn, table.id, 2, 4)] == [s.checksum for s in old[1:]]
 
@@ -248,7 +257,7 @@ def test_steps_that_cannot_be_read_are_refused(catalog: Catalog) -> None:
     for _ in range(4):
         commit(catalog, table, segment())
     with catalog.write() as conn:
-        conn.execute(schema.tables.update().values(kept_from=3))
+        conn.execute(sqltables.tables.update().values(kept_from=3))
     with catalog.read() as conn:
         chains.check_readable(conn, table.id, "/t", 3)
         for step in (6, -1, 2**70):
@@ -264,7 +273,7 @@ def test_what_was_collected_is_not_asked(catalog: Catalog) -> None:
     for _ in range(4):
         commit(catalog, table, segment())
     with catalog.write() as conn:
-        conn.execute(schema.tables.update().values(kept_from=3))
+        conn.execute(sqltables.tables.update().values(kept_from=3))
     with catalog.read() as conn:
         assert len(chains.load_kept(conn, table.id, 3).segments) == 2
         assert len(chains.log_kept(conn, table.id, 3, 5)) == 2
@@ -293,13 +302,17 @@ def test_a_change_proves_what_it_was_planned_with(catalog: Catalog) -> None:
         prove()
     assert prove(read_step=None) == later, "it does not depend on rows"
     with catalog.write() as conn:
-        conn.execute(schema.tables.update().values(kept_from=later))
+        conn.execute(sqltables.tables.update().values(kept_from=later))
     with pytest.raises(Stale, match="no longer kept") as refused:
         prove()
     assert not isinstance(refused.value, RowsChanged), "nobody can tell any more what was committed since"
     assert prove(read_step=later) == later
     with catalog.write() as conn:
-        conn.execute(schema.paths.update().where(schema.paths.c.id == table.id).values(state="incoming restore", operation_id="op"))
+        conn.execute(
+            sqltables.paths.update()
+            .where(sqltables.paths.c.id == table.id)
+            .values(state="incoming restore", operation_id="op")
+        )
     with pytest.raises(UnderOperation, match="incoming restore by operation op"):
         prove(read_step=None)
 
@@ -323,14 +336,24 @@ def test_the_step_at_a_time_is_the_last_one_before_it(catalog: Catalog) -> None:
         commit(catalog, table, segment())
     with catalog.read() as conn:
         assert chains.step_at(conn, start - 1) is None
-        assert [chains.step_at(conn, start + seconds) for seconds in (0, 9, 10, 11, 25, 30, 1000)] == [1, 1, 2, 2, 3, 4, 4]
+        assert [chains.step_at(conn, start + seconds) for seconds in (0, 9, 10, 11, 25, 30, 1000)] == [
+            1,
+            1,
+            2,
+            2,
+            3,
+            4,
+            4,
+        ]
 
 
 def test_a_chain_longer_than_an_in_list_is_read_whole(catalog: Catalog) -> None:
     table = create(catalog)
     many = 1201
     with catalog.write() as conn:
-        step = chains.commit(conn, 0.0, [TablePart(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))])
+        step = chains.commit(
+            conn, 0.0, [TablePart(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))]
+        )
     with catalog.read() as conn:
         chain = chains.load(conn, table.id, step)
     assert len(chain.segments) == many

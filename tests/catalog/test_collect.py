@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import func, insert, select
 
-from strandline.catalog import board, chains, collect, paths, schema, sessions, tables
-from strandline.catalog.engine import Catalog
+from strandline.catalog import board, chains, collect, paths, sessions, sqltables, tables
+from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
 from strandline.errors import PreconditionFailed
 from strandline.model import Segment
@@ -28,7 +28,7 @@ def sweep(catalog: Catalog, history: float = 0.0) -> set[str]:
 
 def stored(catalog: Catalog) -> set[str]:
     with catalog.read() as conn:
-        return set(conn.execute(select(schema.segments.c.file)).scalars())
+        return set(conn.execute(select(sqltables.segments.c.file)).scalars())
 
 
 def compact(catalog: Catalog, table: TableInfo) -> Segment:
@@ -128,8 +128,12 @@ def test_a_reader_keeps_what_it_has_in_its_plan(catalog: Catalog, clock: Clock) 
 def test_the_pins_of_a_dead_session_do_not_count(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
     with catalog.write() as conn:
-        conn.execute(insert(schema.sessions).values(id="s", host="elsewhere", pid=1, expires=clock.now() + HOUR))
-        conn.execute(insert(schema.pins).values(session_id="s", name=None, step=2, expires=clock.now() + 100 * HOUR))
+        conn.execute(
+            insert(sqltables.sessions).values(id="s", host="elsewhere", pid=1, expires=clock.now() + HOUR)
+        )
+        conn.execute(
+            insert(sqltables.pins).values(session_id="s", name=None, step=2, expires=clock.now() + 100 * HOUR)
+        )
     compact(catalog, table)
     assert sweep(catalog) == set()
     clock.sleep(2 * HOUR)
@@ -138,7 +142,9 @@ def test_the_pins_of_a_dead_session_do_not_count(catalog: Catalog, clock: Clock)
 
 def hold(catalog: Catalog, table: TableInfo, step: int, *, keeps_state: bool = False) -> None:
     with catalog.write() as conn:
-        conn.execute(insert(schema.holds).values(owner_id=1, table_id=table.id, step=step, keeps_state=keeps_state))
+        conn.execute(
+            insert(sqltables.holds).values(owner_id=1, table_id=table.id, step=step, keeps_state=keeps_state)
+        )
 
 
 def test_a_hold_on_changes_keeps_logs_but_not_bases(catalog: Catalog, clock: Clock) -> None:
@@ -221,8 +227,8 @@ def test_a_segment_in_two_chains_stays_while_one_needs_it(catalog: Catalog, cloc
     clock.sleep(HOUR)
     assert sweep(catalog) == files(*logs)
     with catalog.read() as conn:
-        assert conn.execute(select(func.count()).select_from(schema.chains)).scalar_one() == 0
-        assert conn.execute(select(func.count()).select_from(schema.segments)).scalar_one() == 0
+        assert conn.execute(select(func.count()).select_from(sqltables.chains)).scalar_one() == 0
+        assert conn.execute(select(func.count()).select_from(sqltables.segments)).scalar_one() == 0
 
 
 def test_a_dropped_table_leaves_no_rows_behind(catalog: Catalog, clock: Clock) -> None:
@@ -232,12 +238,22 @@ def test_a_dropped_table_leaves_no_rows_behind(catalog: Catalog, clock: Clock) -
     clock.sleep(HOUR)
     sweep(catalog)
     with catalog.read() as conn:
-        for table in (schema.tables, schema.chains, schema.segments, schema.commits, schema.holds, schema.descriptions):
+        for table in (
+            sqltables.tables,
+            sqltables.chains,
+            sqltables.segments,
+            sqltables.commits,
+            sqltables.holds,
+            sqltables.descriptions,
+        ):
             assert conn.execute(select(func.count()).select_from(table)).scalar_one() == 0, table.name
 
 
-def test_a_dropped_table_is_freed_although_nothing_is_committed_after_it(catalog: Catalog, clock: Clock) -> None:
-    """Nobody can ask for the past of a table that has no description any more, so no history is kept of it."""
+def test_a_dropped_table_is_freed_although_nothing_is_committed_after_it(
+    catalog: Catalog, clock: Clock
+) -> None:
+    """Nobody can ask for the past of a table that has no description any more, so no history is kept of
+    it."""
     _, logs = fill(catalog)
     with catalog.write() as conn:
         sessions.add_pin(conn, "reader", board.current_step(conn))
@@ -270,7 +286,7 @@ def test_inline_segments_are_no_files(catalog: Catalog, clock: Clock) -> None:
     clock.sleep(HOUR)
     assert sweep(catalog) == set()
     with catalog.read() as conn:
-        assert conn.execute(select(func.count()).select_from(schema.segments)).scalar_one() == 1
+        assert conn.execute(select(func.count()).select_from(sqltables.segments)).scalar_one() == 1
 
 
 def test_old_digests_go_with_the_steps_they_are_of(catalog: Catalog, clock: Clock) -> None:
@@ -282,5 +298,5 @@ def test_old_digests_go_with_the_steps_they_are_of(catalog: Catalog, clock: Cloc
         digest = chains.digest_at(conn, table.id, now)
     sweep(catalog)
     with catalog.read() as conn:
-        assert conn.execute(select(func.count()).select_from(schema.commits)).scalar_one() == 1
+        assert conn.execute(select(func.count()).select_from(sqltables.commits)).scalar_one() == 1
         assert chains.digest_at(conn, table.id, now) == digest

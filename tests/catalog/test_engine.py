@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, Inspector, create_engine, inspect, select, text, update
 
-from strandline.catalog import board, migrate, schema
-from strandline.catalog.engine import HEAD, LONGEST_PATH, Catalog, sqlite_url
+from strandline.catalog import board, migrate, sqltables
+from strandline.catalog.connection import HEAD, LONGEST_PATH, Catalog, sqlite_url
 from strandline.catalog.warehouse import Warehouse
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from tests.processes import READY, run_at_once
@@ -29,7 +29,7 @@ def test_opening_twice_finds_the_same_warehouse(open_catalog: Callable[..., Cata
     assert open_catalog().open() == first.open()
     with first.read() as conn:
         assert board.current_step(conn) == 0
-        assert conn.execute(select(schema.paths.c.type)).scalars().all() == ["directory"]
+        assert conn.execute(select(sqltables.paths.c.type)).scalars().all() == ["directory"]
 
 
 def test_a_missing_catalog_is_not_created_if_it_is_not_admitted(url: str, tmp_path: Path) -> None:
@@ -47,7 +47,9 @@ def test_a_missing_catalog_is_not_created_if_it_is_not_admitted(url: str, tmp_pa
         catalog.close()
 
 
-def test_who_comes_second_to_a_new_catalog_is_asked_whether_it_is_the_right_one(url: str, open_catalog: Callable[..., Catalog]) -> None:
+def test_who_comes_second_to_a_new_catalog_is_asked_whether_it_is_the_right_one(
+    url: str, open_catalog: Callable[..., Catalog]
+) -> None:
     asked: list[Warehouse | None] = []
 
     def admit(found: Warehouse | None) -> None:
@@ -68,10 +70,10 @@ def test_migrations_make_what_the_schema_says(catalog: Catalog) -> None:
     with catalog.engine.connect() as conn:
         conn.exec_driver_sql("ATTACH ':memory:' AS other" if catalog.is_sqlite else "CREATE SCHEMA other")
         other = conn.execution_options(schema_translate_map={None: "other"})
-        schema.metadata.create_all(other, checkfirst=False)
+        sqltables.metadata.create_all(other, checkfirst=False)
         found = inspect(conn)
-        assert set(found.get_table_names()) - {"alembic_version"} == set(schema.metadata.tables)
-        for name in schema.metadata.tables:
+        assert set(found.get_table_names()) - {"alembic_version"} == set(sqltables.metadata.tables)
+        for name in sqltables.metadata.tables:
             assert _shape(found, name, None) == _shape(found, name, "other"), name
         conn.rollback()
 
@@ -80,9 +82,13 @@ def _shape(found: Inspector, table: str, namespace: str | None) -> dict[str, obj
     return {
         "columns": [(c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(table, namespace)],
         "key": found.get_pk_constraint(table, namespace)["constrained_columns"],
-        "indexes": sorted((i["name"], i["column_names"], i["unique"]) for i in found.get_indexes(table, namespace)),
+        "indexes": sorted(
+            (i["name"], i["column_names"], i["unique"]) for i in found.get_indexes(table, namespace)
+        ),
         "unique": sorted(u["column_names"] for u in found.get_unique_constraints(table, namespace)),
-        "foreign": sorted((f["constrained_columns"], f["referred_table"]) for f in found.get_foreign_keys(table, namespace)),
+        "foreign": sorted(
+            (f["constrained_columns"], f["referred_table"]) for f in found.get_foreign_keys(table, namespace)
+        ),
     }
 
 
@@ -104,7 +110,7 @@ def test_an_older_catalog_is_migrated_and_keeps_its_rows(url: str) -> None:
     assert new.open("/here") == Warehouse("old", None)
     with new.read() as conn:
         assert board.current_step(conn) == 41
-        assert conn.execute(select(schema.operations)).all() == []
+        assert conn.execute(select(sqltables.operations)).all() == []
         assert conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == HEAD
     new.close()
 
@@ -133,7 +139,7 @@ def test_a_newer_catalog_is_refused_and_left_alone(catalog: Catalog, url: str) -
 
 CREATE = f"""
 import sys
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 catalog = Catalog(sys.argv[1])
 {READY}
 print(catalog.open().id)
@@ -147,7 +153,7 @@ def test_processes_that_create_a_catalog_at_once_agree_on_it(url: str) -> None:
     catalog = Catalog(url)
     assert {catalog.open().id} == answers
     with catalog.read() as conn:
-        for table in (schema.warehouse, schema.clock, schema.paths):
+        for table in (sqltables.warehouse, sqltables.clock, sqltables.paths):
             assert len(conn.execute(select(table)).all()) == 1
     catalog.close()
 
@@ -155,7 +161,7 @@ def test_processes_that_create_a_catalog_at_once_agree_on_it(url: str) -> None:
 COUNT = f"""
 import sys, threading
 from strandline.catalog import board
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 catalog = Catalog(sys.argv[1])
 catalog.open()
 {READY}
@@ -175,7 +181,8 @@ print(*steps)
 
 
 def test_many_writers_are_never_told_that_the_database_is_locked(catalog: Catalog, url: str) -> None:
-    """Four threads in each of three processes take steps as fast as they can: each step is given out once, and none is left out."""
+    """Four threads in each of three processes take steps as fast as they can: each step is given out once,
+    and none is left out."""
     each = 20
     answers = run_at_once(COUNT, [[url, str(each)]] * 3)
     steps = sorted(int(step) for answer in answers for step in answer.split())
@@ -214,7 +221,9 @@ def test_a_write_that_fails_leaves_nothing(catalog: Catalog) -> None:
         assert board.current_step(conn) == 0
 
 
-def test_a_read_is_a_snapshot_and_keeps_nothing(catalog: Catalog, open_catalog: Callable[..., Catalog]) -> None:
+def test_a_read_is_a_snapshot_and_keeps_nothing(
+    catalog: Catalog, open_catalog: Callable[..., Catalog]
+) -> None:
     other = open_catalog()
     with catalog.read() as conn:
         before = board.current_step(conn)
@@ -223,7 +232,7 @@ def test_a_read_is_a_snapshot_and_keeps_nothing(catalog: Catalog, open_catalog: 
         assert board.current_step(conn) == before
     with catalog.read() as conn:
         assert board.current_step(conn) == before + 1
-        conn.execute(update(schema.clock).values(step=99))
+        conn.execute(update(sqltables.clock).values(step=99))
     with catalog.read() as conn:
         assert board.current_step(conn) == before + 1
 
@@ -243,7 +252,16 @@ def test_a_catalog_that_stays_busy_is_unavailable_in_the_end(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "bad", ["mysql://h/d", "nonsense", "", "://", "postgresql+nosuch://h/d", "postgresql://\ud800/d", "sqlite:///a\0b"]
+    "bad",
+    [
+        "mysql://h/d",
+        "nonsense",
+        "",
+        "://",
+        "postgresql+nosuch://h/d",
+        "postgresql://\ud800/d",
+        "sqlite:///a\0b",
+    ],
 )
 def test_a_url_that_is_no_catalog_is_refused(bad: str) -> None:
     with pytest.raises(InvalidArgument):

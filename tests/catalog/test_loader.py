@@ -6,10 +6,10 @@ import pytest
 
 from strandline.catalog import chains, paths
 from strandline.catalog.cache import SchemeCache
-from strandline.catalog.engine import Catalog
-from strandline.catalog.loader import Loader
-from strandline.catalog.registry import VersionRegistry
+from strandline.catalog.connection import Catalog
+from strandline.catalog.planner import Loader
 from strandline.catalog.stale import Stale
+from strandline.catalog.versions import VersionRegistry
 from strandline.clock import Clock
 from strandline.errors import InvalidArgument, PathNotFound, SchemaMismatch, StrandlineError
 from strandline.metrics import Metrics
@@ -29,7 +29,9 @@ class Setup:
         self.loader = Loader(self.cache, catalog.clock, retries=retries, metrics=self.metrics)
 
     def mismatches(self) -> tuple[float, float, float]:
-        seen, cured, failed = (self.metrics.value("schema_mismatches_total", result=r) for r in ("seen", "cured", "failed"))
+        seen, cured, failed = (
+            self.metrics.value("schema_mismatches_total", result=r) for r in ("seen", "cured", "failed")
+        )
         return seen, cured, failed
 
 
@@ -56,13 +58,17 @@ def test_a_mismatch_in_the_cache_is_cured_by_a_retry(catalog: Catalog, clock: Cl
     assert clock.now() - before == pytest.approx(0.1)
 
 
-def test_a_mismatch_in_the_catalog_fails_after_the_retries_with_both_versions(catalog: Catalog, clock: Clock) -> None:
+def test_a_mismatch_in_the_catalog_fails_after_the_retries_with_both_versions(
+    catalog: Catalog, clock: Clock
+) -> None:
     create(catalog, "/orders", [BY_V])
     setup = Setup(catalog)
     with catalog.write() as conn:  # as if a part had published what it did by itself
         paths.set_version(conn, paths.require(conn, IMPL).id, 2)
     before = clock.now()
-    with pytest.raises(SchemaMismatch, match=rf"mismatch for {IMPL}: /orders expects version 1, got 2") as failure:
+    with pytest.raises(
+        SchemaMismatch, match=rf"mismatch for {IMPL}: /orders expects version 1, got 2"
+    ) as failure:
         setup.loader.plan(["/orders"])
     assert failure.value.code == "SCHEMA_MISMATCH"
     assert clock.now() - before == pytest.approx(0.3)
@@ -111,7 +117,9 @@ def test_a_commit_with_an_old_plan_is_planned_again_and_never_half_applied(catal
     with pytest.raises(Stale, match="its version is 2, planned with 1"):
         commit(catalog, planned.table, [(planned.impls[0].id, planned.impls[0].version)], 1)
     mixed = setup.loader.plan(["/orders"], authoritative=True)[0]
-    with pytest.raises(Stale):  # the table's version is right, the index's is not: nothing of it may be there afterwards
+    with pytest.raises(
+        Stale
+    ):  # the table's version is right, the index's is not: nothing of it may be there afterwards
         commit(catalog, mixed.table, [(mixed.impls[0].id, 1)], 1)
     with catalog.read() as conn:
         assert [chains.state(conn, i) for i in (stale.table.id, stale.impls[0].id)] == before
@@ -129,8 +137,13 @@ def test_an_altered_table_is_planned_with_its_new_columns(catalog: Catalog) -> N
     assert setup.loader.plan(["/orders"])[0].table.version == 2
 
 
-@pytest.mark.parametrize(("path", "error"), [("/missing", PathNotFound), ("/orders/by_v", InvalidArgument), ("a//b", InvalidArgument)])
-def test_what_is_not_a_table_cannot_be_planned(catalog: Catalog, path: str, error: type[StrandlineError]) -> None:
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [("/missing", PathNotFound), ("/orders/by_v", InvalidArgument), ("a//b", InvalidArgument)],
+)
+def test_what_is_not_a_table_cannot_be_planned(
+    catalog: Catalog, path: str, error: type[StrandlineError]
+) -> None:
     create(catalog, "/orders", [BY_V])
     with pytest.raises(error):
         Setup(catalog).loader.plan([path])

@@ -10,11 +10,25 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from strandline import names
-from strandline.catalog import board, paths, schema
-from strandline.catalog.engine import Catalog
+from strandline.catalog import board, paths, sqltables
+from strandline.catalog.connection import Catalog
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
 
-NAMES = ["plain", "two words", "it's", 'a "b"', "back`tick", "ünïcødé", "日本", "a.b", "a=b", "100%", "[x]{y}", "\\", ".hidden"]
+NAMES = [
+    "plain",
+    "two words",
+    "it's",
+    'a "b"',
+    "back`tick",
+    "ünïcødé",
+    "日本",
+    "a.b",
+    "a=b",
+    "100%",
+    "[x]{y}",
+    "\\",
+    ".hidden",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -29,7 +43,12 @@ def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str
         assert found.name == "x"
         assert paths.by_id(conn, made.id) == made
         assert paths.by_ids(conn, [made.id, 999, made.id]) == [made]
-        assert [p.path for p in paths.subtree(conn, paths.require(conn, "/"))] == ["/", f"/{name}", f"/{name}/{name}", made.path]
+        assert [p.path for p in paths.subtree(conn, paths.require(conn, "/"))] == [
+            "/",
+            f"/{name}",
+            f"/{name}/{name}",
+            made.path,
+        ]
 
 
 def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) -> None:
@@ -120,14 +139,22 @@ def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) ->
         second = board.publish(conn, 2, 11.0, [changed], [a])
     assert second == first + 1
     with catalog.read() as conn:
-        posted = conn.execute(select(schema.board).order_by(schema.board.c.generation, schema.board.c.path_id)).all()
+        posted = conn.execute(
+            select(sqltables.board).order_by(sqltables.board.c.generation, sqltables.board.c.path_id)
+        ).all()
         assert [(p.generation, p.path, p.version, p.dropped, p.time) for p in posted] == [
             (first, "/a", 1, False, 10.0),
             (first, "/b", 1, False, 10.0),
             (second, "/a", 1, True, 11.0),
             (second, "/b", 2, False, 11.0),
         ]
-        described = conn.execute(select(schema.descriptions.c.path_id, schema.descriptions.c.version, schema.descriptions.c.step)).all()
+        described = conn.execute(
+            select(
+                sqltables.descriptions.c.path_id,
+                sqltables.descriptions.c.version,
+                sqltables.descriptions.c.step,
+            )
+        ).all()
         assert sorted(map(tuple, described)) == [(a.id, 1, 1), (b.id, 1, 1), (b.id, 2, 2)]
 
 
@@ -148,7 +175,16 @@ def test_steps_grow_by_one(catalog: Catalog) -> None:
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [("t", "/t"), ("/t", "/t"), ("a/b", "/a/b"), ("/a/b/", "/a/b"), ("/", "/"), ("", "/"), ("a b/c'd", "/a b/c'd"), ("/.x", "/.x")],
+    [
+        ("t", "/t"),
+        ("/t", "/t"),
+        ("a/b", "/a/b"),
+        ("/a/b/", "/a/b"),
+        ("/", "/"),
+        ("", "/"),
+        ("a b/c'd", "/a b/c'd"),
+        ("/.x", "/.x"),
+    ],
 )
 def test_a_path_has_one_form(path: str, expected: str) -> None:
     assert names.normalize(path) == expected
@@ -156,7 +192,22 @@ def test_a_path_has_one_form(path: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["//", "a//b", "///t", "/a/../b", ".", "..", "a/.", "a\0", "a\nb", "a\x7fb", "\ud800", "x" * 256, "é" * 128]
+    "path",
+    [
+        "//",
+        "a//b",
+        "///t",
+        "/a/../b",
+        ".",
+        "..",
+        "a/.",
+        "a\0",
+        "a\nb",
+        "a\x7fb",
+        "\ud800",
+        "x" * 256,
+        "é" * 128,
+    ],
 )
 def test_a_path_that_cannot_be(path: str) -> None:
     with pytest.raises(InvalidArgument):

@@ -1,4 +1,5 @@
-"""Claims: the first of an operation fixes a version from the published one, siblings join it, others are kept out."""
+"""Claims: the first of an operation fixes a version from the published one, siblings join it, others are kept
+out."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ import pytest
 from sqlalchemy import Connection
 
 from strandline.catalog import paths
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.paths import Path
-from strandline.catalog.registry import Claimed, Conflict, Joined, VersionRegistry, sync_indexes
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.versions import Claimed, Conflict, Joined, VersionRegistry, sync_indexes
 from strandline.errors import Internal
 from tests.world import BY_V, create, disagreements
 
@@ -34,8 +35,12 @@ def test_the_first_claims_and_its_siblings_join(orders: Catalog) -> None:
     with orders.write() as conn:
         assert registry.claim(conn, "op", 1, path(conn)) == Claimed(2)
         assert registry.claim(conn, "op", 2, path(conn)) == Joined(2, writer=1)
-        assert registry.claim(conn, "op", 3, path(conn), target=7) == Joined(2, writer=1), "no order of siblings can make it drift"
-        assert registry.claim(conn, "op", 1, path(conn)) == Claimed(2), "a repeat by the same part is harmless"
+        assert registry.claim(conn, "op", 3, path(conn), target=7) == Joined(2, writer=1), (
+            "no order of siblings can make it drift"
+        )
+        assert registry.claim(conn, "op", 1, path(conn)) == Claimed(2), (
+            "a repeat by the same part is harmless"
+        )
         assert registry.claim(conn, "other", 1, path(conn)) == Conflict("op")
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import insert, select
 
-from strandline.catalog import board, maintenance, schema, sessions
-from strandline.catalog.engine import Catalog
+from strandline.catalog import board, maintenance, sessions, sqltables
+from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import HOST, Session
 from strandline.catalog.stale import Ended
 from strandline.errors import AlreadyExists, PathNotFound
@@ -21,9 +21,15 @@ from tests.processes import READY, finish, run, start
 LEASE = 60.0
 
 
-def add(catalog: Catalog, name: str, *, pid: int | None = None, host: str = HOST, expires: float = 1e12) -> None:
+def add(
+    catalog: Catalog, name: str, *, pid: int | None = None, host: str = HOST, expires: float = 1e12
+) -> None:
     with catalog.write() as conn:
-        conn.execute(insert(schema.sessions).values(id=name, host=host, pid=os.getpid() if pid is None else pid, expires=expires))
+        conn.execute(
+            insert(sqltables.sessions).values(
+                id=name, host=host, pid=os.getpid() if pid is None else pid, expires=expires
+            )
+        )
 
 
 def live(catalog: Catalog) -> set[str]:
@@ -44,7 +50,7 @@ def test_a_session_costs_nothing_until_it_is_needed(catalog: Catalog) -> None:
     session.close()
     assert live(catalog) == set()
     with catalog.read() as conn:
-        assert conn.execute(select(schema.sessions)).all() == []
+        assert conn.execute(select(sqltables.sessions)).all() == []
 
 
 def test_file_names_are_fresh_and_tell_whose_they_are(catalog: Catalog) -> None:
@@ -60,14 +66,17 @@ def test_file_names_are_fresh_and_tell_whose_they_are(catalog: Catalog) -> None:
 def test_threads_of_one_session_get_different_names(catalog: Catalog) -> None:
     session = Session(catalog, LEASE)
     found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.extend(session.file_name(1) for _ in range(20))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: found.extend(session.file_name(1) for _ in range(20)))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(set(found)) == 80
     with catalog.read() as conn:
-        assert len(conn.execute(select(schema.sessions)).all()) == 1
+        assert len(conn.execute(select(sqltables.sessions)).all()) == 1
     session.close()
 
 
@@ -87,12 +96,12 @@ def test_a_process_of_this_machine_that_is_gone_is_dead_at_once(catalog: Catalog
     assert live(catalog) == {"far away", "alive"}
     with catalog.write() as conn:
         sessions.end_dead(conn, catalog.clock.now())
-        assert set(conn.execute(select(schema.sessions.c.id)).scalars()) == {"far away", "alive"}
+        assert set(conn.execute(select(sqltables.sessions.c.id)).scalars()) == {"far away", "alive"}
 
 
 HOLD = f"""
 import os, sys
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 catalog = Catalog(sys.argv[1])
 catalog.open()
@@ -108,7 +117,7 @@ def test_what_a_dead_process_held_is_free(catalog: Catalog, url: str) -> None:
     assert holder.stdout is not None
     assert holder.stdout.readline() == "ready\n"
     with catalog.read() as conn:
-        assert len(conn.execute(select(schema.pins)).all()) == 1
+        assert len(conn.execute(select(sqltables.pins)).all()) == 1
     (holder_id,) = live(catalog)
     table = create(catalog)
     with catalog.write() as conn:
@@ -121,7 +130,7 @@ def test_what_a_dead_process_held_is_free(catalog: Catalog, url: str) -> None:
     with catalog.write() as conn:
         assert maintenance.take(conn, catalog.clock.now(), table.id, "me")
         sessions.end_dead(conn, catalog.clock.now())
-        assert conn.execute(select(schema.pins)).all() == []
+        assert conn.execute(select(sqltables.pins)).all() == []
 
 
 def test_a_session_renews_its_lease(open_catalog: Callable[..., Catalog]) -> None:
@@ -132,7 +141,7 @@ def test_a_session_renews_its_lease(open_catalog: Callable[..., Catalog]) -> Non
     catalog.after_commit = renewed.set
     assert renewed.wait(10)
     with catalog.read() as conn:
-        assert conn.execute(select(schema.sessions.c.expires)).scalar_one() > catalog.clock.now()
+        assert conn.execute(select(sqltables.sessions.c.expires)).scalar_one() > catalog.clock.now()
     session.close()
 
 
@@ -141,7 +150,7 @@ def test_a_pin_covers_later_reads_for_half_of_its_time(catalog: Catalog, clock: 
 
     def pinned() -> list[int]:
         with catalog.read() as conn:
-            return list(conn.execute(select(schema.pins.c.step).order_by(schema.pins.c.id)).scalars())
+            return list(conn.execute(select(sqltables.pins.c.step).order_by(sqltables.pins.c.id)).scalars())
 
     def advance() -> None:
         with catalog.write() as conn:
@@ -166,7 +175,9 @@ def test_what_began_in_the_name_of_an_ended_session_is_refused(catalog: Catalog,
         sessions.require(conn, pin.session_id)
     clock.sleep(3600)
     with catalog.read() as conn:
-        sessions.require(conn, pin.session_id)  # It is late, but nobody has noticed, so nothing of it is gone.
+        sessions.require(
+            conn, pin.session_id
+        )  # It is late, but nobody has noticed, so nothing of it is gone.
     with catalog.write() as conn:
         sessions.end_dead(conn, clock.now())
         with pytest.raises(Ended, match="taken for dead"):
@@ -195,7 +206,7 @@ def test_a_pin_lasts_as_long_as_its_session(catalog: Catalog, clock: Clock) -> N
     clock.sleep(500)
     with catalog.write() as conn:
         sessions.end_dead(conn, clock.now())
-        assert conn.execute(select(schema.pins.c.step)).scalars().all() == [0]
+        assert conn.execute(select(sqltables.pins.c.step)).scalars().all() == [0]
     session.close()
 
 
@@ -207,7 +218,7 @@ def test_a_named_pin_stays_until_it_is_removed(catalog: Catalog, clock: Clock) -
     clock.sleep(10**9)
     with catalog.write() as conn:
         sessions.end_dead(conn, clock.now())
-        assert conn.execute(select(schema.pins.c.step)).scalars().all() == [3]
+        assert conn.execute(select(sqltables.pins.c.step)).scalars().all() == [3]
         sessions.remove_pin(conn, "audit")
         with pytest.raises(PathNotFound, match="no pin 'audit'"):
             sessions.remove_pin(conn, "audit")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import func, select
 
-from strandline.catalog import board, chains, paths, schema, tables
-from strandline.catalog.engine import Catalog
+from strandline.catalog import board, chains, paths, sqltables, tables
+from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, Internal, PathNotFound
@@ -60,10 +60,12 @@ def test_an_index_has_the_version_of_its_implementation_table(catalog: Catalog) 
 def test_creating_is_published_under_one_generation(catalog: Catalog) -> None:
     made = create(catalog, "/a/t", [BY_V])
     with catalog.read() as conn:
-        posted = conn.execute(select(schema.board)).all()
+        posted = conn.execute(select(sqltables.board)).all()
         assert {p.generation for p in posted} == {1}
         assert {p.path for p in posted} == {"/a/t", "/a/t/by_v", "/a/t/by_v/indexImplTable"}
-        assert conn.execute(select(schema.descriptions.c.version).where(schema.descriptions.c.path_id == made.id)).scalars().all() == [1]
+        assert conn.execute(
+            select(sqltables.descriptions.c.version).where(sqltables.descriptions.c.path_id == made.id)
+        ).scalars().all() == [1]
 
 
 def test_a_table_is_not_made_twice(catalog: Catalog) -> None:
@@ -91,7 +93,11 @@ def test_each_alter_is_one_version_and_earlier_ones_stay_readable(catalog: Catal
             assert tables.at_step(conn, row, step).schema == expected
         with pytest.raises(PathNotFound, match="did not exist at step 0"):
             tables.at_step(conn, row, 0)
-        generations = conn.execute(select(schema.board.c.generation).where(schema.board.c.path_id == made.id)).scalars().all()
+        generations = (
+            conn.execute(select(sqltables.board.c.generation).where(sqltables.board.c.path_id == made.id))
+            .scalars()
+            .all()
+        )
         assert sorted(generations) == [1, 2, 3, 4]
 
 
@@ -112,11 +118,17 @@ def test_dropping_takes_all_that_is_below(catalog: Catalog) -> None:
         tables.drop(conn, step, 0.0, paths.require(conn, "/a/t"))
     with catalog.read() as conn:
         assert [p.name for p in paths.children(conn, paths.require(conn, "/a"))] == ["u"]
-        assert conn.execute(select(func.count()).select_from(schema.tables)).scalar_one() == 2
-        assert conn.execute(select(schema.holds.c.owner_id)).scalars().all() == [other.indexes[0].impl_id]
-        assert conn.execute(select(schema.chains.c.removed)).scalars().all() == [step]
-        assert conn.execute(select(func.count()).select_from(schema.segments)).scalar_one() == 1, "a reader may still have it in its plan"
-        gone = conn.execute(select(schema.board.c.path).where(schema.board.c.dropped.is_(True))).scalars().all()
+        assert conn.execute(select(func.count()).select_from(sqltables.tables)).scalar_one() == 2
+        assert conn.execute(select(sqltables.holds.c.owner_id)).scalars().all() == [other.indexes[0].impl_id]
+        assert conn.execute(select(sqltables.chains.c.removed)).scalars().all() == [step]
+        assert conn.execute(select(func.count()).select_from(sqltables.segments)).scalar_one() == 1, (
+            "a reader may still have it in its plan"
+        )
+        gone = (
+            conn.execute(select(sqltables.board.c.path).where(sqltables.board.c.dropped.is_(True)))
+            .scalars()
+            .all()
+        )
         assert sorted(gone) == sorted(
             ["/a/t", "/a/t/by_n", "/a/t/by_n/indexImplTable", "/a/t/by_v", "/a/t/by_v/indexImplTable"],
         )
@@ -137,4 +149,14 @@ def test_a_description_survives_the_way_through_the_catalog(catalog: Catalog) ->
 
 
 def replace_body(info: TableInfo) -> paths.Path:
-    return paths.Path(info.id, 1, info.path, "table", info.version, info.state, info.operation_id, info.created_step, info.body())
+    return paths.Path(
+        info.id,
+        1,
+        info.path,
+        "table",
+        info.version,
+        info.state,
+        info.operation_id,
+        info.created_step,
+        info.body(),
+    )

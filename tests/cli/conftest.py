@@ -52,7 +52,8 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def shop(run: Run) -> Iterator[Run]:
-    """The same in a folder with a warehouse ``wh`` that has a table, an index and a collection; it is named by the environment."""
+    """The same in a folder with a warehouse ``wh`` that has a table, an index and a collection; it is named
+    by the environment."""
     assert run("init", "wh").code == 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRANDLINE_WAREHOUSE", "wh")

@@ -47,7 +47,8 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def expect(self, text: str, seconds: float = 60.0) -> str:
-        """Wait until the program has written ``text``; answers everything before it since the last ``expect``."""
+        """Wait until the program has written ``text``; answers everything before it since the last
+        ``expect``."""
         deadline = time.monotonic() + seconds
         while text not in self.text:
             left = deadline - time.monotonic()

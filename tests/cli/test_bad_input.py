@@ -155,7 +155,10 @@ def test_exit_codes_tell_error_classes_apart() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
-@pytest.mark.parametrize("args", [["ls"], ["sql", "UPSERT INTO orders (id, total) VALUES (9, 9)"], ["backup", "nightly"], ["check"]])
+@pytest.mark.parametrize(
+    "args",
+    [["ls"], ["sql", "UPSERT INTO orders (id, total) VALUES (9, 9)"], ["backup", "nightly"], ["check"]],
+)
 def test_no_rights(shop: Run, args: list[str], tmp_path: Path) -> None:
     for file in Path("wh").rglob("*"):
         if file.is_file():

@@ -33,7 +33,18 @@ def test_init_refuses_a_second_folder_of_a_catalog_until_it_is_adopted(
     assert run("-w", "other", "ls").code == 0
 
 
-@pytest.mark.parametrize("name", ["~nosuchuser", "~nosuchuser/wh", "n" * 300, "n/" * 3000, "new/" + "n" * 300, "a\udcff", "file://host/wh"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "~nosuchuser",
+        "~nosuchuser/wh",
+        "n" * 300,
+        "n/" * 3000,
+        "new/" + "n" * 300,
+        "a\udcff",
+        "file://host/wh",
+    ],
+)
 def test_init_refuses_a_name_that_no_folder_can_have(run: Run, name: str) -> None:
     said = run("init", name)
     assert (said.code, said.err.count("INVALID_ARGUMENT")) == (7, 1), said
@@ -60,7 +71,12 @@ def test_version_needs_no_warehouse(run: Run) -> None:
 
 
 def test_ls_lists_names_and_types(shop: Run) -> None:
-    assert shop("ls").out.splitlines() == ["name     | type", "---------+----------", ".backups | directory", "orders   | table"]
+    assert shop("ls").out.splitlines() == [
+        "name     | type",
+        "---------+----------",
+        ".backups | directory",
+        "orders   | table",
+    ]
     assert shop("ls", "--json").json[1] == {"name": "orders", "type": "table", "path": "/orders"}
     assert shop("ls", "-l", "--json").json[1]["rows"] == 2
 
@@ -80,16 +96,21 @@ def test_describe_tells_columns_and_indexes(shop: Run) -> None:
 
 def test_sql_shows_every_result(shop: Run) -> None:
     said = shop(
-        "sql", "SELECT id FROM orders ORDER BY id; UPSERT INTO orders (id, total) VALUES (3, 30); SELECT id FROM orders WHERE id = 3"
+        "sql",
+        "SELECT id FROM orders ORDER BY id; UPSERT INTO orders (id, total) VALUES (3, 30); SELECT id FROM orders WHERE id = 3",
     )
     assert said.out.count("row") == 3
-    lines = shop("sql", "SELECT id, customer FROM orders WHERE id = 1; SHOW TABLES", "--json").out.splitlines()
+    lines = shop(
+        "sql", "SELECT id, customer FROM orders WHERE id = 1; SHOW TABLES", "--json"
+    ).out.splitlines()
     assert json.loads(lines[0]) == {"columns": ["id", "customer"], "rows": [[1, "ada"]]}
     assert len(lines) == 2
 
 
 def test_consecutive_changes_are_one_commit(shop: Run) -> None:
-    changed = shop("sql", "UPSERT INTO orders (id, total) VALUES (3, 1); DELETE FROM orders WHERE id = 1", "--json").json
+    changed = shop(
+        "sql", "UPSERT INTO orders (id, total) VALUES (3, 1); DELETE FROM orders WHERE id = 1", "--json"
+    ).json
     assert changed["rows_changed"] == 2
 
 
@@ -101,7 +122,10 @@ def test_sql_takes_a_file(shop: Run) -> None:
 def test_backup_restore_and_show_backup(shop: Run) -> None:
     full = shop("backup", "nightly", "--json").json
     assert (full["kind"], full["state"], full["error"]) == ("backup", "done", None)
-    shop("sql", "UPSERT INTO orders (id, customer, total) VALUES (3, 'ada', 30); DELETE FROM orders WHERE id = 2")
+    shop(
+        "sql",
+        "UPSERT INTO orders (id, customer, total) VALUES (3, 'ada', 30); DELETE FROM orders WHERE id = 2",
+    )
     increment = shop("backup", "nightly", "--incremental", "--json").json["result"]["backup"]
     chain = shop("show-backup", "nightly", "--json").json
     assert [b["kind"] for b in chain] == ["full", "incremental"]
@@ -117,10 +141,19 @@ def test_backup_restore_and_show_backup(shop: Run) -> None:
     restored = shop("restore", "nightly", "--verify", "--json").json
     assert restored["result"]["tables"] == ["/orders"]
     assert shop("describe", "/orders", "--json").json["digest"] == chain[1]["parts"][0]["digest"]
-    found = shop("sql", "SELECT id, total FROM orders VIEW by_customer WHERE customer = 'ada' ORDER BY id", "--json").json
+    found = shop(
+        "sql", "SELECT id, total FROM orders VIEW by_customer WHERE customer = 'ada' ORDER BY id", "--json"
+    ).json
     assert found["rows"] == [[1, 10], [3, 30]]
-    assert shop("restore", "nightly", "--at", chain[0]["name"], "-t", "orders=old", "--json").json["result"]["rows"] == 2
-    assert shop("restore", "nightly", "--into", "beside", "--copy", "--json").json["result"]["tables"] == ["/beside/orders"]
+    assert (
+        shop("restore", "nightly", "--at", chain[0]["name"], "-t", "orders=old", "--json").json["result"][
+            "rows"
+        ]
+        == 2
+    )
+    assert shop("restore", "nightly", "--into", "beside", "--copy", "--json").json["result"]["tables"] == [
+        "/beside/orders"
+    ]
     assert "in the way" in shop("restore", "nightly", "--explain").out
 
 
@@ -129,7 +162,9 @@ def test_a_name_is_the_same_in_a_command_and_in_the_statement_it_becomes(shop: R
     shop("sql", f"CREATE BACKUP COLLECTION {quote(name)} (TABLE orders) WITH (STORAGE = 'cluster')")
     assert shop("ls", "/.backups/collections", "--json").json[0]["name"] == name
     assert shop("backup", name, "--json").json["state"] == "done"
-    assert shop("restore", name, "--table", f"orders={name}", "--into", name, "--json").json["result"]["tables"] == [f"/{name}/{name}"]
+    assert shop("restore", name, "--table", f"orders={name}", "--into", name, "--json").json["result"][
+        "tables"
+    ] == [f"/{name}/{name}"]
     assert [backup["kind"] for backup in shop("show-backup", name, "--json").json] == ["full"]
 
 
@@ -149,7 +184,9 @@ def test_check_maintain_and_metrics(shop: Run) -> None:
     shop("backup", "nightly")
     assert "/orders: ok, 2 rows" in shop("check").out
     assert shop("check", "/orders", "--json").json[0]["ok"] is True
-    assert shop("check", "-c", "nightly", "--json").json == [{"collection": "nightly", "ok": True, "problems": []}]
+    assert shop("check", "-c", "nightly", "--json").json == [
+        {"collection": "nightly", "ok": True, "problems": []}
+    ]
     assert shop("maintain", "--json").json["removed_orphans"] == 0
     assert shop("maintain", "/orders", "--compact", "--json").json["compacted"][0] == "/orders"
     assert "# TYPE strandline_operations_total counter" in shop("metrics").out
@@ -168,7 +205,9 @@ def test_check_finds_damage_and_says_so_in_its_exit_code(shop: Run) -> None:
     assert json.loads(said.err)["error"]["code"] == "CORRUPTED"
 
 
-COMMANDS = "init demo version sql load ls tree describe backup restore show-backup operations check maintain metrics"
+COMMANDS = (
+    "init demo version sql load ls tree describe backup restore show-backup operations check maintain metrics"
+)
 
 
 def test_help_names_every_command(run: Run) -> None:

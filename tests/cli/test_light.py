@@ -26,7 +26,13 @@ sys.exit(code)
 def loaded(modules: tuple[str, ...], args: list[str]) -> str:
     """Which of the modules a process has loaded after a command."""
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, ",".join(modules), *args], capture_output=True, text=True, env=env, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, ",".join(modules), *args],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -51,7 +57,9 @@ def loaded(modules: tuple[str, ...], args: list[str]) -> str:
     ids=" ".join,
 )
 def test_a_look_at_the_catalog_loads_nothing_that_handles_rows(shop: Run, args: list[str]) -> None:
-    heavy = tuple(m for m in HEAVY if not (m == "alembic" and args[0] == "init"))  # a catalog is made by its migrations
+    heavy = tuple(
+        m for m in HEAVY if not (m == "alembic" and args[0] == "init")
+    )  # a catalog is made by its migrations
     assert loaded((*DATA, *heavy), args) == ""
 
 
@@ -60,7 +68,9 @@ def test_what_looks_at_no_warehouse_loads_no_database(shop: Run, args: list[str]
     assert loaded((*DATA, *HEAVY, "sqlalchemy"), args) == ""
 
 
-@pytest.mark.parametrize("statement", ["SELECT * FROM orders WHERE id = 1", "UPSERT INTO orders (id, total) VALUES (3, 30)"])
+@pytest.mark.parametrize(
+    "statement", ["SELECT * FROM orders WHERE id = 1", "UPSERT INTO orders (id, total) VALUES (3, 30)"]
+)
 def test_a_lookup_and_a_small_write_load_nothing_of_spark(shop: Run, statement: str) -> None:
     # A condition is read by sqlglot, wherever it is evaluated.
     heavy = tuple(m for m in HEAVY if not (m == "sqlglot" and "WHERE" in statement))

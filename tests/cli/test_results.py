@@ -24,23 +24,38 @@ def test_json_is_written_while_rows_still_come(capsys: pytest.CaptureFixture[str
     Output(as_json=True).rows(("n", "t"), rows())
     written.append(capsys.readouterr().out)
     assert written[:2] == ['{"columns": ["n", "t"], "rows": [[0, "ä"]', ', [1, "ä"]']
-    assert "".join(written) == json.dumps({"columns": ["n", "t"], "rows": [[n, "ä"] for n in range(3)]}, ensure_ascii=False) + "\n"
+    assert (
+        "".join(written)
+        == json.dumps({"columns": ["n", "t"], "rows": [[n, "ä"] for n in range(3)]}, ensure_ascii=False)
+        + "\n"
+    )
 
 
 def test_an_empty_result_is_a_whole_document(shop: Run) -> None:
-    assert shop("sql", "SELECT id FROM orders WHERE id = 99", "--json").out == '{"columns": ["id"], "rows": []}\n'
+    assert (
+        shop("sql", "SELECT id FROM orders WHERE id = 99", "--json").out
+        == '{"columns": ["id"], "rows": []}\n'
+    )
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_program_gets_all_rows(shop: Run) -> None:
-    assert shop("sql", MANY, "--json").json == {"columns": ["n"], "rows": [[n] for n in range(1, 3 * SHOWN_ROWS + 1)]}
+    assert shop("sql", MANY, "--json").json == {
+        "columns": ["n"],
+        "rows": [[n] for n in range(1, 3 * SHOWN_ROWS + 1)],
+    }
     assert shop("sql", MANY).out.splitlines()[-2:] == [str(3 * SHOWN_ROWS), f"({3 * SHOWN_ROWS} rows)"]
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_person_gets_the_first_rows_and_hears_that_there_are_more(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_gets_the_first_rows_and_hears_that_there_are_more(
+    shop: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Output, "is_terminal", True)
-    assert shop("sql", MANY).out.splitlines()[-2:] == [str(SHOWN_ROWS), f"(more than {SHOWN_ROWS} rows, the first {SHOWN_ROWS} are shown)"]
+    assert shop("sql", MANY).out.splitlines()[-2:] == [
+        str(SHOWN_ROWS),
+        f"(more than {SHOWN_ROWS} rows, the first {SHOWN_ROWS} are shown)",
+    ]
     assert shop("sql", MANY + f" LIMIT {SHOWN_ROWS}").out.splitlines()[-1] == f"({SHOWN_ROWS} rows)"
 
 
@@ -53,10 +68,17 @@ def test_a_query_that_fails_writes_no_half_of_a_document(shop: Run) -> None:
 @pytest.mark.usefixtures("spark", "zone")
 def test_times_are_in_utc_and_say_so_unless_they_have_no_zone(shop: Run) -> None:
     shop(
-        "sql", "CREATE TABLE t (k Int32, t Timestamp, PRIMARY KEY (k)); UPSERT INTO t VALUES (1, '0001-01-01'), (2, '2024-11-03T05:30:00Z')"
+        "sql",
+        "CREATE TABLE t (k Int32, t Timestamp, PRIMARY KEY (k)); UPSERT INTO t VALUES (1, '0001-01-01'), (2, '2024-11-03T05:30:00Z')",
     )
-    for query in ("SELECT t FROM t ORDER BY k", "SELECT t FROM t ORDER BY k + 0"):  # in the process, and on Spark
-        assert shop("sql", query, "--json").json["rows"] == [["0001-01-01T00:00:00Z"], ["2024-11-03T05:30:00Z"]]
+    for query in (
+        "SELECT t FROM t ORDER BY k",
+        "SELECT t FROM t ORDER BY k + 0",
+    ):  # in the process, and on Spark
+        assert shop("sql", query, "--json").json["rows"] == [
+            ["0001-01-01T00:00:00Z"],
+            ["2024-11-03T05:30:00Z"],
+        ]
         assert shop("sql", query).out.splitlines()[2:4] == ["0001-01-01 00:00:00Z", "2024-11-03 05:30:00Z"]
     naive = "SELECT TIMESTAMP_NTZ '2024-11-03 01:30:00' AS n, array(TIMESTAMP '2024-11-03 01:30:00') AS l"
     assert shop("sql", naive, "--json").json["rows"] == [["2024-11-03T01:30:00", ["2024-11-03T01:30:00Z"]]]

@@ -100,7 +100,9 @@ def test_ctrl_c_during_a_restore_asks_and_cancels(shop: Run, env: dict[str, str]
 def test_a_restore_that_is_left_alone_goes_on_in_the_background(shop: Run, env: dict[str, str]) -> None:
     shop("maintain", "/orders", "--compact")
     shop("backup", "nightly")
-    with Terminal([sys.executable, "-c", SLOW, "restore", "nightly", "--into", "beside", "--copy"], env) as terminal:
+    with Terminal(
+        [sys.executable, "-c", SLOW, "restore", "nightly", "--into", "beside", "--copy"], env
+    ) as terminal:
         terminal.expect("shards")
         terminal.send(CTRL_C)
         terminal.expect("or [w]ait?")

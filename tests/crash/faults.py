@@ -12,9 +12,12 @@ FULL, READ_ONLY, BROKEN = errno.ENOSPC, errno.EROFS, errno.EIO
 
 
 class FaultyFiles(LocalFiles):
-    """Files of which the n-th change of the disk fails with an error of the operating system; none if n is 0. Appends are short."""
+    """Files of which the n-th change of the disk fails with an error of the operating system; none if n is 0.
+    Appends are short."""
 
-    def __init__(self, root: str | os.PathLike[str], at: int = 0, number: int = FULL, *, only: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], at: int = 0, number: int = FULL, *, only: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(root)
         self.at, self.number, self.only = at, number, only
         self.trail: list[str] = []

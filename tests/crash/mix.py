@@ -1,12 +1,13 @@
-"""What the processes of the mix write down, and what must have come of it: plain dicts, changed in the order of the steps.
+"""What the processes of the mix write down, and what must have come of it: plain dicts, changed in the order
+of the steps.
 
-A process logs one JSON object for each call: ``what`` it did, its ``step`` and its ``changes``, or the ``error`` it got. What was found wrong
-on the spot is logged as ``wrong``. One that may be killed also logs what it is about to do, with a name that it writes to the ledger in
-the same commit; if it dies, the ledger tells whether the commit took place.
+A process logs one JSON object for each call: ``what`` it did, its ``step`` and its ``changes``, or the
+``error`` it got. What was found wrong on the spot is logged as ``wrong``. One that may be killed also logs
+what it is about to do, with a name that it writes to the ledger in the same commit; if it dies, the ledger
+tells whether the commit took place.
 
-Changes, each with a table and a key: ``set`` some columns, ``insert`` a row, ``add`` to a column, ``delete`` a row. Of a table: ``forget`` columns,
-``reset`` it to what it was at an earlier step.
-"""
+Changes, each with a table and a key: ``set`` some columns, ``insert`` a row, ``add`` to a column, ``delete``
+a row. Of a table: ``forget`` columns, ``reset`` it to what it was at an earlier step."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def create(db: Database) -> None:
     db.sql("CREATE TABLE l (k Utf8 NOT NULL, PRIMARY KEY (k)); UPSERT INTO l (k) VALUES ('first')")
     for name, tables in (("both", OF_BOTH), ("one", ("c",))):
         held = ", ".join(f"TABLE {table}" for table in tables)
-        db.sql(f"CREATE BACKUP COLLECTION {name} ({held}) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')")
+        db.sql(
+            f"CREATE BACKUP COLLECTION {name} ({held}) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
+        )
 
 
 def first(key: int) -> Row:
@@ -79,7 +82,11 @@ def read(db: Database, table: str) -> tuple[Rows, list[str]]:
         if row.get("v") != row.get("w") or row.get("x") != row.get("y"):
             wrong.append(f"columns of {table} that are written together differ at {key}: {row}")
         rows[key] = row
-    wrong += [f"{table} has no row {key}" for key in (range(KEYS) if "l" not in table else ("first",)) if key not in rows]
+    wrong += [
+        f"{table} has no row {key}"
+        for key in (range(KEYS) if "l" not in table else ("first",))
+        if key not in rows
+    ]
     return rows, wrong
 
 
@@ -141,7 +148,8 @@ class History:
             self.restored.append((entry["of"], tables))
 
     def models(self) -> tuple[Model, dict[int, Model]]:
-        """The state in the end, and at the step of each backup. What cannot have happened in this order is wrong."""
+        """The state in the end, and at the step of each backup. What cannot have happened in this order is
+        wrong."""
         wanted = sorted(set(self.backups.values()))
         model, at = beginning(), dict[int, Model]()
         last = 0
@@ -169,7 +177,9 @@ class History:
         for table, rows in found.items():
             for key in sorted(expected[table].keys() | rows.keys(), key=repr):
                 if expected[table].get(key) != rows.get(key):
-                    wrong.append(f"{when}, {table} at {key!r}: {rows.get(key)} instead of {expected[table].get(key)}")
+                    wrong.append(
+                        f"{when}, {table} at {key!r}: {rows.get(key)} instead of {expected[table].get(key)}"
+                    )
         return wrong
 
 

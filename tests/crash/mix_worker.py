@@ -1,4 +1,5 @@
-"""One process of the mix: ``python -m tests.crash.mix_worker``. It does what its role says until the file ``stop`` appears beside its log."""
+"""One process of the mix: ``python -m tests.crash.mix_worker``. It does what its role says until the file
+``stop`` appears beside its log."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def connect(folder: str, url: str | None, settings: Settings) -> Database:
 
 
 class Warnings(logging.Handler):
-    """What the library does not raise but only says. Housekeeping may find the table gone; damage is wrong."""
+    """What the library does not raise but only says. Housekeeping may find the table gone; damage is
+    wrong."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
@@ -48,7 +50,8 @@ class Warnings(logging.Handler):
 
 
 class Worker:
-    """A role has methods whose names begin with ``do_``; one of them is called again and again. It connects anew every few seconds."""
+    """A role has methods whose names begin with ``do_``; one of them is called again and again. It connects
+    anew every few seconds."""
 
     settings = SETTINGS
     pause = 0.02
@@ -62,7 +65,9 @@ class Worker:
         logging.getLogger("strandline").addHandler(Warnings(self))
 
     def run(self, folder: str, url: str | None, stop: Path) -> None:
-        acts: list[Callable[[], None]] = [getattr(self, name) for name in sorted(dir(self)) if name.startswith("do_")]
+        acts: list[Callable[[], None]] = [
+            getattr(self, name) for name in sorted(dir(self)) if name.startswith("do_")
+        ]
         while not stop.exists():
             until = time.monotonic() + self.rng.uniform(2, 5)
             with connect(folder, url, self.settings) as self.db:
@@ -95,7 +100,8 @@ class Worker:
             self.did(what, error=error.code, **about)
 
     def change(self, what: str, text: str, changes: Changes, *codes: str, rows: int | None = None) -> bool:
-        """Carry out statements as one commit; answers whether it took place. ``rows``: so many must have changed."""
+        """Carry out statements as one commit; answers whether it took place. ``rows``: so many must have
+        changed."""
         with self.allowing(what, *codes):
             result = self.db.sql(text)
             if rows is not None and result.rows_changed != rows:
@@ -105,7 +111,8 @@ class Worker:
         return False
 
     def transact(self, what: str, changes: Changes, *texts: str, name: str = "") -> None:
-        """Carry out statements that change one row each in a transaction of several calls, which is repeated while it conflicts."""
+        """Carry out statements that change one row each in a transaction of several calls, which is repeated
+        while it conflicts."""
         for _ in range(TRIES):
             steps: list[int | None] = []
             if name:
@@ -150,7 +157,9 @@ class Writer(Worker):
 
     def do_upsert_both(self) -> None:
         key, value = self.key(), self.value()
-        text = "; ".join(f"UPSERT INTO {t} (w, v, k) VALUES ('{value}', '{value}', {key})" for t in ("a", "b"))
+        text = "; ".join(
+            f"UPSERT INTO {t} (w, v, k) VALUES ('{value}', '{value}', {key})" for t in ("a", "b")
+        )
         self.change("upsert", text, [["set", t, key, {"v": value, "w": value}] for t in ("a", "b")], rows=2)
 
     def do_upsert_generated(self) -> None:
@@ -158,13 +167,19 @@ class Writer(Worker):
         keys = self.rng.sample(range(KEYS), 3)
         with self.allowing("upsert of a generator"):
             step = self.db.table(table).upsert({"k": k, "v": value, "w": value} for k in keys)
-            self.did("upsert of a generator", step=step, changes=[["set", table, k, {"v": value, "w": value}] for k in keys])
+            self.did(
+                "upsert of a generator",
+                step=step,
+                changes=[["set", table, k, {"v": value, "w": value}] for k in keys],
+            )
             if step is None:
                 self.fail("upsert of a generator", "it was not committed")
 
     def do_count(self) -> None:
         table, key = self.table(), self.key()
-        self.change("count", f"UPDATE {table} SET u = u + 1 WHERE k = {key}", [["add", table, key, "u", 1]], rows=1)
+        self.change(
+            "count", f"UPDATE {table} SET u = u + 1 WHERE k = {key}", [["add", table, key, "u", 1]], rows=1
+        )
 
     def do_insert(self) -> None:
         table, key, value = self.table(), self.unique(), self.value()
@@ -180,7 +195,13 @@ class Writer(Worker):
     def do_write_what_comes_and_goes(self) -> None:
         table, key, value = self.table(), self.key(), self.unique()
         text = f"UPSERT INTO {table} (k, x, y) VALUES ({key}, {value}, {value})"
-        self.change("write to x and y", text, [["set", table, key, {"x": value, "y": value}]], "INVALID_ARGUMENT", rows=1)
+        self.change(
+            "write to x and y",
+            text,
+            [["set", table, key, {"x": value, "y": value}]],
+            "INVALID_ARGUMENT",
+            rows=1,
+        )
 
     def do_transfer(self) -> None:
         self.transfer("transfer")
@@ -188,7 +209,10 @@ class Writer(Worker):
     def transfer(self, what: str) -> None:
         (one, other), amount = self.rng.sample(("a", "b"), 2), self.rng.randrange(1, 10)
         here, there = self.key(), self.key()
-        texts = [f"UPDATE {one} SET n = n - {amount} WHERE k = {here}", f"UPDATE {other} SET n = n + {amount} WHERE k = {there}"]
+        texts = [
+            f"UPDATE {one} SET n = n - {amount} WHERE k = {here}",
+            f"UPDATE {other} SET n = n + {amount} WHERE k = {there}",
+        ]
         changes = [["add", one, here, "n", -amount], ["add", other, there, "n", amount]]
         self.transact(what, changes, *texts)
 
@@ -207,12 +231,20 @@ class Guest(Worker):
 
     def do_count(self) -> None:
         key = self.key()
-        self.change("count in c", f"UPDATE c SET u = u + 1 WHERE k = {key}", [["add", "c", key, "u", 1]], *IN_PLACE, rows=1)
+        self.change(
+            "count in c",
+            f"UPDATE c SET u = u + 1 WHERE k = {key}",
+            [["add", "c", key, "u", 1]],
+            *IN_PLACE,
+            rows=1,
+        )
 
     def do_insert(self) -> None:
         key, value = self.unique(), self.value()
         text = f"INSERT INTO c (k, n, v, w) VALUES ({key}, 0, '{value}', '{value}')"
-        if self.change("insert in c", text, [["insert", "c", key, {"n": 0, "v": value, "w": value}]], *IN_PLACE, rows=1):
+        if self.change(
+            "insert in c", text, [["insert", "c", key, {"n": 0, "v": value, "w": value}]], *IN_PLACE, rows=1
+        ):
             self.own.append(key)
 
     def do_delete(self) -> None:
@@ -237,8 +269,13 @@ class Mortal(Worker):
         name = f"{self.name} {self.unique()}"
         amount, key, other = self.rng.randrange(1, 10), self.key(), self.key()
         changes = [["add", "a", key, "n", amount], ["add", "b", other, "n", -amount], ["set", "l", name, {}]]
-        texts = [f"UPDATE a SET n = n + {amount} WHERE k = {key}", f"UPDATE b SET n = n - {amount} WHERE k = {other}"]
-        self.transact("transfer of one that may die", changes, *texts, f"INSERT INTO l (k) VALUES ('{name}')", name=name)
+        texts = [
+            f"UPDATE a SET n = n + {amount} WHERE k = {key}",
+            f"UPDATE b SET n = n - {amount} WHERE k = {other}",
+        ]
+        self.transact(
+            "transfer of one that may die", changes, *texts, f"INSERT INTO l (k) VALUES ('{name}')", name=name
+        )
 
 
 class Reader(Worker):
@@ -268,7 +305,11 @@ class Reader(Worker):
         with self.allowing("look by an index"):
             found = self.db.sql(f"SELECT k, v, w, u FROM {table} VIEW by_v").rows()
             keys = [row[0] for row in found]
-            if len(set(keys)) != len(keys) or not set(range(KEYS)) <= set(keys) or any(row[1] != row[2] for row in found):
+            if (
+                len(set(keys)) != len(keys)
+                or not set(range(KEYS)) <= set(keys)
+                or any(row[1] != row[2] for row in found)
+            ):
                 self.fail("look by an index", f"{table} shows {found}")
             self.did("look by an index")
 
@@ -299,11 +340,16 @@ class Reader(Worker):
 
     def compare_indexes(self, what: str, table: str, rows: dict[Any, dict[str, Any]]) -> None:
         for index, columns in (("by_n", ("n",)), ("by_v", ("v", "w"))):
-            found = {row[0]: row[1:] for row in self.db.sql(f"SELECT k, {', '.join(columns)} FROM {table} VIEW {index}").rows()}
+            found = {
+                row[0]: row[1:]
+                for row in self.db.sql(f"SELECT k, {', '.join(columns)} FROM {table} VIEW {index}").rows()
+            }
             expected = {key: tuple(row.get(name) for name in columns) for key, row in rows.items()}
             if found != expected:
                 lost = {key: (found.get(key), expected.get(key)) for key in found.keys() | expected.keys()}
-                self.fail(what, f"{index} of {table} differs: {[i for i in lost.items() if i[1][0] != i[1][1]][:3]}")
+                self.fail(
+                    what, f"{index} of {table} differs: {[i for i in lost.items() if i[1][0] != i[1][1]][:3]}"
+                )
 
 
 class Designer(Worker):
@@ -314,7 +360,9 @@ class Designer(Worker):
     def do_index(self) -> None:
         table = self.rng.choice(("a", "b"))
         has = any(index["name"] == "by_u" for index in self.db.describe(f"/{table}")["indexes"])
-        text = f"ALTER TABLE {table} " + ("DROP INDEX by_u" if has else "ADD INDEX by_u GLOBAL SYNC ON (u) COVER (v)")
+        text = f"ALTER TABLE {table} " + (
+            "DROP INDEX by_u" if has else "ADD INDEX by_u GLOBAL SYNC ON (u) COVER (v)"
+        )
         self.change("drop index" if has else "add index", text, [], "UNDER_OPERATION")
 
     def do_columns(self) -> None:
@@ -324,7 +372,12 @@ class Designer(Worker):
             return  # Let somebody write to them first.
         actions = "DROP COLUMN x, DROP COLUMN y" if has else "ADD COLUMN x Int64, ADD COLUMN y Int64"
         changes: Changes = [["forget", table, ["x", "y"]]] if has else []
-        self.change("drop columns" if has else "add columns", f"ALTER TABLE {table} {actions}", changes, "UNDER_OPERATION")
+        self.change(
+            "drop columns" if has else "add columns",
+            f"ALTER TABLE {table} {actions}",
+            changes,
+            "UNDER_OPERATION",
+        )
 
 
 class Archivist(Worker):
@@ -407,7 +460,8 @@ class Caretaker(Worker):
 
 
 ROLES: dict[str, type[Worker]] = {
-    role.__name__.lower(): role for role in (Writer, Guest, Sleeper, Mortal, Reader, Designer, Archivist, Restorer, Caretaker)
+    role.__name__.lower(): role
+    for role in (Writer, Guest, Sleeper, Mortal, Reader, Designer, Archivist, Restorer, Caretaker)
 }
 
 

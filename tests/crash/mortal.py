@@ -1,9 +1,9 @@
 """A process that dies at a chosen write, and what must be true afterwards.
 
-Every change of the disk and every catalog transaction is a boundary: before each primitive of ``LocalFiles``, in the middle of an append,
-before a transaction is committed, and right after it. (After a primitive is before the next one.) Once dead, a process does nothing more:
-whatever its ``finally`` clauses try raises ``Death`` again.
-"""
+Every change of the disk and every catalog transaction is a boundary: before each primitive of ``LocalFiles``,
+in the middle of an append, before a transaction is committed, and right after it. (After a primitive is
+before the next one.) Once dead, a process does nothing more: whatever its ``finally`` clauses try raises
+``Death`` again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlalchemy import event, select, update
 
 import strandline
 from strandline import Database
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from tests.world import Death
@@ -86,7 +86,8 @@ class MortalFiles(LocalFiles):
         self._fate.meet("middle of append")
         return done + super()._append(descriptor, data[done:])
 
-    # A process that dies takes nothing out of the page cache, so that the disk itself need not be waited for here.
+    # A process that dies takes nothing out of the page cache, so that the disk itself need not be waited for
+    # here.
 
     def _flush(self, descriptor: int) -> None:
         self._fate.meet("flush")
@@ -109,8 +110,10 @@ class MortalFiles(LocalFiles):
 
 def connect(folder: Path, url: str | None, fate: Fate, settings: Settings, spark: Any = None) -> Database:
     """A connection that lives until its fate meets it."""
-    db = strandline.connect(folder, catalog=url, files=MortalFiles(folder, fate), settings=settings, spark=spark)
-    engine = db.context.catalog.engine
+    db = strandline.connect(
+        folder, catalog=url, files=MortalFiles(folder, fate), settings=settings, spark=spark
+    )
+    engine = db.runtime.catalog.engine
 
     def refuse_the_dead(_: Any) -> None:
         if fate.dead:
@@ -118,19 +121,22 @@ def connect(folder: Path, url: str | None, fate: Fate, settings: Settings, spark
 
     event.listen(engine, "begin", refuse_the_dead, insert=True)
     event.listen(engine, "commit", lambda _: fate.meet("before the catalog commits"))
-    db.context.catalog.after_commit = lambda: fate.meet("after the catalog committed")
+    db.runtime.catalog.after_commit = lambda: fate.meet("after the catalog committed")
     return db
 
 
 def bury(db: Database, folder: Path, url: str | None) -> None:
-    """What the operating system does with a dead process: its threads stop, its connections close, its id is free."""
-    session = db.context.session
+    """What the operating system does with a dead process: its threads stop, its connections close, its id is
+    free."""
+    session = db.runtime.session
     session._stop.set()
     if session._thread is not None:
         session._thread.join()
-    db.context.catalog.close()
-    with strandline.connect(folder, catalog=url) as other, other.context.catalog.write() as conn:
-        conn.execute(update(schema.sessions).where(schema.sessions.c.id == session.id).values(pid=_dead_pid()))
+    db.runtime.catalog.close()
+    with strandline.connect(folder, catalog=url) as other, other.runtime.catalog.write() as conn:
+        conn.execute(
+            update(sqltables.sessions).where(sqltables.sessions.c.id == session.id).values(pid=_dead_pid())
+        )
 
 
 _dead: list[int] = []
@@ -150,13 +156,17 @@ def rows(db: Database, query: str) -> list[tuple[Any, ...]]:
 
 def unknown_files(db: Database) -> set[str]:
     """Files that no segment refers to."""
-    with db.context.catalog.read() as conn:
-        known = set(conn.execute(select(schema.segments.c.file)).scalars())
-    return set(db.context.files.names("data")) - known
+    with db.runtime.catalog.read() as conn:
+        known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
+    return set(db.runtime.files.names("data")) - known
 
 
 def lost_files(db: Database) -> set[str]:
     """Files that a segment refers to and that are not there."""
-    with db.context.catalog.read() as conn:
-        known = set(conn.execute(select(schema.segments.c.file).where(schema.segments.c.file.is_not(None))).scalars())
-    return known - set(db.context.files.names("data"))
+    with db.runtime.catalog.read() as conn:
+        known = set(
+            conn.execute(
+                select(sqltables.segments.c.file).where(sqltables.segments.c.file.is_not(None))
+            ).scalars()
+        )
+    return known - set(db.runtime.files.names("data"))

@@ -1,4 +1,5 @@
-"""What a process is doing when it dies. Each scenario can be repeated for ever on one warehouse: death after death, nothing may be lost."""
+"""What a process is doing when it dies. Each scenario can be repeated for ever on one warehouse: death after
+death, nothing may be lost."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ SPARK = replace(FILES, bulk_rows=0)
 
 @dataclass(frozen=True)
 class Scenario:
-    """``prepare`` is done by a process that lives; ``act`` is what another one dies in; ``after`` what the tables hold if it succeeds."""
+    """``prepare`` is done by a process that lives; ``act`` is what another one dies in; ``after`` what the
+    tables hold if it succeeds."""
 
     name: str
     settings: Settings
@@ -49,18 +51,23 @@ def create(folder: Path, url: str | None) -> None:
 
 
 def state(db: Database) -> Model:
-    return {"t": {r[0]: r for r in rows(db, "SELECT k, v, n FROM t")}, "u": {r[0]: r for r in rows(db, "SELECT k, w FROM u")}}
+    return {
+        "t": {r[0]: r for r in rows(db, "SELECT k, v, n FROM t")},
+        "u": {r[0]: r for r in rows(db, "SELECT k, w FROM u")},
+    }
 
 
 def verify(db: Database, *allowed: Model) -> Model:
-    """The tables are as one of the models says, on all tables and indexes, and nothing but what they need is left on the disk after a
-    collection. Answers the model."""
+    """The tables are as one of the models says, on all tables and indexes, and nothing but what they need is
+    left on the disk after a collection. Answers the model."""
     found = state(db)
     assert found in allowed
     entries = sorted(((v, k, n) for k, v, n in found["t"].values()), key=repr)
     assert rows(db, "SELECT v, k, n FROM t VIEW by_v") == entries
     assert rows(db, "SELECT n, k FROM t VIEW by_n") == sorted(((n, k) for _, k, n in entries), key=repr)
-    assert rows(db, "SELECT w, k FROM u VIEW by_w") == sorted(((w, k) for k, w in found["u"].values()), key=repr)
+    assert rows(db, "SELECT w, k FROM u VIEW by_w") == sorted(
+        ((w, k) for k, w in found["u"].values()), key=repr
+    )
     assert lost_files(db) == set()
     for path in ("/t", "/u"):
         assert db.check(path).problems == []
@@ -72,7 +79,7 @@ def verify(db: Database, *allowed: Model) -> Model:
     return found
 
 
-# --- commits -------------------------------------------------------------------------------------------------------------------------
+# --- commits ----------------------------------------------------------------------------------------------
 
 
 def write(db: Database, i: int) -> None:
@@ -95,23 +102,25 @@ def written(model: Model, i: int) -> Model:
 
 def write_frames(db: Database, i: int) -> None:
     """The same commit by way of Spark."""
-    spark = db.context.spark
+    spark = db.runtime.spark
     with db.transaction():
-        db.table("t").upsert(spark.createDataFrame([(5, f"five{i}", i), (100 + i, "new", i)], "k bigint, v string, n bigint"))
+        db.table("t").upsert(
+            spark.createDataFrame([(5, f"five{i}", i), (100 + i, "new", i)], "k bigint, v string, n bigint")
+        )
         db.table("t").delete(spark.createDataFrame([(99 + i,), (5,), (i % 3,)], "k bigint"))
         db.table("u").replace(spark.createDataFrame([("u1", i), ("x", i)], "k string, w bigint"))
 
 
 def write_frame(db: Database, i: int) -> None:
     """A commit of one statement by way of Spark, so small that one can die at every boundary of it."""
-    db.table("u").upsert(db.context.spark.createDataFrame([("u1", i), ("x", i)], "k string, w bigint"))
+    db.table("u").upsert(db.runtime.spark.createDataFrame([("u1", i), ("x", i)], "k string, w bigint"))
 
 
 def frame_written(model: Model, i: int) -> Model:
     return {"t": model["t"], "u": model["u"] | {"u1": ("u1", i), "x": ("x", i)}}
 
 
-# --- housekeeping --------------------------------------------------------------------------------------------------------------------
+# --- housekeeping -----------------------------------------------------------------------------------------
 
 
 def litter(db: Database, i: int) -> None:
@@ -176,7 +185,13 @@ HERE = [
     Scenario("index build", FILES, build_index, without_extra, again=lacks_extra),
     Scenario("description", FILES, ddl, without_extra_table),
     Scenario("collection", FILES, _collect, litter_and_compact, again=lambda db: True),
-    Scenario("maintenance", replace(FILES, merge_segments=3, compact_log_segments=2), _maintain, litter, again=lambda db: True),
+    Scenario(
+        "maintenance",
+        replace(FILES, merge_segments=3, compact_log_segments=2),
+        _maintain,
+        litter,
+        again=lambda db: True,
+    ),
 ]
 ON_SPARK = [
     Scenario("statement on Spark", SPARK, write_frame, after=frame_written),

@@ -1,4 +1,5 @@
-"""Writers, maintenance and readers at the same time, in several processes: nothing is lost, nobody fails, every snapshot is consistent."""
+"""Writers, maintenance and readers at the same time, in several processes: nothing is lost, nobody fails,
+every snapshot is consistent."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ import pytest
 
 import strandline
 from strandline import Database, Settings
-from strandline.database.snapshot import Reader
 from strandline.storage import chain
+from strandline.tables.snapshot import Reader
 from tests.processes import READY, finish, start
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ db.close()
 
 def model(commits: int) -> dict[int, tuple[Any, ...]]:
     """What the table holds in the end, but for who was the last to change a shared counter."""
-    rows: dict[int, tuple[Any, ...]] = {k: (k, 0) for k in range(SHARED)} | {100 + w: (100 + w, commits) for w in range(WRITERS)}
+    rows: dict[int, tuple[Any, ...]] = {k: (k, 0) for k in range(SHARED)} | {
+        100 + w: (100 + w, commits) for w in range(WRITERS)
+    }
     for w in range(WRITERS):
         rng = random.Random(w)
         for i in range(commits):
@@ -88,27 +91,33 @@ def create(folder: Path, url: str | None) -> None:
             "CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n),"
             "INDEX by_n GLOBAL SYNC ON (n))"
         )
-        db.table("t").insert([{"k": k, "v": "none", "n": 0} for k in [*range(SHARED), *range(100, 100 + WRITERS)]])
+        db.table("t").insert(
+            [{"k": k, "v": "none", "n": 0} for k in [*range(SHARED), *range(100, 100 + WRITERS)]]
+        )
 
 
 def look(db: Database) -> None:
-    """One snapshot: as many increments of shared counters as of the writers' own, and indexes that fit the table."""
-    reader = Reader(db.context)
+    """One snapshot: as many increments of shared counters as of the writers' own, and indexes that fit the
+    table."""
+    reader = Reader(db.runtime)
     view = reader.view("/t")
     rows = {r["k"]: r for r in _scan(reader, view)}
     assert sum(rows[k]["n"] for k in range(SHARED)) == sum(rows[100 + w]["n"] for w in range(WRITERS))
     for name, columns in (("by_v", ("v", "k", "n")), ("by_n", ("n", "k"))):
-        entries = {tuple(e[c] for c in columns) for e in _scan(reader, reader.index(view, view.info.index(name)))}
+        entries = {
+            tuple(e[c] for c in columns) for e in _scan(reader, reader.index(view, view.info.index(name)))
+        }
         assert entries == {tuple(r[c] for c in columns) for r in rows.values()}
 
 
 def _scan(reader: Reader, view: Any) -> list[dict[str, Any]]:
-    return chain.scan(reader.context.files, view.info.schema, view.chain).to_pylist()  # type: ignore[no-any-return]
+    return chain.scan(reader.runtime.files, view.info.schema, view.chain).to_pylist()  # type: ignore[no-any-return]
 
 
 @contextmanager
 def looking(*looks: Callable[[], None]) -> Iterator[list[int]]:
-    """Threads that look all the time; whatever one of them meets is raised in the end. Answers how often they have looked."""
+    """Threads that look all the time; whatever one of them meets is raised in the end. Answers how often they
+    have looked."""
     over, errors, counts = threading.Event(), [], [0] * len(looks)
 
     def watch(number: int) -> None:
@@ -161,7 +170,11 @@ def check(folder: Path, url: str | None, commits: int) -> None:
 def test_writers_maintenance_and_readers(tmp_path: Path, catalog_url: str | None, commits: int) -> None:
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url) as db:
-        with looking(lambda: look(db), lambda: look(db), lambda: db.sql("SELECT k FROM t VIEW by_v WHERE v = 'v1'").rows()) as looks:
+        with looking(
+            lambda: look(db),
+            lambda: look(db),
+            lambda: db.sql("SELECT k FROM t VIEW by_v WHERE v = 'v1'").rows(),
+        ) as looks:
             rounds = work(tmp_path, catalog_url, commits // WRITERS)
     assert rounds >= 2
     assert min(looks) >= 5

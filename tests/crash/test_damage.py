@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 
 import strandline
 from strandline import Database
-from strandline.catalog import chains, paths, schema
+from strandline.catalog import chains, paths, sqltables
 from strandline.catalog.chains import TablePart
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted
@@ -50,14 +50,19 @@ def kinds(db: Database) -> set[str]:
 
 
 def files(db: Database) -> list[tuple[str, str]]:
-    """File and path of each segment of the table and its indexes that is a file; on Spark only one of each, which says as much as all."""
+    """File and path of each segment of the table and its indexes that is a file; on Spark only one of each,
+    which says as much as all."""
     found = []
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         step = chains.state(conn, paths.require(conn, "/t").id).step
         for path in ("/t", BY_V, "/t/by_n/indexImplTable"):
             chain = chains.load(conn, paths.require(conn, path).id, step)
             found += [(s.file, path) for s in chain.segments if s.file is not None]
-    return found if db.context.settings.bulk_rows else list({path: (file, path) for file, path in found}.values())
+    return (
+        found
+        if db.runtime.settings.bulk_rows
+        else list({path: (file, path) for file, path in found}.values())
+    )
 
 
 def flip(name: str, at: int) -> None:
@@ -72,10 +77,12 @@ def test_a_wrong_byte_in_any_file(db: Database) -> None:
     found = files(db)
     assert {path for _, path in found} == {"/t", BY_V, "/t/by_n/indexImplTable"}
     for file, path in found:
-        name = db.context.files.path(file)
+        name = db.runtime.files.path(file)
         size = os.path.getsize(name)
         # On Spark one place says as much as all of them: it is the checksum that tells.
-        for at in (0, 5, size // 3, size // 2, -200, -6, -1) if db.context.settings.bulk_rows else (size // 2,):
+        for at in (
+            (0, 5, size // 3, size // 2, -200, -6, -1) if db.runtime.settings.bulk_rows else (size // 2,)
+        ):
             flip(name, at)
             segments.forget()
             problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
@@ -88,7 +95,7 @@ def test_a_wrong_byte_in_any_file(db: Database) -> None:
 def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
     for file, path in files(db):
         if path == "/t":
-            flip(db.context.files.path(file), os.path.getsize(db.context.files.path(file)) // 3)
+            flip(db.runtime.files.path(file), os.path.getsize(db.runtime.files.path(file)) // 3)
     segments.forget()
     with pytest.raises(Corrupted):
         db.sql("SELECT * FROM t").rows()
@@ -96,49 +103,79 @@ def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
 
 def test_a_cut_file(db: Database) -> None:
     for file, path in files(db):
-        name = db.context.files.path(file)
+        name = db.runtime.files.path(file)
         content = Path(name).read_bytes()
-        for size in (0, 1, len(content) // 2, len(content) - 1) if db.context.settings.bulk_rows else (len(content) // 2,):
+        for size in (
+            (0, 1, len(content) // 2, len(content) - 1)
+            if db.runtime.settings.bulk_rows
+            else (len(content) // 2,)
+        ):
             Path(name).write_bytes(content[:size])
             segments.forget()
-            assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [("corrupt_file", path)]
+            assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [
+                ("corrupt_file", path)
+            ]
         Path(name).write_bytes(content)
     assert db.check("/t").ok
 
 
 def test_a_missing_file(db: Database) -> None:
     for file, path in files(db):
-        name = db.context.files.path(file)
+        name = db.runtime.files.path(file)
         content = Path(name).read_bytes()
         os.remove(name)
         segments.forget()
-        assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [("missing_file", path)]
+        assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [
+            ("missing_file", path)
+        ]
         Path(name).write_bytes(content)
     assert db.check("/t").ok
 
 
 def test_wrong_bytes_in_the_catalog(db: Database) -> None:
-    with db.context.catalog.write() as conn:
-        row = conn.execute(select(schema.segments).where(schema.segments.c.file.is_(None)).order_by(schema.segments.c.id.desc())).first()
+    with db.runtime.catalog.write() as conn:
+        row = conn.execute(
+            select(sqltables.segments)
+            .where(sqltables.segments.c.file.is_(None))
+            .order_by(sqltables.segments.c.id.desc())
+        ).first()
         assert row is not None
         data = bytearray(row.data)
         data[-20] ^= 1
-        conn.execute(update(schema.segments).where(schema.segments.c.id == row.id).values(data=bytes(data)))
-    with strandline.connect(Path(db.context.files.path("x")).parent, settings=db.context.settings, spark=db.context._spark) as other:
+        conn.execute(
+            update(sqltables.segments).where(sqltables.segments.c.id == row.id).values(data=bytes(data))
+        )
+    with strandline.connect(
+        Path(db.runtime.files.path("x")).parent, settings=db.runtime.settings, spark=db.runtime._spark
+    ) as other:
         assert kinds(other) == {"corrupt_file"}
 
 
-# --- an index behind its table's back ------------------------------------------------------------------------------------------------
+# --- an index behind its table's back ---------------------------------------------------------------------
 
 
-def behind_its_back(db: Database, path: str, make: Callable[[TableSchema], Change], *, honest: bool = True) -> None:
-    """Commits a change to one path alone; with ``honest`` the digest goes with it, as a defect in the writer would do it."""
-    with db.context.catalog.read() as conn:
+def behind_its_back(
+    db: Database, path: str, make: Callable[[TableSchema], Change], *, honest: bool = True
+) -> None:
+    """Commits a change to one path alone; with ``honest`` the digest goes with it, as a defect in the writer
+    would do it."""
+    with db.runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path))
     rows, delta = log_table(in_columns(info.schema, [make(info.schema)]))
-    made: Segment = write_segment(db.context.files, info.schema, rows, name="", role="log", fresh=False, stepped=False, inline_bytes=10**6)
-    with db.context.catalog.write() as conn:
-        chains.commit(conn, 0.0, [TablePart(info.id, info.version, None, (made,), delta if honest else Digest())])
+    made: Segment = write_segment(
+        db.runtime.files,
+        info.schema,
+        rows,
+        name="",
+        role="log",
+        fresh=False,
+        stepped=False,
+        inline_bytes=10**6,
+    )
+    with db.runtime.catalog.write() as conn:
+        chains.commit(
+            conn, 0.0, [TablePart(info.id, info.version, None, (made,), delta if honest else Digest())]
+        )
 
 
 def problems(db: Database) -> dict[str, list[tuple[Any, ...]]]:
@@ -158,7 +195,10 @@ def test_a_row_without_an_entry(db: Database) -> None:
 def test_a_row_added_behind_the_indexes(db: Database) -> None:
     behind_its_back(db, "/t", lambda s: Change((777,), "U", None, (777, "x", 1)))
     found = db.check("/t").problems
-    assert {(p.kind, p.path) for p in found} == {("missing_index_entry", BY_V), ("missing_index_entry", "/t/by_n/indexImplTable")}
+    assert {(p.kind, p.path) for p in found} == {
+        ("missing_index_entry", BY_V),
+        ("missing_index_entry", "/t/by_n/indexImplTable"),
+    }
     assert {k for p in found for k in p.keys} == {("x", 777), (1, 777)}
 
 
@@ -173,25 +213,28 @@ def test_a_change_that_the_digest_does_not_know(db: Database) -> None:
 
 
 def test_a_wrong_number_in_the_catalog(db: Database) -> None:
-    with db.context.catalog.write() as conn:
+    with db.runtime.catalog.write() as conn:
         table_id = paths.require(conn, "/t").id
-        conn.execute(update(schema.commits).where(schema.commits.c.table_id == table_id).values(digest="0" * 32))
+        conn.execute(
+            update(sqltables.commits).where(sqltables.commits.c.table_id == table_id).values(digest="0" * 32)
+        )
     assert kinds(db) == {"digest_mismatch"}
-    with db.context.catalog.write() as conn:
-        conn.execute(update(schema.commits).where(schema.commits.c.table_id == table_id).values(rows=7))
+    with db.runtime.catalog.write() as conn:
+        conn.execute(update(sqltables.commits).where(sqltables.commits.c.table_id == table_id).values(rows=7))
     assert kinds(db) == {"digest_mismatch", "row_count_mismatch"}
     report = db.check("/t")
     assert any(
-        "39 rows are there, 7 were recorded" in p.message or "40 rows are there, 7 were recorded" in p.message for p in report.problems
+        "39 rows are there, 7 were recorded" in p.message or "40 rows are there, 7 were recorded" in p.message
+        for p in report.problems
     )
 
 
 def test_compaction_does_not_bake_damage_in(db: Database) -> None:
     behind_its_back(db, "/t", lambda s: Change((777,), "U", None, (777, "x", 1)), honest=False)
-    before = set(db.context.files.names("data"))
+    before = set(db.runtime.files.names("data"))
     with pytest.raises(Corrupted, match="compaction of /t would turn 40 rows"):
         db.compact("/t")
-    assert set(db.context.files.names("data")) == before
+    assert set(db.runtime.files.names("data")) == before
 
 
 def test_check_table_in_sql(db: Database) -> None:

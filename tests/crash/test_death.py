@@ -1,4 +1,5 @@
-"""A writer dies at every write boundary, one after the other, on one warehouse: a commit is there whole or not at all."""
+"""A writer dies at every write boundary, one after the other, on one warehouse: a commit is there whole or
+not at all."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def die_everywhere(folder: Path, url: str | None, scenario: Scenario, spark: Any = None, stride: int = 1) -> list[str]:
-    """Dies at every boundary, or at every one in ``stride``; answers those that the last run, which survived, came to."""
+def die_everywhere(
+    folder: Path, url: str | None, scenario: Scenario, spark: Any = None, stride: int = 1
+) -> list[str]:
+    """Dies at every boundary, or at every one in ``stride``; answers those that the last run, which survived,
+    came to."""
     create(folder, url)
     for i in itertools.count(1):
         with strandline.connect(folder, catalog=url, settings=NOW) as living:
@@ -43,7 +47,9 @@ def die_everywhere(folder: Path, url: str | None, scenario: Scenario, spark: Any
     raise AssertionError
 
 
-def _look(folder: Path, url: str | None, scenario: Scenario, i: int, before: Model, after: Model, spark: Any) -> None:
+def _look(
+    folder: Path, url: str | None, scenario: Scenario, i: int, before: Model, after: Model, spark: Any
+) -> None:
     with strandline.connect(folder, catalog=url, settings=NOW) as db:
         found = verify(db, before, after)
         if (found == before != after or scenario.again(db)) and (spark is None or i % 4 == 1):
@@ -58,7 +64,8 @@ def _look(folder: Path, url: str | None, scenario: Scenario, i: int, before: Mod
 
 
 EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
-"""Every boundary everywhere (``make exhaustive``). Otherwise a sample on Spark with PostgreSQL, and none where one takes many jobs."""
+"""Every boundary everywhere (``make exhaustive``). Otherwise a sample on Spark with PostgreSQL, and none
+where one takes many jobs."""
 
 
 @pytest.mark.slow
@@ -70,13 +77,19 @@ def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ON_SPARK, ids=lambda s: s.name)
-def test_death_at_boundaries_on_spark(scenario: Scenario, tmp_path: Path, catalog_url: str | None, spark: SparkSession) -> None:
-    trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, spark, stride=1 if catalog_url is None or EVERY else 3)
+def test_death_at_boundaries_on_spark(
+    scenario: Scenario, tmp_path: Path, catalog_url: str | None, spark: SparkSession
+) -> None:
+    trail = die_everywhere(
+        tmp_path / "warehouse", catalog_url, scenario, spark, stride=1 if catalog_url is None or EVERY else 3
+    )
     assert "sync" in trail
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not EVERY, reason="takes many minutes; make exhaustive runs it")
 @pytest.mark.parametrize("scenario", LARGE_ON_SPARK, ids=lambda s: s.name)
-def test_death_at_every_boundary_of_many_jobs_on_spark(scenario: Scenario, tmp_path: Path, spark: SparkSession) -> None:
+def test_death_at_every_boundary_of_many_jobs_on_spark(
+    scenario: Scenario, tmp_path: Path, spark: SparkSession
+) -> None:
     assert "sync" in die_everywhere(tmp_path / "warehouse", None, scenario, spark)

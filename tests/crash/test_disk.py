@@ -1,4 +1,5 @@
-"""A disk that is full, read-only or broken: one clear error, nothing half done, nothing left behind, and all is well once it works again."""
+"""A disk that is full, read-only or broken: one clear error, nothing half done, nothing left behind, and all
+is well once it works again."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def test_a_full_disk_leaves_nothing_half_done(name: str, tmp_path: Path) -> None
                 assert "Free some space" in error.hint
                 assert state(db) == before
             else:
-                assert files.failed is None or name == "commit with merge", "a failed merge is no failed commit"
+                assert files.failed is None or name == "commit with merge", (
+                    "a failed merge is no failed commit"
+                )
             files.at = 0
             # The process lives, so that nobody else would clean up after it.
             assert unknown_files(db) - _garbage(db) == set()
@@ -57,17 +60,23 @@ def test_a_full_disk_leaves_nothing_half_done(name: str, tmp_path: Path) -> None
 
 
 def _with_small_files(scenario: Scenario) -> Scenario:
-    return replace(scenario, settings=replace(scenario.settings, inline_bytes=0)) if scenario.name == "commit with merge" else scenario
+    return (
+        replace(scenario, settings=replace(scenario.settings, inline_bytes=0))
+        if scenario.name == "commit with merge"
+        else scenario
+    )
 
 
 def _garbage(db: Database) -> set[str]:
     from strandline.catalog import collect
 
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         return set(collect.garbage(conn))
 
 
-@pytest.mark.parametrize(("number", "said"), [(READ_ONLY, "Read-only file system"), (BROKEN, "Input/output error")])
+@pytest.mark.parametrize(
+    ("number", "said"), [(READ_ONLY, "Read-only file system"), (BROKEN, "Input/output error")]
+)
 def test_a_folder_that_cannot_be_written(number: int, said: str, tmp_path: Path) -> None:
     create(tmp_path, None)
     files = FaultyFiles(tmp_path, 1, number, only=("create",))
@@ -118,7 +127,7 @@ def test_short_writes_write_all_of_it(tmp_path: Path) -> None:
         verify(db, written(before, 1))
 
 
-# --- the catalog's own disk ----------------------------------------------------------------------------------------------------------
+# --- the catalog's own disk -------------------------------------------------------------------------------
 
 
 def _lost_connection() -> OperationalError:
@@ -133,17 +142,19 @@ def test_a_commit_that_nobody_answered_may_have_taken_place(tmp_path: Path, cata
         db.table("t").get(1)  # From here on there is a pin, and the next transaction is the commit.
 
         def lose() -> None:
-            db.context.catalog.after_commit = lambda: None
+            db.runtime.catalog.after_commit = lambda: None
             raise _lost_connection()
 
-        db.context.catalog.after_commit = lose
+        db.runtime.catalog.after_commit = lose
         with pytest.raises(Unavailable, match="did not say whether the commit took place"):
             write(db, 1)
         assert lost_files(db) == set()
         verify(db, written(before, 1))
 
 
-def test_a_commit_that_nobody_answered_may_not_have_taken_place(tmp_path: Path, catalog_url: str | None) -> None:
+def test_a_commit_that_nobody_answered_may_not_have_taken_place(
+    tmp_path: Path, catalog_url: str | None
+) -> None:
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
@@ -154,7 +165,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(tmp_path: Path, 
             if armed.pop() if armed else False:
                 raise _lost_connection()
 
-        event.listen(db.context.catalog.engine, "commit", lose)
+        event.listen(db.runtime.catalog.engine, "commit", lose)
         with pytest.raises(Unavailable, match="did not say whether the commit took place"):
             write(db, 1)
         assert state(db) == before
@@ -173,12 +184,12 @@ def test_a_failed_merge_does_not_fail_the_commit_before_it(tmp_path: Path) -> No
 
         def boom() -> None:
             if db.step > step:
-                db.context.catalog.after_commit = lambda: None
+                db.runtime.catalog.after_commit = lambda: None
                 raise RuntimeError("boom")
 
         step = db.step + 1
-        db.context.catalog.after_commit = boom
+        db.runtime.catalog.after_commit = boom
         write(db, 2)
-        db.context.catalog.after_commit = lambda: None
+        db.runtime.catalog.after_commit = lambda: None
         assert lost_files(db) == set()
         verify(db, written(before, 2))

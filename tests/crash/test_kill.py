@@ -1,4 +1,5 @@
-"""A real ``kill -9`` in another process, at writes spread over every scenario; this process then finds everything whole."""
+"""A real ``kill -9`` in another process, at writes spread over every scenario; this process then finds
+everything whole."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_kill_at_a_write(scenario: Scenario, tmp_path: Path, catalog_url: str | 
 @pytest.mark.spark
 @pytest.mark.parametrize("at", [30])
 def test_kill_with_a_jvm(at: int, tmp_path: Path) -> None:
-    """The JVM ends soon after its Python process; what it still writes until then is collected by the next collection."""
+    """The JVM ends soon after its Python process; what it still writes until then is collected by the next
+    collection."""
     scenario = BY_NAME["commit on Spark"]
     create(tmp_path, None)
     before, after = prepared(tmp_path, None, scenario, 1)

@@ -1,5 +1,6 @@
-"""Everything at once, in many processes: writers, readers, descriptions that change, backups, restores, housekeeping, processes that sleep and
-processes that die. In the end the tables hold what the processes say that they have committed, and nobody has read anything wrong."""
+"""Everything at once, in many processes: writers, readers, descriptions that change, backups, restores,
+housekeeping, processes that sleep and processes that die. In the end the tables hold what the processes say
+that they have committed, and nobody has read anything wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +24,18 @@ from tests.crash.mortal import lost_files, unknown_files
 from tests.processes import SOURCE
 
 SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "60"))
-STEADY = ("writer-1", "writer-2", "guest-1", "guest-2", "reader-1", "reader-2", "designer", "archivist", "restorer", "caretaker")
+STEADY = (
+    "writer-1",
+    "writer-2",
+    "guest-1",
+    "guest-2",
+    "reader-1",
+    "reader-2",
+    "designer",
+    "archivist",
+    "restorer",
+    "caretaker",
+)
 SAMPLE = 4
 """So many backups of each collection are restored in the end."""
 
@@ -68,7 +80,8 @@ Turn: TypeAlias = "Callable[[], tuple[float, Turn]]"
 
 
 class Crowd:
-    """The processes, and what the test does to them. Whoever ends by itself before the end has found something wrong."""
+    """The processes, and what the test does to them. Whoever ends by itself before the end has found
+    something wrong."""
 
     def __init__(self, folder: Path, url: str | None, logs: Path) -> None:
         self._arguments = [str(folder), url or "", str(logs)]
@@ -87,7 +100,8 @@ class Crowd:
         return self._running[name]
 
     def run(self, seconds: float) -> None:
-        """For so long, and on a machine that has other things to do for up to five times as long, until enough was done."""
+        """For so long, and on a machine that has other things to do for up to five times as long, until
+        enough was done."""
         for name in (*STEADY, "sleeper", "mortal-0"):
             self.start(name)
         for process in self._running.values():
@@ -170,7 +184,11 @@ def test_the_mix(tmp_path: Path, catalog_url: str | None) -> None:
 
 def too_little(history: History) -> dict[str, int]:
     """What was done less often than it must be, and how often it was."""
-    return {what: history.counts[what] for what, least in AT_LEAST.items() if history.counts[what] < max(1, int(least * SECONDS / 60))}
+    return {
+        what: history.counts[what]
+        for what, least in AT_LEAST.items()
+        if history.counts[what] < max(1, int(least * SECONDS / 60))
+    }
 
 
 def log(folder: Path, *entries: dict[str, Any]) -> History:
@@ -222,9 +240,13 @@ def finished(folder: Path, url: str | None, history: History) -> list[str]:
             wrong += [str(problem) for problem in db.verify(collection)]
             names = sorted(name for of, name in history.backups if of == collection)
             for name in names[:: max(1, len(names) // SAMPLE)]:
-                db.sql(f"RESTORE {collection} AT '{name}' {', '.join(f'TABLE {t} AS {t}_again' for t in tables)}")
+                db.sql(
+                    f"RESTORE {collection} AT '{name}' {', '.join(f'TABLE {t} AS {t}_again' for t in tables)}"
+                )
                 again = {table: read(db, f"{table}_again")[0] for table in tables}
-                wrong += history.compare(at[history.backups[collection, name]], again, f"restored from {name}")
+                wrong += history.compare(
+                    at[history.backups[collection, name]], again, f"restored from {name}"
+                )
                 for table in tables:
                     wrong += [str(problem) for problem in db.check(f"/{table}_again").problems]
                     db.sql(f"DROP TABLE {table}_again")

@@ -12,11 +12,11 @@ from sqlalchemy import select, update
 
 import strandline
 from strandline import Database
-from strandline.catalog import schema, sessions
-from strandline.database.snapshot import Reader
+from strandline.catalog import sessions, sqltables
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.storage import chain
 from strandline.storage import segment as segments
+from strandline.tables.snapshot import Reader
 from tests.crash.mortal import _dead_pid, lost_files, unknown_files
 from tests.crash.scenarios import FILES, create, litter, state, verify, write, written
 from tests.processes import READY, finish, start
@@ -60,13 +60,13 @@ def rows_of(reader: Reader) -> set[tuple[Any, ...]]:
     """As if by a process that has nothing in its caches."""
     segments.forget()
     view = reader.view("/t")
-    table = chain.scan(reader.context.files, view.info.schema, view.chain)
+    table = chain.scan(reader.runtime.files, view.info.schema, view.chain)
     return set(zip(*(table.column(name).to_pylist() for name in ("k", "v", "n")), strict=True))
 
 
 def test_an_open_reader_keeps_its_files(connect: Callable[..., Database]) -> None:
     db = connect()
-    reader = Reader(db.context)
+    reader = Reader(db.runtime)
     before = rows_of(reader)
     other = replace_all(connect)
     other.collect()
@@ -77,40 +77,42 @@ def test_an_open_reader_keeps_its_files(connect: Callable[..., Database]) -> Non
 def test_a_reader_keeps_its_files_for_as_long_as_it_exists(connect: Callable[..., Database]) -> None:
     clock = ManualClock()
     db = connect(clock=clock)
-    reader = Reader(db.context)
+    reader = Reader(db.runtime)
     before = rows_of(reader)
     for minute in range(1, 5):
         replace_all(lambda: connect(clock=clock), minute).close()
         clock.sleep(45.0)
-        db.context.session._extend()  # What its thread does every quarter of a minute.
+        db.runtime.session._extend()  # What its thread does every quarter of a minute.
         connect(clock=clock).collect()
         assert rows_of(reader) == before
-    kept = set(db.context.files.names("data"))
+    kept = set(db.runtime.files.names("data"))
     del reader
     gc.collect()
     clock.sleep(45.0)
-    db.context.session._extend()
+    db.runtime.session._extend()
     clock.sleep(45.0)
-    db.context.session._extend()
+    db.runtime.session._extend()
     connect(clock=clock).collect()
-    assert set(db.context.files.names("data")) < kept
+    assert set(db.runtime.files.names("data")) < kept
 
 
 READER = f"""
 import sys
 import strandline
-from strandline.database.snapshot import Reader
+from strandline.tables.snapshot import Reader
 from strandline.storage import chain
 db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
-reader = Reader(db.context)
+reader = Reader(db.runtime)
 view = reader.view("/t")
 {READY}
-print(chain.scan(db.context.files, view.info.schema, view.chain).num_rows)
+print(chain.scan(db.runtime.files, view.info.schema, view.chain).num_rows)
 db.close()
 """
 
 
-def test_a_reader_in_another_process_keeps_its_files(folder: Path, catalog_url: str | None, connect: Callable[..., Database]) -> None:
+def test_a_reader_in_another_process_keeps_its_files(
+    folder: Path, catalog_url: str | None, connect: Callable[..., Database]
+) -> None:
     other = start(READER, str(folder), catalog_url or "")
     assert other.stdout is not None
     assert other.stdout.readline() == "ready\n"
@@ -140,7 +142,7 @@ def test_a_dataframe_keeps_its_files(tmp_path: Path, spark: SparkSession) -> Non
         assert db.table("t").df().count() != 40
 
 
-# --- pins and history ----------------------------------------------------------------------------------------------------------------
+# --- pins and history -------------------------------------------------------------------------------------
 
 
 def at(db: Database, step: int) -> set[tuple[Any, ...]]:
@@ -165,8 +167,8 @@ def test_a_named_pin_keeps_a_step_readable(connect: Callable[..., Database]) -> 
                 read(db, step)
         with pytest.raises(InvalidArgument, match="not been committed yet"):
             at(db, 10**6)
-        with db.context.catalog.read() as conn:
-            pinned = conn.execute(select(schema.pins.c.step)).scalars().all()
+        with db.runtime.catalog.read() as conn:
+            pinned = conn.execute(select(sqltables.pins.c.step)).scalars().all()
         assert step not in pinned, "what is refused leaves no pin"
 
 
@@ -191,37 +193,40 @@ def test_a_reader_of_the_past_keeps_it(connect: Callable[..., Database]) -> None
             at(db, step)
 
 
-# --- a process that was only thought dead --------------------------------------------------------------------------------------------
+# --- a process that was only thought dead -----------------------------------------------------------------
 
 
 def bury_alive(db: Database, other: Database) -> str:
     """The others think that it is dead, and collect what it left."""
-    session_id = db.context.session.id
-    with other.context.catalog.write() as conn:
-        conn.execute(update(schema.sessions).where(schema.sessions.c.id == session_id).values(pid=_dead_pid()))
+    session_id = db.runtime.session.id
+    with other.runtime.catalog.write() as conn:
+        conn.execute(
+            update(sqltables.sessions).where(sqltables.sessions.c.id == session_id).values(pid=_dead_pid())
+        )
     other.collect()
-    with other.context.catalog.read() as conn:
+    with other.runtime.catalog.read() as conn:
         assert session_id not in sessions.all_sessions(conn)
     return session_id
 
 
 def test_a_sleeper_that_was_thought_dead_commits_again(connect: Callable[..., Database]) -> None:
-    """Its files were collected while it slept between writing and committing, so the commit must not count them."""
+    """Its files were collected while it slept between writing and committing, so the commit must not count
+    them."""
     db, other = connect(), connect()
     before = state(db)
-    catalog, fallen_asleep = db.context.catalog, []
+    catalog, fallen_asleep = db.runtime.catalog, []
     publish = catalog.write
 
     def sleepy() -> Any:
         if unknown_files(db) and not fallen_asleep:
             fallen_asleep.append(bury_alive(db, other))
-            db.context.session._expires = 0.0  # It slept for longer than its lease.
+            db.runtime.session._expires = 0.0  # It slept for longer than its lease.
         return publish()
 
     catalog.write = sleepy  # type: ignore[method-assign]
     write(db, 1)
     assert fallen_asleep
-    assert db.context.session.id not in fallen_asleep
+    assert db.runtime.session.id not in fallen_asleep
     assert lost_files(db) == set()
     verify(db, written(before, 1))
 
@@ -230,7 +235,7 @@ def test_a_compaction_that_was_thought_dead_changes_nothing(connect: Callable[..
     db, other = connect(), connect()
     write(db, 1)
     before = state(db)
-    catalog, fallen_asleep = db.context.catalog, []
+    catalog, fallen_asleep = db.runtime.catalog, []
     publish = catalog.write
 
     def sleepy() -> Any:
@@ -251,7 +256,7 @@ def test_a_renewal_finds_out_that_the_session_has_ended(connect: Callable[..., D
     db, other = connect(), connect()
     write(db, 1)
     old = bury_alive(db, other)
-    db.context.session._extend()
-    assert db.context.session.id != old
+    db.runtime.session._extend()
+    assert db.runtime.session.id != old
     write(db, 2)
     assert lost_files(db) == set()

@@ -1,4 +1,5 @@
-"""A process that does what a scenario says and kills itself at the n-th write boundary: ``python -m tests.crash.victim``."""
+"""A process that does what a scenario says and kills itself at the n-th write boundary: ``python -m
+tests.crash.victim``."""
 
 from __future__ import annotations
 

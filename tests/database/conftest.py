@@ -1,4 +1,5 @@
-"""Databases in fresh folders: one that must not start Spark, one that may, and as many more as a test asks for."""
+"""Databases in fresh folders: one that must not start Spark, one that may, and as many more as a test asks
+for."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
-    """Opens a database, in ``tmp_path / folder``, and closes it in the end. Without a session Spark must not be needed."""
+    """Opens a database, in ``tmp_path / folder``, and closes it in the end. Without a session Spark must not
+    be needed."""
     opened: list[Database] = []
     numbers = itertools.count(1)
 

@@ -1,4 +1,5 @@
-"""What the tests of the database share: rows of a query, a picture of everything there is, and what an index must hold."""
+"""What the tests of the database share: rows of a query, a picture of everything there is, and what an index
+must hold."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from strandline import Database
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 from strandline.errors import StrandlineError
 from strandline.model import order
 from strandline.settings import Settings
@@ -44,7 +45,8 @@ _readers: weakref.WeakKeyDictionary[Database, Database] = weakref.WeakKeyDiction
 
 
 def read_with(db: Database, reader: Database) -> None:
-    """Let another connection to the same warehouse do the reading: what one way has written, the other way reads."""
+    """Let another connection to the same warehouse do the reading: what one way has written, the other way
+    reads."""
     _readers[db] = reader
 
 
@@ -61,10 +63,14 @@ def tree(db: Database, path: str = "/") -> list[tuple[str, str]]:
 
 
 def picture(db: Database) -> dict[str, Any]:
-    """Everything that a refused statement must leave as it was: tree, descriptions with digests, step, generation, files."""
-    with db.context.catalog.read() as conn:
-        clock = conn.execute(select(schema.clock)).one()
-        counts = {t.name: len(conn.execute(select(t)).all()) for t in (schema.segments, schema.chains, schema.commits, schema.holds)}
+    """Everything that a refused statement must leave as it was: tree, descriptions with digests, step,
+    generation, files."""
+    with db.runtime.catalog.read() as conn:
+        clock = conn.execute(select(sqltables.clock)).one()
+        counts = {
+            t.name: len(conn.execute(select(t)).all())
+            for t in (sqltables.segments, sqltables.chains, sqltables.commits, sqltables.holds)
+        }
     return {
         "descriptions": [db.describe(path) for path, _ in tree(db)],
         "clock": (clock.step, clock.generation),
@@ -74,7 +80,7 @@ def picture(db: Database) -> dict[str, Any]:
 
 
 def data_files(db: Database) -> list[str]:
-    return list(db.context.files.names("data"))
+    return list(db.runtime.files.names("data"))
 
 
 @contextlib.contextmanager
@@ -118,7 +124,10 @@ def assert_sound(db: Database, path: str) -> None:
         if index["kind"] == "GLOBAL ASYNC":
             continue
         shown = [c["name"] for c in there["columns"]]
-        assert there["key"] == [*index["columns"], *(k for k in described["key"] if k not in index["columns"])]
+        assert there["key"] == [
+            *index["columns"],
+            *(k for k in described["key"] if k not in index["columns"]),
+        ]
         assert shown == [*there["key"], *index["cover"]]
         expected = [tuple(row[names.index(n)] for n in shown) for row in table]
         assert content(db, impl) == sorted(expected, key=order), impl

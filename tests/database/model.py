@@ -28,7 +28,11 @@ POOL: dict[str, list[Any]] = {
     "Uint64": [0, 2**64 - 1, 2**63, 3],
     "Float": [0.0, -0.0, 0.10000000149011612, math.inf, math.nan, 1.401298464324817e-45],
     "Double": [0.0, -0.0, 0.1, -1.7976931348623157e308, math.nan, -math.inf],
-    "Decimal(38,10)": [Decimal("9999999999999999999999999999.9999999999"), Decimal("0.0000000000"), Decimal("-1.5000000000")],
+    "Decimal(38,10)": [
+        Decimal("9999999999999999999999999999.9999999999"),
+        Decimal("0.0000000000"),
+        Decimal("-1.5000000000"),
+    ],
     "Decimal(5,2)": [Decimal("999.99"), Decimal("-0.01"), Decimal("0.00")],
     "String": [b"", b"\0", b"\xff\xfe", b"abc"],
     "Utf8": ["", "a", "A", "日本 😀", "a'b\"c`d\\e\n", "\U0010ffff", "\uffff"],
@@ -104,7 +108,10 @@ class Model:
 
     def shown(self) -> list[tuple[Any, ...]]:
         """All rows by key, as a query shows them."""
-        return [self._shown(self.names, row) for _, row in sorted(self.rows.items(), key=lambda item: order(item[0]))]
+        return [
+            self._shown(self.names, row)
+            for _, row in sorted(self.rows.items(), key=lambda item: order(item[0]))
+        ]
 
     def entries(self, index: Index) -> list[tuple[Any, ...]]:
         key = [*index.columns, *(k for k in self.key if k not in index.columns)]
@@ -114,7 +121,7 @@ class Model:
     def _shown(self, names: Sequence[str], row: Row) -> tuple[Any, ...]:
         return tuple(row_value(self[n].type, row[n]) for n in names)
 
-    # --- what statements do ----------------------------------------------------------------------------------------------------------
+    # --- what statements do --------------------------------------------------------------------------------
 
     def write(self, mode: str, rows: Sequence[Row]) -> None:
         for names, group in itertools.groupby(rows, key=tuple):
@@ -146,7 +153,11 @@ class Model:
         self.rows = {key: row for key, row in self.rows.items() if not where.holds(row)}
 
     def delete_on(self, keys: Sequence[Key]) -> None:
-        if any(part is None and self[name].not_null for key in keys for name, part in zip(self.key, key, strict=True)):
+        if any(
+            part is None and self[name].not_null
+            for key in keys
+            for name, part in zip(self.key, key, strict=True)
+        ):
             raise Refused("INVALID_ARGUMENT")
         for key in keys:
             self.rows.pop(key, None)
@@ -234,12 +245,15 @@ class DeleteOn:
             db.table("t").delete(list(self.keys))
             return
         key = ", ".join(map(quoted, db.describe("/t")["key"]))
-        db.sql(f"DELETE FROM t ON ({key}) VALUES {', '.join(f'({chr(44).join(map(literal, k))})' for k in self.keys)}")
+        db.sql(
+            f"DELETE FROM t ON ({key}) VALUES {', '.join(f'({chr(44).join(map(literal, k))})' for k in self.keys)}"
+        )
 
 
 @dataclass(frozen=True)
 class Moved:
-    """UPSERT or REPLACE fed by a SELECT from the table itself, with one key column mapped to other values, one to one."""
+    """UPSERT or REPLACE fed by a SELECT from the table itself, with one key column mapped to other values,
+    one to one."""
 
     mode: Literal["UPSERT", "REPLACE"]
     column: str
@@ -251,19 +265,29 @@ class Moved:
     def on(self, model: Model) -> None:
         chosen = [row for row in model.rows.values() if self.where.holds(row)]
         model._write(
-            self.mode, self.names, [{n: self.function(row[n]) if n == self.column else row[n] for n in self.names} for row in chosen]
+            self.mode,
+            self.names,
+            [
+                {n: self.function(row[n]) if n == self.column else row[n] for n in self.names}
+                for row in chosen
+            ],
         )
 
     def run(self, db: Database) -> None:
         items = ", ".join(self.sql.format(quoted(n)) if n == self.column else quoted(n) for n in self.names)
-        db.sql(f"{self.mode} INTO t ({', '.join(map(quoted, self.names))}) SELECT {items} FROM t{self.where.sql}")
+        db.sql(
+            f"{self.mode} INTO t ({', '.join(map(quoted, self.names))}) SELECT {items} FROM t{self.where.sql}"
+        )
 
 
 Statement = Write | Update | Delete | DeleteOn | Moved
 
 MOVES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "bool": ("NOT {}", lambda v: None if v is None else not v),
-    "int": ("CASE WHEN {0} % 2 = 0 THEN {0} + 1 ELSE {0} - 1 END", lambda v: None if v is None else v + 1 if v % 2 == 0 else v - 1),
+    "int": (
+        "CASE WHEN {0} % 2 = 0 THEN {0} + 1 ELSE {0} - 1 END",
+        lambda v: None if v is None else v + 1 if v % 2 == 0 else v - 1,
+    ),
     "text": ("concat('x', {})", lambda v: None if v is None else "x" + v),
     "bytes": ("concat({}, X'00')", lambda v: None if v is None else v + b"\0"),
     "decimal": ("-{}", lambda v: None if v is None else -v if v else v),

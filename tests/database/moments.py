@@ -1,8 +1,9 @@
-"""Two connections to one warehouse, and everything that one of them can do in the middle of a statement of the other.
+"""Two connections to one warehouse, and everything that one of them can do in the middle of a statement of
+the other.
 
-The law: whatever happens at whatever moment of a statement, its outcome and what the table holds afterwards are as if one of the two had
-come after the other. The two orders are carried out as well, so that no test has to say what they lead to.
-"""
+The law: whatever happens at whatever moment of a statement, its outcome and what the table holds afterwards
+are as if one of the two had come after the other. The two orders are carried out as well, so that no test has
+to say what they lead to."""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ from tests.backup.reading import CLUSTER, hurry
 from tests.database.examples import NoSpark, QuickFiles, rows
 from tests.world import ManualClock
 
-FILES = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0.0, inline_rows=0, inline_bytes=0)
-"""Everything in this process, every commit in files, nothing kept for its history. (What a commit keeps in the catalog has no file whose
-name tells its session, so ``a`` does that.)"""
+FILES = Settings(
+    bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0.0, inline_rows=0, inline_bytes=0
+)
+"""Everything in this process, every commit in files, nothing kept for its history. (What a commit keeps in
+the catalog has no file whose name tells its session, so ``a`` does that.)"""
 COLUMNS = "(k Int64 NOT NULL, v Utf8, n Int64, m Int64, PRIMARY KEY (k), INDEX by_n GLOBAL SYNC ON (n))"
 
 Reads = list[list[tuple[Any, ...]]]
@@ -33,7 +36,8 @@ Statement = Callable[[Database, str, Reads], None]
 
 @dataclass
 class Pair:
-    """``a`` runs the statement, ``b`` does what happens meanwhile; ``c`` looks at what has become of the table."""
+    """``a`` runs the statement, ``b`` does what happens meanwhile; ``c`` looks at what has become of the
+    table."""
 
     a: Database
     b: Database
@@ -42,7 +46,8 @@ class Pair:
     tables: int = 0
 
     def table(self, *, backed_up: bool = False) -> str:
-        """A new table; if wanted, with a backup of an earlier state of it in a collection of the same name."""
+        """A new table; if wanted, with a backup of an earlier state of it in a collection of the same
+        name."""
         self.tables += 1
         name = f"t{self.tables}"
         self.c.sql(f"CREATE TABLE {name} {COLUMNS}")
@@ -70,7 +75,8 @@ def paired(folder: Path, url: str | None) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a statement read, the code of its error, that of what happened beside it, and what the table holds afterwards."""
+    """What a statement read, the code of its error, that of what happened beside it, and what the table holds
+    afterwards."""
 
     reads: Reads
     error: str | None
@@ -79,12 +85,16 @@ class Outcome:
 
 
 def content(db: Database, name: str) -> dict[str, Any] | None:
-    """The table's columns and rows, its indexes with their entries, and what is wrong with it; None if it is not there."""
+    """The table's columns and rows, its indexes with their entries, and what is wrong with it; None if it is
+    not there."""
     try:
         described = db.describe(f"/{name}")
     except PathNotFound:
         return None
-    indexes = {i["name"]: sorted(rows(db, f"SELECT * FROM `/{name}/{i['name']}/indexImplTable`"), key=repr) for i in described["indexes"]}
+    indexes = {
+        i["name"]: sorted(rows(db, f"SELECT * FROM `/{name}/{i['name']}/indexImplTable`"), key=repr)
+        for i in described["indexes"]
+    }
     return {
         "columns": [c["name"] for c in described["columns"]],
         "rows": sorted(rows(db, f"SELECT * FROM {name}"), key=repr),
@@ -109,9 +119,9 @@ def code_of(act: Callable[[], None]) -> str | None:
 
 @contextlib.contextmanager
 def interrupted(db: Database, at: int, happening: Callable[[], None]) -> Iterator[list[str]]:
-    """Something happens at the n-th moment of a connection: after it has looked at the catalog, or before it changes it. Yields the
-    moments that it came to."""
-    catalog, thread, came = db.context.catalog, threading.get_ident(), list[str]()
+    """Something happens at the n-th moment of a connection: after it has looked at the catalog, or before it
+    changes it. Yields the moments that it came to."""
+    catalog, thread, came = db.runtime.catalog, threading.get_ident(), list[str]()
     read, write = catalog.read, catalog.write
 
     def meet(what: str) -> None:
@@ -139,7 +149,9 @@ def interrupted(db: Database, at: int, happening: Callable[[], None]) -> Iterato
         catalog.read, catalog.write = read, write  # type: ignore[method-assign]
 
 
-def at_every_moment(pair: Pair, statement: Statement, happening: Callable[[Pair, str], None], *, backed_up: bool = False) -> int:
+def at_every_moment(
+    pair: Pair, statement: Statement, happening: Callable[[Pair, str], None], *, backed_up: bool = False
+) -> int:
     """Runs the statement once for each of its moments; answers how many there were."""
 
     def outcome(at: int | None) -> tuple[Outcome, list[str]]:
@@ -165,9 +177,13 @@ def at_every_moment(pair: Pair, statement: Statement, happening: Callable[[Pair,
         found, came = outcome(place)
         where = f"moment {place}, {came[min(place, len(came)) - 1]}"
         if found.error == Conflict.code and Conflict.code not in (before.error, after.error):
-            assert getattr(statement, "is_transaction", False), f"{where}: a statement of its own is repeated, not refused"
+            assert getattr(statement, "is_transaction", False), (
+                f"{where}: a statement of its own is repeated, not refused"
+            )
             assert found.reads in (before.reads[: len(found.reads)], after.reads[: len(found.reads)]), where
-            assert found.table == _without(pair, happening, backed_up), f"{where}: what is refused changes nothing"
+            assert found.table == _without(pair, happening, backed_up), (
+                f"{where}: what is refused changes nothing"
+            )
         else:
             assert found in (before, after), f"{where}: {found} is neither {before} nor {after}"
     return len(moments)

@@ -1,8 +1,7 @@
 """Random tables with a past, and random queries on them that mean the same to Strandline and to DuckDB.
 
-A query is one text in which a table stands as ``<<table|index|step>>``: Strandline reads ``table VIEW index VERSION AS OF step``, DuckDB a table
-with the rows that the table had at that step.
-"""
+A query is one text in which a table stands as ``<<table|index|step>>``: Strandline reads ``table VIEW index
+VERSION AS OF step``, DuckDB a table with the rows that the table had at that step."""
 
 from __future__ import annotations
 
@@ -18,9 +17,24 @@ from typing import Any
 
 from tests.database.model import literal
 
-TYPES = {"k": "Int64", "n": "Int32", "v": "Utf8", "d": "Double", "b": "Bool", "day": "Date", "m": "Decimal(9,2)"}
+TYPES = {
+    "k": "Int64",
+    "n": "Int32",
+    "v": "Utf8",
+    "d": "Double",
+    "b": "Bool",
+    "day": "Date",
+    "m": "Decimal(9,2)",
+}
 KINDS = {"k": "int", "n": "int", "v": "text", "d": "float", "b": "bool", "day": "date", "m": "decimal"}
-IN_DUCKDB = {"int": "BIGINT", "text": "STRING", "float": "DOUBLE", "bool": "BOOLEAN", "date": "DATE", "decimal": "DECIMAL(9, 2)"}
+IN_DUCKDB = {
+    "int": "BIGINT",
+    "text": "STRING",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "date": "DATE",
+    "decimal": "DECIMAL(9, 2)",
+}
 VALUES: dict[str, list[Any]] = {
     "int": [0, 1, 2, 3, 7, -1, -3],
     "text": ["a", "", "A", "ab", "b%", "a_b", "ä"],
@@ -48,7 +62,10 @@ class Table:
     def create(self) -> str:
         parts = [f"{name} {TYPES[name]}" for name in self.columns] + [f"PRIMARY KEY ({', '.join(self.key)})"]
         for name, (columns, cover) in self.indexes.items():
-            parts.append(f"INDEX {name} GLOBAL SYNC ON ({', '.join(columns)})" + (f" COVER ({', '.join(cover)})" if cover else ""))
+            parts.append(
+                f"INDEX {name} GLOBAL SYNC ON ({', '.join(columns)})"
+                + (f" COVER ({', '.join(cover)})" if cover else "")
+            )
         return f"CREATE TABLE {self.name} ({', '.join(parts)})"
 
 
@@ -72,12 +89,13 @@ class Query:
 _REFERENCE = re.compile(r"<<(\w+)\|(\w*)\|(\w*)>>")
 
 
-# --- tables and what happens to them -------------------------------------------------------------------------------------------------
+# --- tables and what happens to them ----------------------------------------------------------------------
 
 
 class Choices:
-    """Where a random table or query comes from: a list of numbers, each of which chooses one of some options. The first option is the
-    simplest, so that fewer and smaller numbers make a simpler query, and one that fails can be made simpler by trying."""
+    """Where a random table or query comes from: a list of numbers, each of which chooses one of some options.
+    The first option is the simplest, so that fewer and smaller numbers make a simpler query, and one that
+    fails can be made simpler by trying."""
 
     def __init__(self, numbers: Sequence[int] = (), seed: int | None = None) -> None:
         self.taken: list[int] = []
@@ -153,7 +171,12 @@ def make_change(choices: Choices, table: Table) -> tuple[str, list[dict[str, Any
 
 def apply(table: Table, rows: Sequence[Row], mode: str, given: Sequence[dict[str, Any]]) -> list[Row]:
     """The rows of a table after a change."""
-    state = {tuple(row[table.columns.index(name)] for name in table.key): dict(zip(table.columns, row, strict=True)) for row in rows}
+    state = {
+        tuple(row[table.columns.index(name)] for name in table.key): dict(
+            zip(table.columns, row, strict=True)
+        )
+        for row in rows
+    }
     for new in given:
         key = tuple(new[name] for name in table.key)
         if mode == "delete":
@@ -164,7 +187,7 @@ def apply(table: Table, rows: Sequence[Row], mode: str, given: Sequence[dict[str
     return [tuple(row.values()) for row in state.values()]
 
 
-# --- queries -------------------------------------------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------------
 
 Scope = list[tuple[str, str]]
 """Columns that an expression may name, each with its kind."""
@@ -175,10 +198,15 @@ class Writer:
 
     def __init__(self, choices: Choices, tables: Sequence[Table], *, plain: bool = False) -> None:
         self.tables, self.plain = tables, plain
-        self.pick, self.some, self.flip, self.shuffled = choices.pick, choices.some, choices.flip, choices.shuffled
+        self.pick, self.some, self.flip, self.shuffled = (
+            choices.pick,
+            choices.some,
+            choices.flip,
+            choices.shuffled,
+        )
         self._aliases = itertools.count()
 
-    # --- what stands in FROM ---------------------------------------------------------------------------------------------------------
+    # --- what stands in FROM -------------------------------------------------------------------------------
 
     def table(self) -> tuple[str, str, Scope]:
         """A reference to a table, its alias, and its columns."""
@@ -188,7 +216,11 @@ class Writer:
         # The past too, though seldom before there were rows.
         steps = [step for step, rows in table.states.items() if rows or not self.pick([1] * 9 + [0])]
         step = self.pick(["", *(["", *steps] if self.flip() else [])])
-        return f"<<{table.name}|{index}|{step}>> AS {alias}", alias, [(f"{alias}.{name}", KINDS[name]) for name in table.columns]
+        return (
+            f"<<{table.name}|{index}|{step}>> AS {alias}",
+            alias,
+            [(f"{alias}.{name}", KINDS[name]) for name in table.columns],
+        )
 
     def source(self) -> tuple[str, Scope]:
         """A table, a subquery, or a join of two of them."""
@@ -207,20 +239,28 @@ class Writer:
         if how == "CROSS JOIN":
             return f"{left} CROSS JOIN {right}", one + two
         pairs = [(a, b) for a, kind in one for b, other in two if kind == other]
-        on = [f"{a} {'=' if not self.pick([0, 0, 1]) else 'IS NOT DISTINCT FROM'} {b}" for a, b in self.some(pairs, 1, 2)]
+        on = [
+            f"{a} {'=' if not self.pick([0, 0, 1]) else 'IS NOT DISTINCT FROM'} {b}"
+            for a, b in self.some(pairs, 1, 2)
+        ]
         if how != "FULL JOIN" and self.flip():
             on.append(self.condition(one + two, 1))
         return f"{left} {how} {right} ON {' AND '.join(on)}", one + two
 
-    # --- whole queries ---------------------------------------------------------------------------------------------------------------
+    # --- whole queries -------------------------------------------------------------------------------------
 
     def query(self) -> Query:
         if self.plain:
             return self.simple()
-        text, kinds = self.pick([self.rows, self.rows, self.grouped, self.combined, self.windowed, self.with_cte])()
+        text, kinds = self.pick(
+            [self.rows, self.rows, self.grouped, self.combined, self.windowed, self.with_cte]
+        )()
         if not self.pick([0, 1, 1]):
             return Query(text)
-        by = [f"c{i} {self.pick(['ASC', 'DESC'])} NULLS {self.pick(['FIRST', 'LAST'])}" for i in self.shuffled(range(len(kinds)))]
+        by = [
+            f"c{i} {self.pick(['ASC', 'DESC'])} NULLS {self.pick(['FIRST', 'LAST'])}"
+            for i in self.shuffled(range(len(kinds)))
+        ]
         cut = self.pick(["", f" LIMIT {self.pick([3, 1, 5])}", f" LIMIT 4 OFFSET {self.pick([1, 2])}"])
         return Query(f"SELECT * FROM ({text}) AS o ORDER BY {', '.join(by)}{cut}", ordered=True)
 
@@ -234,9 +274,15 @@ class Writer:
         shown = [name for name, _ in scope] if what == "*" else self.some([name for name, _ in scope])
         if self.flip():
             return Query(f"SELECT {', '.join(shown)} FROM {text}{where}")
-        by = [f"{name} {self.pick(['ASC', 'DESC'])} NULLS {self.pick(['FIRST', 'LAST'])}" for name in self.shuffled(shown)]
+        by = [
+            f"{name} {self.pick(['ASC', 'DESC'])} NULLS {self.pick(['FIRST', 'LAST'])}"
+            for name in self.shuffled(shown)
+        ]
         limit = self.pick(["", f" LIMIT {self.pick([3, 1, 0, 100])}"])
-        return Query(f"SELECT {'*' if what == '*' else ', '.join(shown)} FROM {text}{where} ORDER BY {', '.join(by)}{limit}", ordered=True)
+        return Query(
+            f"SELECT {'*' if what == '*' else ', '.join(shown)} FROM {text}{where} ORDER BY {', '.join(by)}{limit}",
+            ordered=True,
+        )
 
     def rows(self, kinds: Sequence[str] | None = None) -> tuple[str, list[str]]:
         text, scope = self.source() if kinds is None else self.table()[::2]
@@ -255,7 +301,10 @@ class Writer:
         number = self.aggregate(scope, "int")[0]
         having = f" HAVING {self.pick(['count(*) > 1', f'{number} >= 1'])}" if by and self.flip() else ""
         shown = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
-        return f"SELECT {shown} FROM {text}{where}{group}{having}", [*(kind for _, kind in by), *(kind for _, kind in made)]
+        return f"SELECT {shown} FROM {text}{where}{group}{having}", [
+            *(kind for _, kind in by),
+            *(kind for _, kind in made),
+        ]
 
     def aggregate(self, scope: Scope, kind: str | None = None) -> tuple[str, str]:
         kind = kind or self.pick(["int", "int", "float", "decimal", "text", "date", "bool"])
@@ -284,11 +333,20 @@ class Writer:
 
     def windowed(self) -> tuple[str, list[str]]:
         text, _, scope = self.table()
-        by = ", ".join(f"{name} {self.pick(['ASC', 'DESC'])} NULLS {self.pick(['FIRST', 'LAST'])}" for name, _ in self.shuffled(scope))
+        by = ", ".join(
+            f"{name} {self.pick(['ASC', 'DESC'])} NULLS {self.pick(['FIRST', 'LAST'])}"
+            for name, _ in self.shuffled(scope)
+        )
         part = self.pick(["", f"PARTITION BY {self.pick(scope)[0]} "])
         kind = self.pick(["int", "float", "decimal"])
         value = self.value(scope, kind, 1)
-        rows = self.pick(["", " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"])
+        rows = self.pick(
+            [
+                "",
+                " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW",
+                " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+            ]
+        )
         forms = {
             f"row_number() OVER ({part}ORDER BY {by})": "int",
             f"rank() OVER ({part}ORDER BY {self.pick(scope)[0]} ASC NULLS FIRST)": "int",
@@ -301,13 +359,17 @@ class Writer:
         }
         chosen = self.some(list(forms.items()), 1, 2)
         items = [*chosen, *self.some(scope, 1, 2)]
-        return f"SELECT {', '.join(f'{item} AS c{i}' for i, (item, _) in enumerate(items))} FROM {text}", [kind for _, kind in items]
+        return f"SELECT {', '.join(f'{item} AS c{i}' for i, (item, _) in enumerate(items))} FROM {text}", [
+            kind for _, kind in items
+        ]
 
     def with_cte(self) -> tuple[str, list[str]]:
         inner, kinds = self.pick([self.grouped, self.rows])()
         one: Scope = [(f"w.c{i}", kind) for i, kind in enumerate(kinds)]
         text, _, two = self.table()
-        how = self.pick(["w", f"w CROSS JOIN {text}", "w WHERE EXISTS (SELECT 1 FROM w AS w2 WHERE w2.c0 = w.c0)"])
+        how = self.pick(
+            ["w", f"w CROSS JOIN {text}", "w WHERE EXISTS (SELECT 1 FROM w AS w2 WHERE w2.c0 = w.c0)"]
+        )
         scope = one + two if "CROSS" in how else one
         shown = self.some(scope, 1, 3)
         return (
@@ -315,7 +377,7 @@ class Writer:
             [kind for _, kind in shown],
         )
 
-    # --- expressions -----------------------------------------------------------------------------------------------------------------
+    # --- expressions ---------------------------------------------------------------------------------------
 
     def columns(self, scope: Scope, kind: str) -> list[str]:
         return [name for name, other in scope if other == kind]
@@ -354,9 +416,23 @@ class Writer:
                 f"year({inner('date')})",
                 f"CAST({inner('bool')} AS INT)",
             ],
-            "text": lambda: [f"({inner()} || {inner()})", f"upper({inner()})", f"lower({inner()})", f"substring({inner()}, 1, 2)"],
-            "float": lambda: [f"({inner()} {self.pick('+-')} {inner()})", f"({inner()} * 2)", f"({inner('int')} / 4)", f"abs({inner()})"],
-            "decimal": lambda: [f"({inner()} {self.pick('+-')} {inner()})", f"abs({inner()})", f"greatest({inner()}, {inner()})"],
+            "text": lambda: [
+                f"({inner()} || {inner()})",
+                f"upper({inner()})",
+                f"lower({inner()})",
+                f"substring({inner()}, 1, 2)",
+            ],
+            "float": lambda: [
+                f"({inner()} {self.pick('+-')} {inner()})",
+                f"({inner()} * 2)",
+                f"({inner('int')} / 4)",
+                f"abs({inner()})",
+            ],
+            "decimal": lambda: [
+                f"({inner()} {self.pick('+-')} {inner()})",
+                f"abs({inner()})",
+                f"greatest({inner()}, {inner()})",
+            ],
             "date": lambda: [f"greatest({inner()}, {inner()})"],
             "bool": lambda: [self.condition(scope, 1)],
         }
@@ -365,13 +441,23 @@ class Writer:
     def condition(self, scope: Scope, depth: int, *, subqueries: bool = False) -> str:
         if depth > 0 and self.flip():
             parts = [self.condition(scope, depth - 1, subqueries=subqueries) for _ in range(2)]
-            return self.pick([f"({parts[0]} AND {parts[1]})", f"({parts[0]} OR {parts[1]})", f"(NOT {parts[0]})"])  # type: ignore[no-any-return]
+            return self.pick(
+                [f"({parts[0]} AND {parts[1]})", f"({parts[0]} OR {parts[1]})", f"(NOT {parts[0]})"]
+            )  # type: ignore[no-any-return]
         if subqueries and self.pick([0, 0, 1]):
             return self.subquery(scope)
         name, kind = self.pick(scope)
         if kind == "bool":
             return str(
-                self.pick([name, f"({name} = true)", f"({name} IS NULL)", f"({name} IS DISTINCT FROM false)", f"({name} IN (true, NULL))"])
+                self.pick(
+                    [
+                        name,
+                        f"({name} = true)",
+                        f"({name} IS NULL)",
+                        f"({name} IS DISTINCT FROM false)",
+                        f"({name} IN (true, NULL))",
+                    ]
+                )
             )
         # Only columns of one type are compared without Spark, whole numbers of any size among themselves.
         other = self.pick([self.constant(kind), self.constant(kind), *self.columns(scope, kind)])
@@ -387,7 +473,9 @@ class Writer:
             f"({name} {self.pick(['', 'NOT '])}BETWEEN {self.constant(kind)} AND {self.constant(kind)})",
         ]
         if not self.plain and kind == "text":
-            forms.append(f"({name} {self.pick(['', 'NOT '])}LIKE '{self.pick(['a%', '%', '_', '%b%', 'A', 'a_%'])}')")
+            forms.append(
+                f"({name} {self.pick(['', 'NOT '])}LIKE '{self.pick(['a%', '%', '_', '%b%', 'A', 'a_%'])}')"
+            )
         return str(self.pick(forms))
 
     def subquery(self, scope: Scope) -> str:

@@ -1,8 +1,9 @@
-"""SELECT means what it means to an engine that shares nothing with ours: the same random queries on the same rows, here and in DuckDB.
+"""SELECT means what it means to an engine that shares nothing with ours: the same random queries on the same
+rows, here and in DuckDB.
 
-Each query that the process can answer is answered by it and, forced, by Spark. ``STRANDLINE_EXAMPLES=10`` runs ten times as many examples, and
-other ones each time. A failure prints the seed, the tables and the query, which is made as simple as it still fails.
-"""
+Each query that the process can answer is answered by it and, forced, by Spark. ``STRANDLINE_EXAMPLES=10``
+runs ten times as many examples, and other ones each time. A failure prints the seed, the tables and the
+query, which is made as simple as it still fails."""
 
 from __future__ import annotations
 
@@ -25,7 +26,18 @@ import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
 from tests.database.examples import ARROW, NoSpark, QuickFiles
-from tests.database.queries import IN_DUCKDB, KINDS, Choices, Query, Writer, apply, make_change, make_rows, make_table, simplest
+from tests.database.queries import (
+    IN_DUCKDB,
+    KINDS,
+    Choices,
+    Query,
+    Writer,
+    apply,
+    make_change,
+    make_rows,
+    make_table,
+    simplest,
+)
 
 FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 
@@ -45,7 +57,8 @@ LEFT_OUT = {
     "timestamps, bytes, Json, unsigned numbers": "other types in DuckDB; test_types_in_tables compares them with Python's own values",
     "TIMESTAMP AS OF, IN BACKUP": "they lead to a step, too, and have tests of their own",
 }
-"""Forms that are no part of the grammar, because the engines rightly differ or because nothing could be compared."""
+"""Forms that are no part of the grammar, because the engines rightly differ or because nothing could be
+compared."""
 
 
 class World:
@@ -61,7 +74,11 @@ class World:
             state: dict[str, list[Any]] = {table.name: [] for table in self.tables}
             self._keep(db, state)
             # Now and then a table stays empty.
-            todo = [(table, "upsert", make_rows(choices, table.columns, 5, 16)) for table in self.tables if choices.below(8)]
+            todo = [
+                (table, "upsert", make_rows(choices, table.columns, 5, 16))
+                for table in self.tables
+                if choices.below(8)
+            ]
             for _ in range(choices.below(5)):
                 table = choices.pick(self.tables)
                 todo.append((table, *make_change(choices, table)))
@@ -86,19 +103,26 @@ class World:
         step = max(table.states) if step is None else step
         made = f"{name}_{step}"
         if made not in self._made:
-            self.duckdb.execute(f"CREATE TABLE {made} ({', '.join(f'{c} {IN_DUCKDB[KINDS[c]]}' for c in table.columns)})")
+            self.duckdb.execute(
+                f"CREATE TABLE {made} ({', '.join(f'{c} {IN_DUCKDB[KINDS[c]]}' for c in table.columns)})"
+            )
             for row in table.states[step]:
                 self.duckdb.execute(f"INSERT INTO {made} VALUES ({', '.join('?' * len(row))})", row)
             self._made.add(made)
         return made
 
-    def compare(self, answer: Callable[[Query], list[tuple[Any, ...]]], count: int, *, plain: bool, tries: int = 300) -> None:
-        """The same rows as DuckDB has, for this many queries. One that fails is made simpler in at most so many tries."""
+    def compare(
+        self, answer: Callable[[Query], list[tuple[Any, ...]]], count: int, *, plain: bool, tries: int = 300
+    ) -> None:
+        """The same rows as DuckDB has, for this many queries. One that fails is made simpler in at most so
+        many tries."""
 
         def differs(numbers: Sequence[int]) -> bool:
             query = Writer(Choices(numbers), self.tables, plain=plain).query()
             try:
-                return comparable(answer(query), query.ordered) != comparable(self.expected(query), query.ordered)
+                return comparable(answer(query), query.ordered) != comparable(
+                    self.expected(query), query.ordered
+                )
             except (StrandlineError, duckdb.Error):
                 return True
 
@@ -106,9 +130,15 @@ class World:
             choices = Choices(seed=1000 * self.seed + number)
             Writer(choices, self.tables, plain=plain).query()
             if differs(choices.taken):
-                query = Writer(Choices(simplest(choices.taken, differs, tries)), self.tables, plain=plain).query()
-                print(f"seed {self.seed}, {self.tables}\n{query.for_us()}\n{query.for_duckdb(self._in_duckdb)}")
-                assert comparable(answer(query), query.ordered) == comparable(self.expected(query), query.ordered)
+                query = Writer(
+                    Choices(simplest(choices.taken, differs, tries)), self.tables, plain=plain
+                ).query()
+                print(
+                    f"seed {self.seed}, {self.tables}\n{query.for_us()}\n{query.for_duckdb(self._in_duckdb)}"
+                )
+                assert comparable(answer(query), query.ordered) == comparable(
+                    self.expected(query), query.ordered
+                )
 
 
 def comparable(rows: list[tuple[Any, ...]], ordered: bool) -> Any:

@@ -1,4 +1,5 @@
-"""A statement that has to be repeated: its input is taken once, and what was collected behind its back is no damage."""
+"""A statement that has to be repeated: its input is taken once, and what was collected behind its back is no
+damage."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import pytest
 from sqlalchemy import update
 
 from strandline import Database, Settings
-from strandline.catalog import schema
-from strandline.database.snapshot import Reader
+from strandline.catalog import sqltables
 from strandline.errors import Conflict, Corrupted
 from strandline.storage import chain, segment
+from strandline.tables.snapshot import Reader
 from tests.crash.mortal import _dead_pid
 from tests.database.examples import assert_sound, content
 
@@ -26,12 +27,15 @@ ROWS = [{"k": 1, "v": "new"}, {"k": 2, "v": "new"}]
 
 
 def before_its_commit(db: Database, act: Callable[[], Any], times: int = 1) -> list[int]:
-    """Let something happen each time a commit of ``db`` is about to be published, at first; answers how often it did."""
-    db.context.session.pin()  # The first one of a connection writes to the catalog; from then on only a commit does.
-    catalog, write, happened = db.context.catalog, db.context.catalog.write, []
+    """Let something happen each time a commit of ``db`` is about to be published, at first; answers how often
+    it did."""
+    db.runtime.session.pin()  # The first one of a connection writes to the catalog; from then on only a commit does.
+    catalog, write, happened = db.runtime.catalog, db.runtime.catalog.write, []
 
     def interrupted() -> Any:
-        is_commit = threading.current_thread().name != "strandline-session"  # That one renews the lease whenever it likes.
+        is_commit = (
+            threading.current_thread().name != "strandline-session"
+        )  # That one renews the lease whenever it likes.
         if is_commit and len(happened) < times:
             happened.append(1)
             act()
@@ -64,7 +68,9 @@ def test_rows_that_can_be_read_once_are_written_although_the_commit_is_repeated(
     assert_sound(other, "/t")
 
 
-def test_keys_that_can_be_read_once_are_erased_although_the_commit_is_repeated(pair: tuple[Database, Database]) -> None:
+def test_keys_that_can_be_read_once_are_erased_although_the_commit_is_repeated(
+    pair: tuple[Database, Database],
+) -> None:
     db, other = pair
     happened = before_its_commit(db, lambda: other.sql("UPDATE t SET n = n + 1 WHERE k = 1"))
     db.table("t").delete(k for k in (1, 2))
@@ -88,7 +94,8 @@ def test_a_commit_gives_up_after_its_tries(connect: Callable[..., Database]) -> 
 def test_a_dataframe_whose_source_changes_is_evaluated_once(
     connect: Callable[..., Database], spark: SparkSession, tmp_path: Path, bulk_rows: int, is_empty: bool
 ) -> None:
-    """What counts is what it gave first, in the table and in its index, however often the commit is repeated."""
+    """What counts is what it gave first, in the table and in its index, however often the commit is
+    repeated."""
     from pyspark.sql import functions as F
 
     db, other = connect("shared", spark=spark, settings=Settings(bulk_rows=bulk_rows)), connect("shared")
@@ -112,11 +119,16 @@ def test_a_dataframe_whose_source_changes_is_evaluated_once(
     db.table("t").upsert(frame)
     assert happened
     kept = [] if is_empty else [(5, "old", 7)]
-    assert content(db, "/t") == [(1, "first", None if is_empty else 7), (2, "first", 1), (3, "first", None), *kept]
+    assert content(db, "/t") == [
+        (1, "first", None if is_empty else 7),
+        (2, "first", 1),
+        (3, "first", None),
+        *kept,
+    ]
     assert_sound(db, "/t")
 
 
-# --- what was collected behind the back of a process that slept ----------------------------------------------------------------------
+# --- what was collected behind the back of a process that slept -------------------------------------------
 
 FILES = Settings(inline_rows=0, history_seconds=0.0, commit_tries=5)
 
@@ -125,7 +137,9 @@ def scan(reader: Reader) -> set[tuple[Any, ...]]:
     """As if by a process that has nothing in its caches."""
     segment.forget()
     view = reader.view("/t")
-    return set(zip(*chain.scan(reader.context.files, view.info.schema, view.chain).to_pydict().values(), strict=True))
+    return set(
+        zip(*chain.scan(reader.runtime.files, view.info.schema, view.chain).to_pydict().values(), strict=True)
+    )
 
 
 def bury(db: Database, connect: Callable[..., Database]) -> None:
@@ -133,8 +147,12 @@ def bury(db: Database, connect: Callable[..., Database]) -> None:
     with connect("shared", settings=FILES) as other:
         other.sql("UPDATE t SET v = 'new' WHERE k = 1")
         other.compact("/t")
-        with other.context.catalog.write() as conn:
-            conn.execute(update(schema.sessions).where(schema.sessions.c.id == db.context.session.id).values(pid=_dead_pid()))
+        with other.runtime.catalog.write() as conn:
+            conn.execute(
+                update(sqltables.sessions)
+                .where(sqltables.sessions.c.id == db.runtime.session.id)
+                .values(pid=_dead_pid())
+            )
     with connect("shared", settings=FILES) as collector:
         assert collector.collect().removed_files > 0
     segment.forget()
@@ -148,18 +166,21 @@ def test_a_reader_that_was_taken_for_dead_reads_again(connect: Callable[..., Dat
     def read(reader: Reader) -> set[tuple[Any, ...]]:
         reader.view("/t")
         if not slept:
-            slept.append(db.context.session.id)
+            slept.append(db.runtime.session.id)
             bury(db, connect)
         return scan(reader)
 
     with db.guard():
         assert db.look(read) == {(1, "new", 0)}
-    assert db.context.session.id not in slept
+    assert db.runtime.session.id not in slept
 
 
 @pytest.mark.parametrize("statement", ["SELECT * FROM t", "UPDATE t SET n = n + 1"])
-def test_a_transaction_that_was_taken_for_dead_is_a_conflict(connect: Callable[..., Database], statement: str) -> None:
-    """It cannot be repeated by itself, and the files that it looks for were collected by right: nothing is damaged."""
+def test_a_transaction_that_was_taken_for_dead_is_a_conflict(
+    connect: Callable[..., Database], statement: str
+) -> None:
+    """It cannot be repeated by itself, and the files that it looks for were collected by right: nothing is
+    damaged."""
     db = connect("shared", settings=FILES)
     db.sql(f"{CREATE}; UPSERT INTO t (k, v, n) VALUES (1, 'old', 0)")
     with pytest.raises(Conflict, match="taken for dead"), db.transaction():
@@ -172,7 +193,7 @@ def test_a_transaction_that_was_taken_for_dead_is_a_conflict(connect: Callable[.
 def test_a_file_that_is_missing_in_a_live_session_is_damage(connect: Callable[..., Database]) -> None:
     db = connect("shared", settings=FILES)
     db.sql(f"{CREATE}; UPSERT INTO t (k, v, n) VALUES (1, 'old', 0)")
-    for name in list(db.context.files.names("data")):
-        db.context.files.remove(name)
+    for name in list(db.runtime.files.names("data")):
+        db.runtime.files.remove(name)
     with pytest.raises(Corrupted, match="missing"), db.guard():
         db.look(scan)

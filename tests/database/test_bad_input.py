@@ -348,17 +348,35 @@ CALLS: list[tuple[str, Callable[[Database], Any]]] = [
     ("upsert of a float key", lambda db: db.table("t").upsert([{"k": 1.0, "req": 1}])),
     ("upsert of an object", lambda db: db.table("t").upsert([{"k": 1, "v": object()}])),
     ("upsert of a lone surrogate", lambda db: db.table("t").upsert([{"k": 1, "v": "\ud800"}])),
-    ("upsert of NaN into a decimal", lambda db: db.table("t").upsert([{"k": 1, "d": decimal.Decimal("NaN")}])),
+    (
+        "upsert of NaN into a decimal",
+        lambda db: db.table("t").upsert([{"k": 1, "d": decimal.Decimal("NaN")}]),
+    ),
     ("upsert of infinity into an int", lambda db: db.table("t").upsert([{"k": 1, "n": math.inf}])),
-    ("upsert of a date into a timestamp", lambda db: db.table("t").upsert([{"k": 1, "at": dt.date(2024, 1, 1)}])),
-    ("upsert of a timestamp into a date", lambda db: db.table("t").upsert([{"k": 1, "day": dt.datetime(2024, 1, 1)}])),
-    ("upsert of microseconds into a datetime", lambda db: db.table("t").upsert([{"k": 1, "s": dt.datetime(2024, 1, 1, 0, 0, 0, 1)}])),
-    ("the second of two rows is bad", lambda db: db.table("t").upsert([{"k": 90, "req": 1}, {"k": -1, "req": 1}])),
+    (
+        "upsert of a date into a timestamp",
+        lambda db: db.table("t").upsert([{"k": 1, "at": dt.date(2024, 1, 1)}]),
+    ),
+    (
+        "upsert of a timestamp into a date",
+        lambda db: db.table("t").upsert([{"k": 1, "day": dt.datetime(2024, 1, 1)}]),
+    ),
+    (
+        "upsert of microseconds into a datetime",
+        lambda db: db.table("t").upsert([{"k": 1, "s": dt.datetime(2024, 1, 1, 0, 0, 0, 1)}]),
+    ),
+    (
+        "the second of two rows is bad",
+        lambda db: db.table("t").upsert([{"k": 90, "req": 1}, {"k": -1, "req": 1}]),
+    ),
     ("Arrow with an unknown column", lambda db: db.table("t").upsert(pa.table({"k": [1], "nope": [1]}))),
     ("Arrow without a key", lambda db: db.table("t").upsert(pa.table({"n": [1]}))),
     ("Arrow with a negative key", lambda db: db.table("t").upsert(pa.table({"k": [1, -1], "req": [1, 1]}))),
     ("Arrow with text for a number", lambda db: db.table("t").upsert(pa.table({"k": ["1"], "req": [1]}))),
-    ("Arrow out of range", lambda db: db.table("t").upsert(pa.table({"k": [1], "tiny": pa.array([300], pa.int64())}))),
+    (
+        "Arrow out of range",
+        lambda db: db.table("t").upsert(pa.table({"k": [1], "tiny": pa.array([300], pa.int64())})),
+    ),
     ("Arrow with a nested column", lambda db: db.table("t").upsert(pa.table({"k": [1], "v": [[1, 2]]}))),
     ("insert of a key that is there", lambda db: db.table("t").insert([{"k": 1, "req": 1}])),
     ("delete with too many parts", lambda db: db.table("t").delete([(1, 2)])),
@@ -413,8 +431,11 @@ CALLS: list[tuple[str, Callable[[Database], Any]]] = [
     ("a setting that is no number", lambda db: Settings(history_seconds=math.nan)),
     ("a setting that is too small", lambda db: Settings(commit_tries=0)),
     ("Spark settings that are no texts", lambda db: Settings(spark={"spark.x": 1})),  # type: ignore[dict-item]
-    ("a catalog that is a number", lambda db: strandline.connect(db.context.files.root, catalog=5)),  # type: ignore[arg-type]
-    ("a catalog of another kind", lambda db: strandline.connect(db.context.files.root, catalog="mysql://h/d")),
+    ("a catalog that is a number", lambda db: strandline.connect(db.runtime.files.root, catalog=5)),  # type: ignore[arg-type]
+    (
+        "a catalog of another kind",
+        lambda db: strandline.connect(db.runtime.files.root, catalog="mysql://h/d"),
+    ),
     ("a warehouse that is a number", lambda db: strandline.connect(5)),  # type: ignore[arg-type]
     ("a warehouse in a bucket", lambda db: strandline.connect("s3://bucket/x")),
     ("a collection's name in a transaction", lambda db: _in_transaction(db, "BACKUP c")),
@@ -443,7 +464,7 @@ def everything(db: Database) -> dict[str, Any]:
         "step": db.step,
         "operations": len(db.operations()),
         "pins": db.pins(),
-        "files": sorted(db.context.files.names("data")),
+        "files": sorted(db.runtime.files.names("data")),
         "rows": sorted(map(repr, db.sql("SELECT * FROM t").rows())),
     }
 
@@ -490,11 +511,17 @@ def test_there_are_at_least_two_hundred_of_them() -> None:
 def test_the_same_values_are_refused_on_spark(tmp_path: Path, spark: Any, settings: Settings) -> None:
     with strandline.connect(tmp_path / "warehouse", spark=spark, settings=settings) as db:
         db.sql("CREATE TABLE t (k Uint32 NOT NULL, tiny Int8, d Decimal(10, 2), j Json, PRIMARY KEY (k))")
-        for row in ({"k": -1}, {"k": 2**32}, {"k": 1, "tiny": 128}, {"k": 1, "d": decimal.Decimal("1.234")}, {"k": 1, "j": "{"}):
+        for row in (
+            {"k": -1},
+            {"k": 2**32},
+            {"k": 1, "tiny": 128},
+            {"k": 1, "d": decimal.Decimal("1.234")},
+            {"k": 1, "j": "{"},
+        ):
             columns = {name: [value] for name, value in row.items()}
             frame = spark.createDataFrame(pa.table(columns))
             with pytest.raises(StrandlineError) as error:
                 db.table("t").upsert(frame)
             assert error.value.code == "INVALID_ARGUMENT"
         assert db.describe("/t")["rows"] == 0
-        assert list(db.context.files.names("data")) == []
+        assert list(db.runtime.files.names("data")) == []

@@ -1,4 +1,5 @@
-"""Which folder and which catalog belong together: those that do find each other, all others are refused and left as they were."""
+"""Which folder and which catalog belong together: those that do find each other, all others are refused and
+left as they were."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from sqlalchemy import create_engine, inspect, select, text
 
 import strandline
 from strandline import Database, Settings
-from strandline.catalog import schema
-from strandline.catalog.engine import Catalog
+from strandline.catalog import sqltables
+from strandline.catalog.connection import Catalog
 from strandline.errors import PreconditionFailed, Unavailable
 from tests.crash.faults import BROKEN, FaultyFiles
 from tests.crash.mortal import Fate, MortalFiles
@@ -57,13 +58,14 @@ def make(folder: str | Path, url: str, **options: object) -> None:
 def location(url: str) -> str | None:
     engine = create_engine(url)
     with engine.connect() as conn:
-        found: str | None = conn.execute(select(schema.warehouse.c.location)).scalar_one()
+        found: str | None = conn.execute(select(sqltables.warehouse.c.location)).scalar_one()
     engine.dispose()
     return found
 
 
 def refused(url: str, act: Callable[[], object], *named: object) -> None:
-    """What is tried is refused, with all of these in the message, and changes neither the catalog nor any folder."""
+    """What is tried is refused, with all of these in the message, and changes neither the catalog nor any
+    folder."""
 
     def everything() -> object:
         files = sorted(Path.cwd().rglob("*"))
@@ -108,7 +110,12 @@ def test_the_same_relative_name_in_another_folder_is_a_second_folder(
     strandline.connect("warehouse", catalog=url).close()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
-    refused(url, lambda: strandline.connect("warehouse", catalog=url), here / "warehouse", tmp_path / "there" / "warehouse")
+    refused(
+        url,
+        lambda: strandline.connect("warehouse", catalog=url),
+        here / "warehouse",
+        tmp_path / "there" / "warehouse",
+    )
 
 
 def test_a_folder_has_many_names(url: str, here: Path) -> None:
@@ -155,7 +162,13 @@ def test_a_marked_folder_without_the_files_is_refused(url: str, here: Path) -> N
     (here / "two").mkdir()
     shutil.copy("one/strandline.json", "two")
     for adopt in (False, True):
-        refused(url, lambda a=adopt: strandline.connect("two", catalog=url, adopt=a), here / "one", here / "two", "data/")
+        refused(
+            url,
+            lambda a=adopt: strandline.connect("two", catalog=url, adopt=a),
+            here / "one",
+            here / "two",
+            "data/",
+        )
 
 
 def test_a_folder_is_adopted_if_the_files_are_there(url: str, here: Path) -> None:
@@ -168,8 +181,16 @@ def test_a_folder_is_adopted_if_the_files_are_there(url: str, here: Path) -> Non
     with strandline.connect("two", catalog=url) as db:
         assert db.check("/t").ok
     (here / "three").mkdir()
-    refused(url, lambda: strandline.connect("three", catalog=url, adopt=True), here / "two", here / "three", "data/")
-    refused(url, lambda: strandline.connect("four", catalog=url, adopt=True), here / "two", here / "four", "data/")
+    refused(
+        url,
+        lambda: strandline.connect("three", catalog=url, adopt=True),
+        here / "two",
+        here / "three",
+        "data/",
+    )
+    refused(
+        url, lambda: strandline.connect("four", catalog=url, adopt=True), here / "two", here / "four", "data/"
+    )
 
 
 def test_there_is_nothing_to_adopt_in_a_new_catalog(url: str, here: Path) -> None:
@@ -234,14 +255,18 @@ def test_a_warehouse_with_its_catalog_in_it_goes_where_it_likes(here: Path) -> N
     assert location(f"sqlite:///{here}/two/catalog.sqlite") == str(here / "two")
 
 
-def test_a_catalog_of_an_older_version_learns_its_place_from_the_first_folder_that_is_marked(url: str, here: Path) -> None:
+def test_a_catalog_of_an_older_version_learns_its_place_from_the_first_folder_that_is_marked(
+    url: str, here: Path
+) -> None:
     make("one", url)
     _make_older(url)
     older = _rows(url)
     refused(url, lambda: strandline.connect("two", catalog=url), "has not recorded", here / "two")
     (here / "three").mkdir()
     shutil.copy("one/strandline.json", "three")
-    refused(url, lambda: strandline.connect("three", catalog=url), "has not recorded", here / "three", "data/")
+    refused(
+        url, lambda: strandline.connect("three", catalog=url), "has not recorded", here / "three", "data/"
+    )
     assert _rows(url) == older, "who is refused migrates nothing"
     make("one", url)
     assert location(url) == str(here / "one")
@@ -256,7 +281,8 @@ def _make_older(url: str) -> None:
 
 
 def test_files_that_are_collected_while_we_look_do_not_count(url: str, here: Path) -> None:
-    """The catalog forgets a file first, then the folder: whoever read the catalog before and looks into the folder after misses it."""
+    """The catalog forgets a file first, then the folder: whoever read the catalog before and looks into the
+    folder after misses it."""
     make("one", url)
     (here / "one").rename(here / "two")
 
@@ -338,7 +364,15 @@ def test_the_folder_and_the_marker_are_durable_in_this_order(here: Path) -> None
     files = FaultyFiles(here / "a" / "one")
     strandline.connect(here / "a" / "one", files=files).close()
     assert files.trail[:4] == ["mkdir", "mkdir", "sync", "sync"], "both folders, in their parents"
-    assert [w for w in files.trail[4:] if w != "append"] == ["create", "flush", "sync", "link", "unlink", "sync", "sync"]
+    assert [w for w in files.trail[4:] if w != "append"] == [
+        "create",
+        "flush",
+        "sync",
+        "link",
+        "unlink",
+        "sync",
+        "sync",
+    ]
 
 
 def test_a_marker_is_written_where_there_are_no_links(here: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import update
 
 from strandline import Database, Settings
-from strandline.catalog import schema
-from strandline.database.check import CheckReport
+from strandline.catalog import sqltables
 from strandline.errors import StrandlineError
 from strandline.storage import segment
+from strandline.tables.check import CheckReport
 from tests.database.examples import data_files, rows
 
 
@@ -33,10 +33,10 @@ def file_of(db: Database, path: str) -> str:
     """The absolute path of the one file of a table."""
     from strandline.catalog import paths
 
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         number = paths.require(conn, path).id
     (name,) = [f for f in data_files(db) if f.startswith(f"data/{number}/")]
-    return db.context.files.path(name)
+    return db.runtime.files.path(name)
 
 
 def kinds(report: CheckReport) -> set[tuple[str, str]]:
@@ -44,7 +44,8 @@ def kinds(report: CheckReport) -> set[tuple[str, str]]:
 
 
 def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, forge: bool = True) -> None:
-    """Replace a table's file; with ``forge`` the catalog is told the new checksum, as a defect (not a disk) would do it."""
+    """Replace a table's file; with ``forge`` the catalog is told the new checksum, as a defect (not a disk)
+    would do it."""
     from strandline.storage.files import checksum_of
 
     file = file_of(db, path)
@@ -53,17 +54,19 @@ def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, 
     if forge:
         with open(file, "rb") as opened:
             data = opened.read()
-        name = os.path.relpath(file, db.context.files.path("data")).replace(os.sep, "/")
-        with db.context.catalog.write() as conn:
+        name = os.path.relpath(file, db.runtime.files.path("data")).replace(os.sep, "/")
+        with db.runtime.catalog.write() as conn:
             forged = {"checksum": checksum_of(data), "bytes": len(data), "rows": changed.num_rows}
-            found = conn.execute(update(schema.segments).where(schema.segments.c.file == f"data/{name}").values(**forged))
+            found = conn.execute(
+                update(sqltables.segments).where(sqltables.segments.c.file == f"data/{name}").values(**forged)
+            )
             assert found.rowcount == 1
 
 
 def reopened(db: Database, connect: Callable[..., Database]) -> Database:
     """As another process sees it, which has nothing in its caches."""
     segment.forget()
-    return connect(os.path.basename(db.context.files.path("data").rsplit("/data", 1)[0]))
+    return connect(os.path.basename(db.runtime.files.path("data").rsplit("/data", 1)[0]))
 
 
 def test_a_sound_table_has_no_problems(filled: Database) -> None:
@@ -90,7 +93,9 @@ def test_a_damaged_file(filled: Database, connect: Callable[..., Database], dama
         data = bytearray(opened.read())
     if damage == "flip":
         data[len(data) // 3] ^= 0x10
-    changed = {"flip": bytes(data), "cut": bytes(data[:-20]), "empty": b"", "grow": bytes(data) + b"x"}[damage]
+    changed = {"flip": bytes(data), "cut": bytes(data[:-20]), "empty": b"", "grow": bytes(data) + b"x"}[
+        damage
+    ]
     with open(file, "wb") as opened:
         opened.write(changed)
     report = reopened(filled, connect).check("/t")
@@ -101,13 +106,19 @@ def test_a_damaged_file(filled: Database, connect: Callable[..., Database], dama
 def test_rows_that_are_not_the_recorded_ones(filled: Database, connect: Callable[..., Database]) -> None:
     rewrite(filled, "/t", lambda table: table.slice(1))
     report = reopened(filled, connect).check("/t")
-    assert {("row_count_mismatch", "/t"), ("digest_mismatch", "/t"), ("dangling_index_entry", "/t/i/indexImplTable")} <= kinds(report)
+    assert {
+        ("row_count_mismatch", "/t"),
+        ("digest_mismatch", "/t"),
+        ("dangling_index_entry", "/t/i/indexImplTable"),
+    } <= kinds(report)
 
 
 def test_a_value_that_is_not_the_recorded_one(filled: Database, connect: Callable[..., Database]) -> None:
     def change(table: pa.Table) -> pa.Table:
         place = table.column_names.index("v")
-        return table.set_column(place, "v", pa.array(["wrong", *table.column("v").to_pylist()[1:]], pa.string()))
+        return table.set_column(
+            place, "v", pa.array(["wrong", *table.column("v").to_pylist()[1:]], pa.string())
+        )
 
     rewrite(filled, "/t", change)
     report = reopened(filled, connect).check("/t")
@@ -144,26 +155,28 @@ def test_spark_finds_the_same(filled: Database, connect: Callable[..., Database]
 def test_inline_rows_are_checked(connect: Callable[..., Database]) -> None:
     db = connect()
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a')")
-    with db.context.catalog.write() as conn:
-        conn.execute(update(schema.segments).values(data=b"nonsense"))
+    with db.runtime.catalog.write() as conn:
+        conn.execute(update(sqltables.segments).values(data=b"nonsense"))
     report = reopened(db, connect).check("/t")
     assert ("corrupt_file", "/t") in kinds(report)
 
 
 def test_a_recorded_digest_that_is_wrong(filled: Database) -> None:
-    with filled.context.catalog.write() as conn:
-        conn.execute(update(schema.commits).values(digest="0" * 32))
+    with filled.runtime.catalog.write() as conn:
+        conn.execute(update(sqltables.commits).values(digest="0" * 32))
     assert ("digest_mismatch", "/t") in kinds(filled.check("/t"))
     filled.sql("UPSERT INTO t (k) VALUES (99)")
-    with filled.context.catalog.write() as conn:
-        conn.execute(update(schema.commits).values(digest="1" * 32))
+    with filled.runtime.catalog.write() as conn:
+        conn.execute(update(sqltables.commits).values(digest="1" * 32))
     with pytest.raises(StrandlineError) as caught:
         filled.compact("/t")
     assert caught.value.code == "CORRUPTED"
 
 
 def test_an_asynchronous_index_that_is_behind_is_no_problem(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Int32, n Int32, PRIMARY KEY (k), INDEX late GLOBAL ASYNC ON (n)); UPSERT INTO t (k, n) VALUES (1, 1)")
+    db.sql(
+        "CREATE TABLE t (k Int32, n Int32, PRIMARY KEY (k), INDEX late GLOBAL ASYNC ON (n)); UPSERT INTO t (k, n) VALUES (1, 1)"
+    )
     assert db.check("/t").ok
     assert dataclasses.is_dataclass(db.check("/t"))
 

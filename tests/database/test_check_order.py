@@ -1,4 +1,5 @@
-"""CHECK TABLE finds keys that are there twice and rows out of order, though every number that was recorded fits them."""
+"""CHECK TABLE finds keys that are there twice and rows out of order, though every number that was recorded
+fits them."""
 
 from __future__ import annotations
 
@@ -27,22 +28,30 @@ FILES = Settings(inline_rows=0)
 
 @dataclass
 class Checked:
-    """A database that is written in the process, and the connection that checks it: in the process, or on Spark."""
+    """A database that is written in the process, and the connection that checks it: in the process, or on
+    Spark."""
 
     db: Database
     checker: Database
 
     def broken_commit(
-        self, path: str, given: list[tuple[Any, ...]], forge: Callable[[Segment], Segment] = lambda s: s, **options: Any
+        self,
+        path: str,
+        given: list[tuple[Any, ...]],
+        forge: Callable[[Segment], Segment] = lambda s: s,
+        **options: Any,
     ) -> None:
-        """What a broken writer does: it commits rows as they lie, and adds each to the digest and to the number of rows."""
-        with self.db.context.catalog.read() as conn:
+        """What a broken writer does: it commits rows as they lie, and adds each to the digest and to the
+        number of rows."""
+        with self.db.runtime.catalog.read() as conn:
             info = TableInfo.of(paths.require(conn, path))
-        name = None if options.pop("inline", False) else f"{self.db.context.session.file_name(info.id)}.parquet"
-        made = forge(unsorted_segment(self.db.context.files, info.schema, given, name, **options))
+        name = (
+            None if options.pop("inline", False) else f"{self.db.runtime.session.file_name(info.id)}.parquet"
+        )
+        made = forge(unsorted_segment(self.db.runtime.files, info.schema, given, name, **options))
         table = table_of(info.schema, info.schema.names, given)
         delta = digest_of(*row_hashes(info.schema, {n: table.column(n) for n in info.schema.names}))
-        with self.db.context.catalog.write() as conn:
+        with self.db.runtime.catalog.write() as conn:
             chains.commit(conn, 0.0, [TablePart(info.id, info.version, None, (made,), delta)])
 
     def problems(self, path: str = "/t") -> list[tuple[str, str, list[Any]]]:
@@ -54,7 +63,9 @@ def checked(request: pytest.FixtureRequest, connect: Callable[..., Database]) ->
     db = connect("w", settings=FILES)
     if request.param == "here":
         return Checked(db, db)
-    return Checked(db, connect("w", settings=replace(FILES, bulk_rows=0), spark=request.getfixturevalue("spark")))
+    return Checked(
+        db, connect("w", settings=replace(FILES, bulk_rows=0), spark=request.getfixturevalue("spark"))
+    )
 
 
 @pytest.fixture
@@ -88,7 +99,9 @@ def test_a_key_twice_in_one_segment(filled: Checked) -> None:
 def test_ends_that_are_not_the_recorded_ones(filled: Checked) -> None:
     filled.broken_commit("/t", [(4, "d"), (5, "e")], lambda s: replace(s, max_key=(4,)))
     assert filled.problems() == [("unordered_rows", "/t", [(5,)])]
-    assert rows(filled.db, "SELECT v FROM t WHERE k = 5") == []  # It is in the table, and nobody who looks for it finds it.
+    assert (
+        rows(filled.db, "SELECT v FROM t WHERE k = 5") == []
+    )  # It is in the table, and nobody who looks for it finds it.
 
 
 def test_steps_outside_the_window_of_their_segment(filled: Checked) -> None:
@@ -106,7 +119,10 @@ def test_an_entry_that_is_twice_in_an_index(checked: Checked) -> None:
     checked.db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))")
     checked.db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'), (2, NULL)")
     checked.broken_commit(IMPL, [(None, 2)])
-    assert checked.problems() == [("doubled_key", IMPL, [(None, 2)]), ("dangling_index_entry", IMPL, [(None, 2)])]
+    assert checked.problems() == [
+        ("doubled_key", IMPL, [(None, 2)]),
+        ("dangling_index_entry", IMPL, [(None, 2)]),
+    ]
 
 
 def test_entries_of_an_index_out_of_order(checked: Checked) -> None:
@@ -121,11 +137,17 @@ KEYS = [name for name in POOL if parse_type(name).orderable]
 
 @pytest.mark.parametrize("names", [KEYS[i : i + 4] for i in range(0, len(KEYS), 4)], ids=",".join)
 def test_nothing_is_wrong_with_keys_of_any_type(checked: Checked, names: list[str]) -> None:
-    """Composite keys with NULLs in every place, NaN among the values: after a load, a compaction and changes."""
+    """Composite keys with NULLs in every place, NaN among the values: after a load, a compaction and
+    changes."""
     columns = ", ".join(f"c{i} {name}" for i, name in enumerate(names))
-    checked.db.sql(f"CREATE TABLE t ({columns}, f Double, PRIMARY KEY (c0, c1, c2, c3), INDEX by_v GLOBAL SYNC ON (c3, c1) COVER (f))")
+    checked.db.sql(
+        f"CREATE TABLE t ({columns}, f Double, PRIMARY KEY (c0, c1, c2, c3), INDEX by_v GLOBAL SYNC ON (c3, c1) COVER (f))"
+    )
     keys = list(itertools.product(*([None, *POOL[name][:3]] for name in names)))
-    given = [{"f": value, **{f"c{i}": v for i, v in enumerate(key)}} for key, value in zip(keys, itertools.cycle(POOL["Double"]))]
+    given = [
+        {"f": value, **{f"c{i}": v for i, v in enumerate(key)}}
+        for key, value in zip(keys, itertools.cycle(POOL["Double"]))
+    ]
     checked.db.table("t").upsert(given)
     checked.db.compact("/t")
     checked.db.table("t").upsert([{**row, "f": float("nan")} for row in given[::7]])

@@ -1,4 +1,5 @@
-"""Comparisons of numbers, at the limits of every type and beyond them, in the process, on Spark and in a plain model of three values."""
+"""Comparisons of numbers, at the limits of every type and beyond them, in the process, on Spark and in a
+plain model of three values."""
 
 from __future__ import annotations
 
@@ -19,7 +20,20 @@ from tests.database.examples import ARROW, SPARK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TYPES = ["Int8", "Int16", "Int32", "Int64", "Uint8", "Uint16", "Uint32", "Uint64", "Float", "Double", "Decimal(5,2)", "Decimal(38,0)"]
+TYPES = [
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Uint8",
+    "Uint16",
+    "Uint32",
+    "Uint64",
+    "Float",
+    "Double",
+    "Decimal(5,2)",
+    "Decimal(38,0)",
+]
 FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 Truth: TypeAlias = bool | None
 
@@ -35,10 +49,27 @@ def values(name: str) -> list[Any]:
 
 
 ROWS = [{"k": k, **{f"c{i}": values(name)[k] for i, name in enumerate(TYPES)}} for k in range(4)]
-LIMITS = sorted({bound for name in TYPES if parse_type(name).kind == "int" for bound in (parse_type(name).min, parse_type(name).max)})
+LIMITS = sorted(
+    {
+        bound
+        for name in TYPES
+        if parse_type(name).kind == "int"
+        for bound in (parse_type(name).min, parse_type(name).max)
+    }
+)
 LITERALS = [
     *(str(limit + step) for limit in LIMITS for step in (-1, 0, 1)),
-    *("9223372036854775807.5", "-9223372036854775808.5", "1e19BD", "-1e30BD", "9" * 38, "-" + "9" * 38, "999.99", "1000.5", "-0.001"),
+    *(
+        "9223372036854775807.5",
+        "-9223372036854775808.5",
+        "1e19BD",
+        "-1e30BD",
+        "9" * 38,
+        "-" + "9" * 38,
+        "999.99",
+        "1000.5",
+        "-0.001",
+    ),
 ]
 
 
@@ -99,7 +130,9 @@ CONDITIONS = list(itertools.product(FORMS, range(len(TYPES)), LITERALS))
 def create(connect: Callable[..., Database], spark: SparkSession) -> Callable[[Any], Database]:
     def make(way: Any) -> Database:
         db = connect(spark=spark, settings=way)
-        db.sql(f"CREATE TABLE t (k Int32, {', '.join(f'c{i} {name}' for i, name in enumerate(TYPES))}, PRIMARY KEY (k))")
+        db.sql(
+            f"CREATE TABLE t (k Int32, {', '.join(f'c{i} {name}' for i, name in enumerate(TYPES))}, PRIMARY KEY (k))"
+        )
         db.table("t").upsert(ROWS)
         return db
 
@@ -110,10 +143,14 @@ def matching(truths: list[Truth]) -> list[int]:
     return [k for k, truth in enumerate(truths) if truth is True]
 
 
-def test_a_condition_is_what_three_valued_logic_says_in_the_process_and_on_spark(create: Callable[[Any], Database]) -> None:
+def test_a_condition_is_what_three_valued_logic_says_in_the_process_and_on_spark(
+    create: Callable[[Any], Database],
+) -> None:
     here, there = create(ARROW), create(SPARK)
 
-    known = [("{a} < {b}", i, text) for i in range(8) for text in ("9223372036854775808", "-9223372036854775809")]
+    known = [
+        ("{a} < {b}", i, text) for i in range(8) for text in ("9223372036854775808", "-9223372036854775809")
+    ]
     for seed in range(max(1, FACTOR)):
         conditions = [*known, *Random(seed).sample(CONDITIONS, 60)]
         for condition in conditions:
@@ -123,7 +160,9 @@ def test_a_condition_is_what_three_valued_logic_says_in_the_process_and_on_spark
         rows = there.sql(f"SELECT k, {listed} FROM t ORDER BY k").rows()
         for place, condition in enumerate(conditions, 1):
             assert [row[place] for row in rows] == expected(condition), written(condition)
-        counts = ", ".join(f"(SELECT collect_list(k) FROM t WHERE {written(condition)})" for condition in conditions[::3])
+        counts = ", ".join(
+            f"(SELECT collect_list(k) FROM t WHERE {written(condition)})" for condition in conditions[::3]
+        )
         for condition, found in zip(conditions[::3], there.sql(f"SELECT {counts}").rows()[0], strict=True):
             assert sorted(found) == matching(expected(condition)), written(condition)
 
@@ -132,14 +171,28 @@ BEYOND = "9223372036854775808"
 
 
 @pytest.mark.parametrize("way", [ARROW, SPARK], ids=["here", "on Spark"])
-def test_null_is_not_below_a_number_beyond_bigint_wherever_it_is_asked(create: Callable[[Any], Database], way: Any) -> None:
+def test_null_is_not_below_a_number_beyond_bigint_wherever_it_is_asked(
+    create: Callable[[Any], Database], way: Any
+) -> None:
     db = create(way)
     column = f"c{TYPES.index('Int32')}"
     condition = f"{column} < {BEYOND}"
     assert sorted(db.sql(f"SELECT k FROM t WHERE {condition}").rows()) == [(1,), (2,), (3,)]
-    assert sorted(db.sql(f"SELECT a.k FROM t AS a JOIN t AS b ON a.k = b.k AND b.{condition}").rows()) == [(1,), (2,), (3,)]
-    assert db.sql(f"SELECT count(*) AS n FROM t GROUP BY k HAVING max({column}) >= -{BEYOND}5 ORDER BY k").rows() == [(1,)] * 3
-    assert db.sql(f"SELECT CASE WHEN {condition} THEN 1 ELSE 0 END AS c FROM t ORDER BY k").rows() == [(0,), (1,), (1,), (1,)]
+    assert sorted(db.sql(f"SELECT a.k FROM t AS a JOIN t AS b ON a.k = b.k AND b.{condition}").rows()) == [
+        (1,),
+        (2,),
+        (3,),
+    ]
+    assert (
+        db.sql(f"SELECT count(*) AS n FROM t GROUP BY k HAVING max({column}) >= -{BEYOND}5 ORDER BY k").rows()
+        == [(1,)] * 3
+    )
+    assert db.sql(f"SELECT CASE WHEN {condition} THEN 1 ELSE 0 END AS c FROM t ORDER BY k").rows() == [
+        (0,),
+        (1,),
+        (1,),
+        (1,),
+    ]
     db.sql(f"UPDATE t SET c0 = 1 WHERE NOT ({column} > {BEYOND})")
     assert [db.table("t").get(k)["c0"] for k in range(4)] == [None, 1, 1, 1]  # type: ignore[index]
     db.sql(f"DELETE FROM t WHERE {condition}")

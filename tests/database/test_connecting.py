@@ -93,7 +93,12 @@ def test_a_folder_without_rights_is_unavailable(tmp_path: Path) -> None:
     closed.mkdir(mode=0)
     asked = [closed, closed / "below", closed / "far" / "below"]
     said = subprocess.run(
-        [sys.executable, "-c", CONNECT, *asked], capture_output=True, text=True, preexec_fn=without_power, env=environment(), check=True
+        [sys.executable, "-c", CONNECT, *asked],
+        capture_output=True,
+        text=True,
+        preexec_fn=without_power,
+        env=environment(),
+        check=True,
     )
     assert len(said.stdout.splitlines()) == 2 * len(asked), said
     assert "Permission denied" in said.stdout

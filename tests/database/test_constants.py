@@ -25,7 +25,21 @@ if TYPE_CHECKING:
 
 FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 TYPES = [
-    *("Bool", "Int8", "Int32", "Int64", "Uint8", "Uint32", "Uint64", "Float", "Double", "Decimal(5,2)", "Decimal(38,0)", "String", "Utf8"),
+    *(
+        "Bool",
+        "Int8",
+        "Int32",
+        "Int64",
+        "Uint8",
+        "Uint32",
+        "Uint64",
+        "Float",
+        "Double",
+        "Decimal(5,2)",
+        "Decimal(38,0)",
+        "String",
+        "Utf8",
+    ),
     *("Json", "Date", "Datetime", "Timestamp"),
 ]
 KNOWN = [
@@ -49,18 +63,26 @@ def try_to(db: Database, statement: str, read: Callable[[], Mapping[str, Any] | 
     return found["v"]
 
 
-def test_the_same_text_gives_the_same_value_or_is_refused_both_ways(connect: Callable[..., Database], spark: SparkSession) -> None:
+def test_the_same_text_gives_the_same_value_or_is_refused_both_ways(
+    connect: Callable[..., Database], spark: SparkSession
+) -> None:
     here, there = connect(spark=spark, settings=ARROW), connect(spark=spark, settings=SPARK)
     for db in (here, there):
         for number, name in enumerate(TYPES):
             db.sql(f"CREATE TABLE t{number} (k Int32, v {name}, PRIMARY KEY (k))")
 
     for seed in range(max(1, FACTOR)):
-        pairs = list(dict.fromkeys([*KNOWN, *Random(seed).sample(list(itertools.product(TYPES, CONSTANTS)), 100)]))
+        pairs = list(
+            dict.fromkeys([*KNOWN, *Random(seed).sample(list(itertools.product(TYPES, CONSTANTS)), 100)])
+        )
         accepted: list[tuple[str, str, Any]] = []
         for name, text in pairs:
             table = f"t{TYPES.index(name)}"
-            value = try_to(here, f"UPSERT INTO {table} (k, v) VALUES (1, {text})", lambda table=table: here.table(table).get(1))  # type: ignore[misc]
+            value = try_to(
+                here,
+                f"UPSERT INTO {table} (k, v) VALUES (1, {text})",
+                lambda table=table: here.table(table).get(1),
+            )  # type: ignore[misc]
             if value is not REFUSED:
                 accepted.append((name, text, value))
             else:
@@ -69,7 +91,9 @@ def test_the_same_text_gives_the_same_value_or_is_refused_both_ways(connect: Cal
                     pytest.fail(f"Spark takes {text} for {name}, and the process does not")
         assert len(KNOWN) < len(accepted) < len(pairs) - len(KNOWN)
         # What is accepted goes to Spark as one row of one table, because each statement there is a job.
-        there.sql(f"CREATE TABLE wide (k Int32, {', '.join(f'v{i} {name}' for i, (name, _, _) in enumerate(accepted))}, PRIMARY KEY (k))")
+        there.sql(
+            f"CREATE TABLE wide (k Int32, {', '.join(f'v{i} {name}' for i, (name, _, _) in enumerate(accepted))}, PRIMARY KEY (k))"
+        )
         texts = ", ".join(text for _, text, _ in accepted)
         there.sql(f"UPSERT INTO wide SELECT 1, {texts}")
         there.sql(f"UPSERT INTO wide VALUES (2, {texts})")
@@ -85,7 +109,9 @@ MOMENT = datetime(2025, 12, 31, 22, tzinfo=timezone.utc)
 TEXT = "2026-01-01T00:00:00+02:00"
 
 
-def test_a_time_as_text_with_an_offset_is_that_instant_every_way_in(connect: Callable[..., Database], spark: SparkSession) -> None:
+def test_a_time_as_text_with_an_offset_is_that_instant_every_way_in(
+    connect: Callable[..., Database], spark: SparkSession
+) -> None:
     for way in (ARROW, SPARK):
         db = connect(spark=spark, settings=way)
         db.sql("CREATE TABLE t (k Int32, t Timestamp, s Datetime, d Date, PRIMARY KEY (k))")
@@ -93,7 +119,9 @@ def test_a_time_as_text_with_an_offset_is_that_instant_every_way_in(connect: Cal
         ways_in: list[Callable[[], Any]] = [
             lambda db=db: db.sql(f"UPSERT INTO t VALUES (1, '{TEXT}', '{TEXT}', '2026-01-01')"),
             lambda db=db: db.sql(f"UPSERT INTO t SELECT 1, '{TEXT}', '{TEXT}', '2026-01-01'"),
-            lambda db=db: db.sql(f"UPSERT INTO t (k) VALUES (1); UPDATE t SET t = '{TEXT}', s = concat('{TEXT}', ''), d = '2026-01-01'"),
+            lambda db=db: db.sql(
+                f"UPSERT INTO t (k) VALUES (1); UPDATE t SET t = '{TEXT}', s = concat('{TEXT}', ''), d = '2026-01-01'"
+            ),
             lambda db=db, row=row: db.table("t").upsert([row]),
             lambda db=db, row=row: db.table("t").upsert(pa.Table.from_pylist([row])),
             lambda db=db, row=row: db.table("t").upsert(spark.createDataFrame([row])),
@@ -101,13 +129,19 @@ def test_a_time_as_text_with_an_offset_is_that_instant_every_way_in(connect: Cal
         for write in ways_in:
             write()
             found = db.table("t").get(1)
-            assert repr(found) == repr({"k": 1, "t": MOMENT, "s": MOMENT, "d": MOMENT.date().replace(2026, 1, 1)})
-            assert db.sql(f"SELECT k FROM t WHERE t = '{TEXT}' AND s <= '{TEXT}' AND d = '2026-01-01'").rows() == [(1,)]
+            assert repr(found) == repr(
+                {"k": 1, "t": MOMENT, "s": MOMENT, "d": MOMENT.date().replace(2026, 1, 1)}
+            )
+            assert db.sql(
+                f"SELECT k FROM t WHERE t = '{TEXT}' AND s <= '{TEXT}' AND d = '2026-01-01'"
+            ).rows() == [(1,)]
             db.sql("DELETE FROM t")
 
 
 @pytest.mark.parametrize("way", [ARROW, SPARK], ids=["here", "on Spark"])
-def test_a_null_of_a_type_that_does_not_fit_is_refused(connect: Callable[..., Database], spark: SparkSession, way: Any) -> None:
+def test_a_null_of_a_type_that_does_not_fit_is_refused(
+    connect: Callable[..., Database], spark: SparkSession, way: Any
+) -> None:
     db = connect(spark=spark, settings=way)
     db.sql("CREATE TABLE t (k Int32, b Bool, PRIMARY KEY (k)); UPSERT INTO t VALUES (1, true)")
     for text in (

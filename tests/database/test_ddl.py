@@ -58,12 +58,28 @@ def test_the_statement_that_is_shown_makes_the_same_table(connect: Callable[...,
 
 
 @pytest.mark.parametrize(
-    "name", ["two words", "it's", 'a "b"', "back`tick", "ünïcødé", "日本", "a.b", "100%", "{x}", "\\", "select", "x=y"]
+    "name",
+    [
+        "two words",
+        "it's",
+        'a "b"',
+        "back`tick",
+        "ünïcødé",
+        "日本",
+        "a.b",
+        "100%",
+        "{x}",
+        "\\",
+        "select",
+        "x=y",
+    ],
 )
 def test_any_name_will_do(db: Database, name: str) -> None:
     quoted = "`" + name.replace("\\", "\\\\").replace("`", "``") + "`"
     path = quoted[:-1] + "/" + quoted[1:]
-    db.sql(f"CREATE TABLE {path} ({quoted} Int32, v Utf8, PRIMARY KEY ({quoted}), INDEX {quoted} GLOBAL ON (v))")
+    db.sql(
+        f"CREATE TABLE {path} ({quoted} Int32, v Utf8, PRIMARY KEY ({quoted}), INDEX {quoted} GLOBAL ON (v))"
+    )
     db.sql(f"ALTER TABLE {path} ADD COLUMN `é{quoted[1:]} Int8")
     db.sql(f"UPSERT INTO {path} ({quoted}, v) VALUES (1, 'x'), (2, 'y')")
     assert rows(db, f"SELECT {quoted} FROM {path} WHERE {quoted} = 2") == [(2,)]
@@ -83,7 +99,9 @@ def test_any_name_will_do_on_spark(connect: Callable[..., Database], spark: obje
     db = connect(spark=spark, settings=SPARK)
     quoted = "`" + name.replace("\\", "\\\\").replace("`", "``") + "`"
     path = quoted[:-1] + "/" + quoted[1:]
-    db.sql(f"CREATE TABLE {path} ({quoted} Int32, v Utf8, PRIMARY KEY ({quoted}), INDEX {quoted} GLOBAL ON (v))")
+    db.sql(
+        f"CREATE TABLE {path} ({quoted} Int32, v Utf8, PRIMARY KEY ({quoted}), INDEX {quoted} GLOBAL ON (v))"
+    )
     db.sql(f"UPSERT INTO {path} ({quoted}, v) VALUES (1, 'x'), (2, 'y')")
     db.sql(f"UPSERT INTO {path} SELECT {quoted} + 10, v FROM {path} WHERE {path}.{quoted} = 2")
     assert rows(db, f"SELECT {quoted} FROM {path} VIEW {quoted} ORDER BY {quoted}") == [(1,), (2,), (12,)]
@@ -112,7 +130,9 @@ def test_if_exists_and_if_not_exists(db: Database) -> None:
 
 
 def test_a_table_that_was_dropped_begins_anew(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v)); UPSERT INTO t (k, v) VALUES (1, 'old')")
+    db.sql(
+        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v)); UPSERT INTO t (k, v) VALUES (1, 'old')"
+    )
     old = db.describe("/t")
     db.sql("DROP TABLE t; CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v))")
     assert rows(db, "SELECT * FROM t") == []
@@ -152,8 +172,12 @@ def test_adding_a_column_changes_no_digest(db: Database) -> None:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_column_added_again_under_its_name_does_not_bring_old_values_back(db: Database, compacted: bool) -> None:
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')")
+def test_a_column_added_again_under_its_name_does_not_bring_old_values_back(
+    db: Database, compacted: bool
+) -> None:
+    db.sql(
+        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')"
+    )
     at_old = db.step
     if compacted:
         assert db.compact("/t")
@@ -193,7 +217,9 @@ def test_an_index_on_a_filled_table_holds_all_of_it(db: Database) -> None:
     db.sql("ALTER TABLE t DROP COLUMN a")
 
 
-def test_an_index_is_built_on_spark_with_the_same_result(connect: Callable[..., Database], spark: object) -> None:
+def test_an_index_is_built_on_spark_with_the_same_result(
+    connect: Callable[..., Database], spark: object
+) -> None:
     digests = []
     for options in ({}, {"spark": spark, "settings": SPARK}):
         db = connect(**options)
@@ -219,7 +245,9 @@ def test_an_index_built_beside_writers_misses_nothing(connect: Callable[..., Dat
         try:
             while not stop.is_set():
                 number += 1
-                db.sql(f"UPSERT INTO t (k, v) VALUES ({number % 600}, {-number}); DELETE FROM t WHERE k = {(number * 7) % 600}")
+                db.sql(
+                    f"UPSERT INTO t (k, v) VALUES ({number % 600}, {-number}); DELETE FROM t WHERE k = {(number * 7) % 600}"
+                )
         except BaseException as error:
             failed.append(error)
 
@@ -238,13 +266,19 @@ def test_an_index_built_beside_writers_misses_nothing(connect: Callable[..., Dat
 
 
 def test_partitions_at_keys(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Uint64, v Utf8, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (10, 18446744073709551615))")
+    db.sql(
+        "CREATE TABLE t (k Uint64, v Utf8, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (10, 18446744073709551615))"
+    )
     assert db.describe("/t")["partition_at_keys"] == [[10], [18446744073709551615]]
     db.sql(
         "CREATE TABLE u (a Utf8, d Date, n Decimal(5,2), PRIMARY KEY (a, d, n)) WITH (PARTITION_AT_KEYS = ('a', ('b', DATE '2024-01-31'), ('b', '2024-02-01', 1.5)))"
     )
     bounds = db.describe("/u")["partition_at_keys"]
-    assert [[str(v) for v in bound] for bound in bounds] == [["a"], ["b", "2024-01-31"], ["b", "2024-02-01", "1.50"]]
+    assert [[str(v) for v in bound] for bound in bounds] == [
+        ["a"],
+        ["b", "2024-01-31"],
+        ["b", "2024-02-01", "1.50"],
+    ]
 
 
 def test_uniform_partitions(db: Database) -> None:
@@ -312,7 +346,18 @@ def test_a_refused_create_leaves_nothing(db: Database) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["__ydb_t", "d/__ydb_t", "__ydb_d/t", "__strandline_t", ".backups/t", ".backups", "indexImplTable", "d/indexImplTable", "t/u", "t/i/u"],
+    [
+        "__ydb_t",
+        "d/__ydb_t",
+        "__ydb_d/t",
+        "__strandline_t",
+        ".backups/t",
+        ".backups",
+        "indexImplTable",
+        "d/indexImplTable",
+        "t/u",
+        "t/i/u",
+    ],
 )
 def test_a_refused_path_leaves_nothing(db: Database, path: str) -> None:
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v))")
@@ -355,7 +400,9 @@ ALTER_REFUSED = {
 
 
 def test_a_refused_alter_leaves_nothing(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Int32, v Utf8, c Int8, n Int8, f Double, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (c))")
+    db.sql(
+        "CREATE TABLE t (k Int32, v Utf8, c Int8, n Int8, f Double, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (c))"
+    )
     db.sql("CREATE TABLE `d/t` (k Int32, PRIMARY KEY (k))")
     db.sql("UPSERT INTO t (k, v, c, n) VALUES (1, 'x', 2, 3)")
     for action, code in ALTER_REFUSED.items():
@@ -366,10 +413,17 @@ def test_a_refused_alter_leaves_nothing(db: Database) -> None:
 
 @pytest.mark.parametrize(
     ("path", "code"),
-    [("u", "PATH_NOT_FOUND"), ("d", "INVALID_ARGUMENT"), ("t/i", "INVALID_ARGUMENT"), ("t/i/indexImplTable", "INVALID_ARGUMENT")],
+    [
+        ("u", "PATH_NOT_FOUND"),
+        ("d", "INVALID_ARGUMENT"),
+        ("t/i", "INVALID_ARGUMENT"),
+        ("t/i/indexImplTable", "INVALID_ARGUMENT"),
+    ],
 )
 def test_a_refused_drop_leaves_nothing(db: Database, path: str, code: str) -> None:
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v)); CREATE TABLE `d/t` (k Int32, PRIMARY KEY (k))")
+    db.sql(
+        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v)); CREATE TABLE `d/t` (k Int32, PRIMARY KEY (k))"
+    )
     with refused(db, code):
         db.sql(f"DROP TABLE `{path}`")
 

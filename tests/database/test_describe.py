@@ -28,13 +28,17 @@ def fill(db: Database) -> Database:
     db.sql(
         "CREATE TABLE `a/b/t` (k Uint64 NOT NULL, v Utf8, n Int32, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (n), INDEX j GLOBAL ASYNC ON (n))"
     )
-    db.sql("CREATE TABLE `a/Z` (k Int32, PRIMARY KEY (k)); UPSERT INTO `a/b/t` (k, v) VALUES (1, 'x'), (2, 'y')")
+    db.sql(
+        "CREATE TABLE `a/Z` (k Int32, PRIMARY KEY (k)); UPSERT INTO `a/b/t` (k, v) VALUES (1, 'x'), (2, 'y')"
+    )
     return db
 
 
 def test_ls_lists_by_name(filled: Database) -> None:
     assert filled.ls() == filled.ls("/") == [Entry("a", "directory", "/a")]
-    assert filled.ls("a") == filled.ls("/a/") == [Entry("Z", "table", "/a/Z"), Entry("b", "directory", "/a/b")]
+    assert (
+        filled.ls("a") == filled.ls("/a/") == [Entry("Z", "table", "/a/Z"), Entry("b", "directory", "/a/b")]
+    )
     assert [(e.name, e.type) for e in filled.ls("/a/b/t")] == [("i", "index"), ("j", "index")]
     assert filled.ls("/a/b/t/i") == [Entry("indexImplTable", "table", "/a/b/t/i/indexImplTable")]
     assert filled.ls("/a/b/t/i/indexImplTable") == []
@@ -54,11 +58,14 @@ def test_ls_goes_down_as_far_as_it_is_asked_to(on_both: Database) -> None:
 def test_an_overview_says_of_each_entry_what_its_description_says(on_both: Database) -> None:
     on_both.sql("UPSERT INTO `a/b/t` (k, v) VALUES (3, 'z')")
     on_both.compact("/a/b/t")
-    on_both.sql("DELETE FROM `a/b/t` WHERE k = 1; ALTER TABLE `a/b/t` ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+    on_both.sql(
+        "DELETE FROM `a/b/t` WHERE k = 1; ALTER TABLE `a/b/t` ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')"
+    )
     for path in ("/", "/a", "/a/b", "/a/b/t", "/a/b/t/i", "/a/b/t/i/indexImplTable"):
         described = [(entry, on_both.describe(entry.path)) for entry in on_both.ls(path)]
         assert on_both.overview(path) == [
-            {**entry._asdict(), **{name: found.get(name) for name in ("version", "state", "rows", "bytes")}} for entry, found in described
+            {**entry._asdict(), **{name: found.get(name) for name in ("version", "state", "rows", "bytes")}}
+            for entry, found in described
         ]
 
 
@@ -74,15 +81,29 @@ def test_a_table_is_described(filled: Database) -> None:
         "rows": 2,
     }
     assert len(described["digest"]) == 32
-    assert [set(i) >= {"name", "kind", "columns", "cover", "version"} for i in described["indexes"]] == [True, True]
+    assert [set(i) >= {"name", "kind", "columns", "cover", "version"} for i in described["indexes"]] == [
+        True,
+        True,
+    ]
     assert filled.table("/a/b/t").describe() == described
 
 
 def test_an_index_and_its_table_are_described_by_their_own_paths(filled: Database) -> None:
     index = filled.describe("/a/b/t/i")
-    assert (index["type"], index["kind"], index["columns"], index["cover"], index["rows"]) == ("index", "GLOBAL SYNC", ["v"], ["n"], 2)
+    assert (index["type"], index["kind"], index["columns"], index["cover"], index["rows"]) == (
+        "index",
+        "GLOBAL SYNC",
+        ["v"],
+        ["n"],
+        2,
+    )
     impl = filled.describe("/a/b/t/i/indexImplTable")
-    assert (impl["type"], impl["key"], impl["rows"], impl["digest"]) == ("table", ["v", "k"], 2, index["digest"])
+    assert (impl["type"], impl["key"], impl["rows"], impl["digest"]) == (
+        "table",
+        ["v", "k"],
+        2,
+        index["digest"],
+    )
     assert index["version"] == impl["version"] == filled.describe("/a/b/t")["indexes"][0]["version"]
     assert index["step"] == filled.step
 
@@ -120,7 +141,7 @@ def test_what_is_not_there(filled: Database, path: str) -> None:
         filled.table(path).upsert([{"k": 1}])
 
 
-# --- connecting -----------------------------------------------------------------------------------------------------------------------
+# --- connecting -------------------------------------------------------------------------------------------
 
 
 def test_a_warehouse_is_found_again(tmp_path: Path) -> None:
@@ -146,7 +167,9 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
         strandline.connect(tmp_path / "f" / "below")
 
 
-def test_a_folder_and_a_catalog_belong_together(connect: Callable[..., Database], catalog_url: str | None, tmp_path: Path) -> None:
+def test_a_folder_and_a_catalog_belong_together(
+    connect: Callable[..., Database], catalog_url: str | None, tmp_path: Path
+) -> None:
     connect("one", catalog=catalog_url)
     other = catalog_url or f"sqlite:///{tmp_path / 'one' / 'catalog.sqlite'}"
     connect("two")
@@ -165,7 +188,9 @@ def test_a_newer_format_is_refused(connect: Callable[..., Database], tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 1}'])
-def test_a_damaged_marker_is_an_error_of_ours(connect: Callable[..., Database], tmp_path: Path, text: str) -> None:
+def test_a_damaged_marker_is_an_error_of_ours(
+    connect: Callable[..., Database], tmp_path: Path, text: str
+) -> None:
     connect("w")
     (tmp_path / "w" / "strandline.json").write_text(text)
     with pytest.raises(StrandlineError):
@@ -178,7 +203,13 @@ def test_a_closed_database_says_so(tmp_path: Path) -> None:
     table = db.table("t")
     db.close()
     db.close()
-    for ask in (lambda: db.sql("SELECT * FROM t"), lambda: db.ls("/"), lambda: table.upsert([{"k": 1}]), lambda: table.get(1), db.maintain):
+    for ask in (
+        lambda: db.sql("SELECT * FROM t"),
+        lambda: db.ls("/"),
+        lambda: table.upsert([{"k": 1}]),
+        lambda: table.get(1),
+        db.maintain,
+    ):
         with pytest.raises(PreconditionFailed, match="closed"):
             ask()
     with pytest.raises(PreconditionFailed, match="closed"), db.transaction():

@@ -1,4 +1,5 @@
-"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: what each does to rows and to indexes, whichever way it is carried out."""
+"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: what each does to rows and to indexes, whichever way it is
+carried out."""
 
 from __future__ import annotations
 
@@ -44,12 +45,15 @@ def changes(db: Database, path: str, after: int) -> list[tuple[Any, ...]]:
     from strandline.catalog import paths
     from strandline.catalog.tables import TableInfo
 
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path))
         logs = chains.log_between(conn, info.id, after, board.current_step(conn))
-    found = fold.changes(db.context.files, info.schema, logs, after, 2**60)
+    found = fold.changes(db.runtime.files, info.schema, logs, after, 2**60)
     names = [*info.schema.key]
-    return [(row[OP], tuple(row[n] for n in names), row["__strandline_was_hi"] is not None) for row in found.to_pylist()]
+    return [
+        (row[OP], tuple(row[n] for n in names), row["__strandline_was_hi"] is not None)
+        for row in found.to_pylist()
+    ]
 
 
 def test_upsert_sets_what_it_names_and_keeps_the_rest(either: Database) -> None:
@@ -96,7 +100,9 @@ def test_update_changes_only_rows_that_are_there(either: Database) -> None:
 
 def test_update_sees_the_old_row_on_the_right_side(here: Database) -> None:
     db = here
-    db.sql("CREATE TABLE p (k Int32, a Int32, b Int32, PRIMARY KEY (k)); UPSERT INTO p (k, a, b) VALUES (1, 10, 20)")
+    db.sql(
+        "CREATE TABLE p (k Int32, a Int32, b Int32, PRIMARY KEY (k)); UPSERT INTO p (k, a, b) VALUES (1, 10, 20)"
+    )
     db.sql("UPDATE p SET a = b, b = a WHERE p.k = 1")
     assert content(db, "/p") == [(1, 20, 10)]
 
@@ -140,10 +146,15 @@ def test_a_change_of_an_index_key_moves_the_entry(either: Database) -> None:
     before = db.step
     db.sql("UPSERT INTO t (k, v) VALUES (1, 'z')")
     assert changes(db, "/t/by_v/indexImplTable", before) == [("E", ("a", 1), True), ("U", ("z", 1), False)]
-    assert changes(db, "/t/by_n/indexImplTable", before) == [("E", (10, "a", 1), True), ("U", (10, "z", 1), False)]
+    assert changes(db, "/t/by_n/indexImplTable", before) == [
+        ("E", (10, "a", 1), True),
+        ("U", (10, "z", 1), False),
+    ]
     before = db.step
     db.sql("UPSERT INTO t (k, n) VALUES (2, 21)")
-    assert changes(db, "/t/by_v/indexImplTable", before) == [("U", ("b", 2), True)], "only a covered column changed"
+    assert changes(db, "/t/by_v/indexImplTable", before) == [("U", ("b", 2), True)], (
+        "only a covered column changed"
+    )
     before = db.step
     db.sql("UPSERT INTO t (k, v, n) VALUES (2, 'b', 21)")
     assert changes(db, "/t/by_v/indexImplTable", before) == [], "nothing changed"
@@ -185,7 +196,9 @@ def test_a_refused_statement_takes_its_whole_commit_with_it(here: Database) -> N
     db = here
     db.sql("UPSERT INTO t (k, v) VALUES (1, 'a')")
     with refused(db, "PRECONDITION_FAILED"):
-        db.sql("UPSERT INTO t (k, v) VALUES (2, 'b'); DELETE FROM t; UPSERT INTO t (k) VALUES (5); INSERT INTO t (k) VALUES (5)")
+        db.sql(
+            "UPSERT INTO t (k, v) VALUES (2, 'b'); DELETE FROM t; UPSERT INTO t (k) VALUES (5); INSERT INTO t (k) VALUES (5)"
+        )
 
 
 def test_insert_then_delete_is_one_tombstone(here: Database) -> None:
@@ -233,7 +246,9 @@ def test_null_in_keys_and_in_index_columns(either: Database) -> None:
 
 def test_not_null_is_kept(either: Database) -> None:
     db = either
-    db.sql("CREATE TABLE s (k Int32 NOT NULL, v Utf8 NOT NULL, n Int32, PRIMARY KEY (k)); UPSERT INTO s (k, v) VALUES (1, 'x')")
+    db.sql(
+        "CREATE TABLE s (k Int32 NOT NULL, v Utf8 NOT NULL, n Int32, PRIMARY KEY (k)); UPSERT INTO s (k, v) VALUES (1, 'x')"
+    )
     for statement in (
         "UPSERT INTO s (k, v) VALUES (NULL, 'x')",
         "UPSERT INTO s (k, n) VALUES (2, 2)",
@@ -250,7 +265,7 @@ def test_not_null_is_kept(either: Database) -> None:
     assert_sound(db, "/s")
 
 
-# --- what only Spark can evaluate -----------------------------------------------------------------------------------------------------
+# --- what only Spark can evaluate -------------------------------------------------------------------------
 
 
 def test_a_select_feeds_every_kind_of_write(spark_db: Database) -> None:
@@ -289,7 +304,9 @@ def test_conditions_and_values_with_subqueries(spark_db: Database) -> None:
     db = spark_db
     db.sql(TABLE)
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20), (3, 'c', 30)")
-    db.sql("UPDATE t SET n = (SELECT max(n) FROM t), v = substr(v, 1, 1) WHERE k IN (SELECT k FROM t WHERE v = 'a')")
+    db.sql(
+        "UPDATE t SET n = (SELECT max(n) FROM t), v = substr(v, 1, 1) WHERE k IN (SELECT k FROM t WHERE v = 'a')"
+    )
     assert content(db, "/t")[0] == (1, "a", 30)
     db.sql("DELETE FROM t WHERE n = (SELECT max(n) FROM t) AND EXISTS (SELECT 1 FROM t AS o WHERE o.k = 2)")
     assert content(db, "/t") == [(2, "b", 20)]
@@ -309,14 +326,20 @@ def test_spark_does_not_cast_in_silence(spark_db: Database) -> None:
     ):
         with refused(db, "INVALID_ARGUMENT"):
             db.sql(f"UPSERT INTO s (k) {select}")
-    for column, value in (("d", "100.00"), ("d", "0.001"), ("d", "double(0.5)"), ("j", "'{' || 'x'"), ("j", "'NaN' || ''")):
+    for column, value in (
+        ("d", "100.00"),
+        ("d", "0.001"),
+        ("d", "double(0.5)"),
+        ("j", "'{' || 'x'"),
+        ("j", "'NaN' || ''"),
+    ):
         with refused(db, "INVALID_ARGUMENT"):
             db.sql(f"UPSERT INTO s (k, {column}) SELECT 1, {value}")
     db.sql("UPSERT INTO s (k, d, j) SELECT 255, 99.990, '{\"a\": ' || '[1]}'")
     assert rows(db, "SELECT k, d, j FROM s") == [(255, Decimal("99.99"), '{"a": [1]}')]
 
 
-# --- rows without SQL -----------------------------------------------------------------------------------------------------------------
+# --- rows without SQL -------------------------------------------------------------------------------------
 
 
 def test_dicts_may_name_different_columns(db: Database) -> None:
@@ -344,7 +367,9 @@ def test_delete_takes_keys_in_many_forms(db: Database) -> None:
     db.table("t").delete({"k": 6})
     db.table("t").delete(pa.table({"k": [7]}))
     assert content(db, "/t") == [(8, None, None), (9, None, None)]
-    db.sql("CREATE TABLE c (a Utf8, b Int32, PRIMARY KEY (a, b)); UPSERT INTO c (a, b) VALUES ('x', 1), ('y', 2), (NULL, 3)")
+    db.sql(
+        "CREATE TABLE c (a Utf8, b Int32, PRIMARY KEY (a, b)); UPSERT INTO c (a, b) VALUES ('x', 1), ('y', 2), (NULL, 3)"
+    )
     db.table("c").delete([("x", 1), (None, 3)])
     assert content(db, "/c") == [("y", 2)]
 
@@ -374,7 +399,7 @@ def test_arrow_tables_go_in(db: Database) -> None:
 
 def test_data_frames_go_in(spark_db: Database) -> None:
     db = spark_db
-    spark = db.context.spark
+    spark = db.runtime.spark
     db.sql(TABLE)
     db.table("t").upsert(spark.range(5).selectExpr("int(id) AS k", "string(id) AS v"))
     db.table("t").delete(spark.range(3).selectExpr("int(id) AS k"))
@@ -387,21 +412,23 @@ def test_data_frames_go_in(spark_db: Database) -> None:
     assert_sound(db, "/t")
 
 
-def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(spark_db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(
+    spark_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     db = spark_db
     db.sql(TABLE)
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2)")
 
     def files() -> int:
-        return len(list(db.context.files.names("data")))
+        return len(list(db.runtime.files.names("data")))
 
     rows_ = [(1, "x"), (3, "y"), (3, "z")]
-    db.table("t").upsert(db.context.spark.createDataFrame(rows_, "k int, v string").coalesce(1))
-    db.table("t").delete(db.context.spark.createDataFrame([(2,), (9,)], "k int"))
+    db.table("t").upsert(db.runtime.spark.createDataFrame(rows_, "k int, v string").coalesce(1))
+    db.table("t").delete(db.runtime.spark.createDataFrame([(2,), (9,)], "k int"))
     assert files() == 0, "Spark writes files, the process keeps few rows in the catalog"
     assert content(db, "/t") == [(1, "x", 1), (3, "z", None)]
     monkeypatch.setattr("strandline.storage.spark.bulk.FEW_BYTES", 2)
-    db.table("t").upsert(db.context.spark.createDataFrame([(1, "wide"), (4, "rows")], "k int, v string"))
+    db.table("t").upsert(db.runtime.spark.createDataFrame([(1, "wide"), (4, "rows")], "k int, v string"))
     assert files() > 0
     assert content(db, "/t") == [(1, "wide", 1), (3, "z", None), (4, "rows", None)]
     assert_sound(db, "/t")
@@ -410,7 +437,7 @@ def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(spark_db: Dat
 def test_a_commit_too_large_for_the_catalog_goes_to_a_file(db: Database) -> None:
     db.sql(TABLE)
     db.table("t").upsert([{"k": n, "v": f"row {n}", "n": n % 10} for n in range(3000)])
-    assert len(list(db.context.files.names("data"))) == 3, "the table and its two indexes"
+    assert len(list(db.runtime.files.names("data"))) == 3, "the table and its two indexes"
     db.table("t").upsert([{"k": n, "n": -n} for n in range(2500, 3500)])
     assert db.describe("/t")["rows"] == 3500
     assert rows(db, "SELECT n FROM t WHERE k = 2999") == [(-2999,)]

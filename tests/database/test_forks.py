@@ -1,4 +1,5 @@
-"""A process that forks: the child needs a connection of its own, and whatever it does or leaves undone, its parent is not harmed."""
+"""A process that forks: the child needs a connection of its own, and whatever it does or leaves undone, its
+parent is not harmed."""
 
 from __future__ import annotations
 
@@ -95,7 +96,9 @@ db.close()
     )
 
 
-@pytest.mark.parametrize(("act", "closes_before"), [("lambda: None", True), ("db.close", True), ("use", True), ("use", False)])
+@pytest.mark.parametrize(
+    ("act", "closes_before"), [("lambda: None", True), ("db.close", True), ("use", True), ("use", False)]
+)
 def test_the_end_of_a_child_loses_nothing(forking: Script, act: str, closes_before: bool) -> None:
     forking(
         f"""
@@ -121,12 +124,12 @@ def test_a_child_does_not_end_the_session_of_its_parent(forking: Script) -> None
     forking(
         """
 from sqlalchemy import select
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 
-session = db.context.session.ensure()
+session = db.runtime.session.ensure()
 fork(db.close)()
-with db.context.catalog.read() as conn:
-    assert conn.execute(select(schema.sessions.c.id)).scalars().all() == [session]
+with db.runtime.catalog.read() as conn:
+    assert conn.execute(select(sqltables.sessions.c.id)).scalars().all() == [session]
 db.close()
 """
     )
@@ -152,7 +155,7 @@ db.close()
 
 IN_USE = """
 def hold():
-    with db.context.catalog.write():
+    with db.runtime.catalog.write():
         inside.set()
         leave.wait()
 
@@ -180,7 +183,10 @@ with connect() as db:
 
 
 @pytest.mark.parametrize("meanwhile", [IN_USE, OPENED_AGAIN], ids=["in use", "opened again"])
-def test_a_catalog_that_another_thread_uses_at_the_fork_is_neither_opened_nor_closed_in_the_child(tmp_path: Path, meanwhile: str) -> None:
-    # What was registered first is called last before a fork: what another thread does in the last moment happens for sure here.
+def test_a_catalog_that_another_thread_uses_at_the_fork_is_neither_opened_nor_closed_in_the_child(
+    tmp_path: Path, meanwhile: str
+) -> None:
+    # What was registered first is called last before a fork: what another thread does in the last moment
+    # happens for sure here.
     first = "import os\nos.register_at_fork(before=lambda: between())\nbetween = lambda: None\n"
     run(first + COMMON + meanwhile + REST, str(tmp_path / "w"), "")

@@ -1,4 +1,5 @@
-"""Housekeeping: it changes no state, forgets nothing that somebody needs, and leaves nothing that nobody does."""
+"""Housekeeping: it changes no state, forgets nothing that somebody needs, and leaves nothing that nobody
+does."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from strandline import Database, Settings
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
 from tests.database.examples import ARROW, assert_sound, content, data_files, refused, rows
 from tests.database.test_queries import Moving
@@ -28,7 +29,9 @@ def state(db: Database) -> list[Any]:
 def test_compaction_changes_no_state(db: Database) -> None:
     db.sql(TABLE)
     for number in range(20):
-        db.sql(f"UPSERT INTO t (k, v, n) VALUES ({number % 7}, 'v{number}', {number}); DELETE FROM t WHERE k = {(number + 3) % 7}")
+        db.sql(
+            f"UPSERT INTO t (k, v, n) VALUES ({number % 7}, 'v{number}', {number}); DELETE FROM t WHERE k = {(number + 3) % 7}"
+        )
     before, step = state(db), db.step
     assert db.compact("/t")
     assert state(db) == before
@@ -64,7 +67,8 @@ def test_small_commits_are_merged_by_their_writer(connect: Callable[..., Databas
     assert db.describe("/t")["segments"] < 20
     assert db.describe("/t/i/indexImplTable")["segments"] < 20
     assert content(db, "/t") == [
-        (k, f"v{max(n for n in range(50) if n % 11 == k)}", max(n for n in range(50) if n % 11 == k)) for k in range(11)
+        (k, f"v{max(n for n in range(50) if n % 11 == k)}", max(n for n in range(50) if n % 11 == k))
+        for k in range(11)
     ]
     assert_sound(db, "/t")
     for step in range(2, db.step, 7):
@@ -77,7 +81,9 @@ def test_an_asynchronous_index_follows(db: Database) -> None:
     assert db.maintain().followed == ["/t/late"]
     assert content(db, "/t/late/indexImplTable") == [(None, 3), (10, 1), (20, 2)]
     assert db.maintain().followed == []
-    db.sql("UPSERT INTO t (k, n) VALUES (1, 11); UPSERT INTO t (k, n) VALUES (1, 12), (4, 40); DELETE FROM t WHERE k = 2")
+    db.sql(
+        "UPSERT INTO t (k, n) VALUES (1, 11); UPSERT INTO t (k, n) VALUES (1, 12), (4, 40); DELETE FROM t WHERE k = 2"
+    )
     db.sql("UPSERT INTO t (k, v) VALUES (4, 'not in the index')")
     assert content(db, "/t/late/indexImplTable") == [(None, 3), (10, 1), (20, 2)]
     assert db.maintain().followed == ["/t/late"]
@@ -86,7 +92,9 @@ def test_an_asynchronous_index_follows(db: Database) -> None:
     assert db.check("/t").ok
 
 
-def test_an_asynchronous_index_follows_over_compaction_and_collection(connect: Callable[..., Database]) -> None:
+def test_an_asynchronous_index_follows_over_compaction_and_collection(
+    connect: Callable[..., Database],
+) -> None:
     clock = Moving()
     db = connect(clock=clock, settings=Settings(history_seconds=0))
     db.sql(TABLE)
@@ -111,7 +119,9 @@ def test_an_asynchronous_index_on_a_filled_table_begins_whole(db: Database) -> N
     assert db.maintain().followed == []
 
 
-def test_an_asynchronous_index_is_rebuilt_after_a_bulk_change(connect: Callable[..., Database], spark: Any) -> None:
+def test_an_asynchronous_index_is_rebuilt_after_a_bulk_change(
+    connect: Callable[..., Database], spark: Any
+) -> None:
     db = connect("shared", settings=Settings(bulk_rows=10), spark=spark)
     here = connect("shared", settings=ARROW)
     db.sql("CREATE TABLE t (k Int32, n Int64, PRIMARY KEY (k), INDEX late GLOBAL ASYNC ON (n))")
@@ -183,8 +193,16 @@ def test_a_dropped_table_leaves_no_files(connect: Callable[..., Database]) -> No
     clock.sleep(10**6)
     db.collect()
     assert data_files(db) == []
-    with db.context.catalog.read() as conn:
-        for table in (schema.segments, schema.chains, schema.tables, schema.commits, schema.holds, schema.descriptions, schema.garbage):
+    with db.runtime.catalog.read() as conn:
+        for table in (
+            sqltables.segments,
+            sqltables.chains,
+            sqltables.tables,
+            sqltables.commits,
+            sqltables.holds,
+            sqltables.descriptions,
+            sqltables.garbage,
+        ):
             assert conn.execute(select(func.count()).select_from(table)).scalar_one() == 0, table.name
 
 
@@ -192,8 +210,8 @@ ORPHAN = """
 import os, sys
 import strandline
 db = strandline.connect(sys.argv[1])
-name = db.context.session.file_name(1) + ".parquet"
-db.context.files.write(name, b"never committed")
+name = db.runtime.session.file_name(1) + ".parquet"
+db.runtime.files.write(name, b"never committed")
 print(name)
 sys.stdout.flush()
 if sys.argv[2] == "die":
@@ -202,11 +220,13 @@ db.close()
 """
 
 
-def test_files_without_a_commit_go_when_their_writer_is_gone(connect: Callable[..., Database], tmp_path: Any) -> None:
+def test_files_without_a_commit_go_when_their_writer_is_gone(
+    connect: Callable[..., Database], tmp_path: Any
+) -> None:
     db = connect("shared")
     db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k))")
-    mine = db.context.session.file_name(1) + ".parquet"
-    db.context.files.write(mine, b"about to be committed")
+    mine = db.runtime.session.file_name(1) + ".parquet"
+    db.runtime.files.write(mine, b"about to be committed")
     for how in ("die", "close"):
         theirs = run(ORPHAN, str(tmp_path / "shared"), how).strip()
         assert theirs in data_files(db)
@@ -301,7 +321,8 @@ def test_compaction_of_a_table_that_is_dropped_meanwhile_says_so(connect: Callab
 
 
 def _at_transaction(db: Database, number: int, act: Callable[[], object]) -> Callable[[], bool]:
-    """Lets something happen right after the n-th write transaction of a connection from now on; answers how to ask whether it did."""
+    """Lets something happen right after the n-th write transaction of a connection from now on; answers how
+    to ask whether it did."""
     left = [number]
 
     def hook() -> None:
@@ -309,24 +330,35 @@ def _at_transaction(db: Database, number: int, act: Callable[[], object]) -> Cal
         if left[0] == 0:
             act()
 
-    db.context.catalog.after_commit = hook
+    db.runtime.catalog.after_commit = hook
     return lambda: left[0] <= 0
 
 
 def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Callable[..., Database]) -> None:
-    """It slept past its lease. Others commit and merge; the merged log is the one it is to fold, and holds later changes than it knows."""
+    """It slept past its lease. Others commit and merge; the merged log is the one it is to fold, and holds
+    later changes than it knows."""
     db, other = connect("shared"), connect("shared", settings=Settings(merge_segments=2))
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')")
-    db.context.session.pin()  # The next one only reads.
-    catalog, read, looks = db.context.catalog, db.context.catalog.read, []
+    db.sql(
+        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')"
+    )
+    db.runtime.session.pin()  # The next one only reads.
+    catalog, read, looks = db.runtime.catalog, db.runtime.catalog.read, []
 
     def sleepy() -> Any:
-        with other.context.catalog.read() as conn:
-            looks.extend(conn.execute(select(schema.tables).where(schema.tables.c.maintained_by == db.context.session.id)).all())
+        with other.runtime.catalog.read() as conn:
+            looks.extend(
+                conn.execute(
+                    select(sqltables.tables).where(sqltables.tables.c.maintained_by == db.runtime.session.id)
+                ).all()
+            )
         if len(looks) == 2:  # It has its turn and its step.
             looks.append(None)
-            with other.context.catalog.write() as conn:
-                conn.execute(update(schema.sessions).where(schema.sessions.c.id == db.context.session.id).values(expires=0.0))
+            with other.runtime.catalog.write() as conn:
+                conn.execute(
+                    update(sqltables.sessions)
+                    .where(sqltables.sessions.c.id == db.runtime.session.id)
+                    .values(expires=0.0)
+                )
             other.sql("UPSERT INTO t (k, v) VALUES (1, 'new')")
             assert other.describe("/t")["segments"] == 1, "they were merged"
         return read()

@@ -1,4 +1,5 @@
-"""A statement, or a transaction, sees one moment of everything: rows, descriptions, indexes, and which tables there are."""
+"""A statement, or a transaction, sees one moment of everything: rows, descriptions, indexes, and which tables
+there are."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def on_both(tmp_path: Path, catalog_url: str | None) -> Iterator[Pair]:
         yield pair
 
 
-# --- what a statement does -----------------------------------------------------------------------------------------------------------
+# --- what a statement does --------------------------------------------------------------------------------
 
 
 def sql(text: str) -> Statement:
@@ -83,14 +84,16 @@ STATEMENTS: dict[str, Statement] = {
     "drop column": sql("ALTER TABLE {t} DROP COLUMN v"),
     "drop index": sql("ALTER TABLE {t} DROP INDEX by_n"),
     "compaction": compact,
-    "transaction that reads": transaction("SELECT count(*) FROM {t}", "SELECT * FROM {t}", "SELECT n, k FROM {t} VIEW by_n"),
+    "transaction that reads": transaction(
+        "SELECT count(*) FROM {t}", "SELECT * FROM {t}", "SELECT n, k FROM {t} VIEW by_n"
+    ),
     "transaction that reads and writes": transaction(
         "SELECT n, k FROM {t} VIEW by_n", "UPDATE {t} SET n = n + 1 WHERE k = 1", "SELECT k, v, n FROM {t}"
     ),
 }
 
 
-# --- what happens in the middle of it ------------------------------------------------------------------------------------------------
+# --- what happens in the middle of it ---------------------------------------------------------------------
 
 
 def restored(pair: Pair, t: str) -> None:
@@ -99,7 +102,9 @@ def restored(pair: Pair, t: str) -> None:
 
 def created_anew(pair: Pair, t: str) -> None:
     """With the same schema and the same version."""
-    pair.b.sql(f"DROP TABLE {t}; CREATE TABLE {t} {COLUMNS}; UPSERT INTO {t} (k, v, n) VALUES (1, 'new', 1), (5, 'five', 50)")
+    pair.b.sql(
+        f"DROP TABLE {t}; CREATE TABLE {t} {COLUMNS}; UPSERT INTO {t} (k, v, n) VALUES (1, 'new', 1), (5, 'five', 50)"
+    )
 
 
 def dropped(pair: Pair, t: str) -> None:
@@ -111,7 +116,9 @@ def column_again(pair: Pair, t: str) -> None:
 
 
 def index_again(pair: Pair, t: str) -> None:
-    pair.b.sql(f"ALTER TABLE {t} DROP INDEX by_n; UPSERT INTO {t} (k, n) VALUES (2, 22); ALTER TABLE {t} ADD INDEX by_n GLOBAL ON (n)")
+    pair.b.sql(
+        f"ALTER TABLE {t} DROP INDEX by_n; UPSERT INTO {t} (k, n) VALUES (2, 22); ALTER TABLE {t} ADD INDEX by_n GLOBAL ON (n)"
+    )
 
 
 def index_added(pair: Pair, t: str) -> None:
@@ -123,7 +130,8 @@ def row_changed(pair: Pair, t: str) -> None:
 
 
 def overslept(pair: Pair, t: str) -> None:
-    """The statement's process stops for longer than its lease, while others change the row, compact and collect."""
+    """The statement's process stops for longer than its lease, while others change the row, compact and
+    collect."""
     pair.b.sql(f"UPDATE {t} SET n = n * 2 WHERE k = 1")
     with contextlib.suppress(UnderOperation):  # by the statement itself
         pair.b.compact(f"/{t}")
@@ -143,11 +151,16 @@ HAPPENINGS: dict[str, Callable[[Pair, str], None]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("happening", HAPPENINGS)
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_a_statement_is_before_or_after_whatever_happens_in_the_middle_of_it(pair: Pair, statement: str, happening: str) -> None:
-    assert at_every_moment(pair, STATEMENTS[statement], HAPPENINGS[happening], backed_up=happening == "restored") >= 1
+def test_a_statement_is_before_or_after_whatever_happens_in_the_middle_of_it(
+    pair: Pair, statement: str, happening: str
+) -> None:
+    assert (
+        at_every_moment(pair, STATEMENTS[statement], HAPPENINGS[happening], backed_up=happening == "restored")
+        >= 1
+    )
 
 
-# --- transactions, one by one --------------------------------------------------------------------------------------------------------
+# --- transactions, one by one -----------------------------------------------------------------------------
 
 
 def test_a_table_that_is_restored_meanwhile_is_not_in_the_snapshot(on_both: Pair) -> None:
@@ -160,9 +173,13 @@ def test_a_table_that_is_restored_meanwhile_is_not_in_the_snapshot(on_both: Pair
     assert_sound(b, "/t_new")
 
 
-@pytest.mark.parametrize("query", ["SELECT * FROM {t}", "SELECT k FROM {t} VIEW by_n", "SELECT count(*) FROM {t}"])
+@pytest.mark.parametrize(
+    "query", ["SELECT * FROM {t}", "SELECT k FROM {t} VIEW by_n", "SELECT count(*) FROM {t}"]
+)
 @pytest.mark.parametrize("happening", [restored, created_anew, dropped])
-def test_a_table_that_is_another_one_now_is_not_read(on_both: Pair, query: str, happening: Callable[[Pair, str], None]) -> None:
+def test_a_table_that_is_another_one_now_is_not_read(
+    on_both: Pair, query: str, happening: Callable[[Pair, str], None]
+) -> None:
     a = on_both.a
     t = on_both.table(backed_up=True)
     with pytest.raises(PathNotFound if happening is dropped else Conflict), a.transaction():
@@ -171,7 +188,9 @@ def test_a_table_that_is_another_one_now_is_not_read(on_both: Pair, query: str, 
 
 
 @pytest.mark.parametrize("happening", [restored, created_anew, dropped, column_again, index_added])
-def test_what_was_read_stays_as_it_was_and_cannot_be_written(on_both: Pair, happening: Callable[[Pair, str], None]) -> None:
+def test_what_was_read_stays_as_it_was_and_cannot_be_written(
+    on_both: Pair, happening: Callable[[Pair, str], None]
+) -> None:
     a, b = on_both.a, on_both.b
     t = on_both.table(backed_up=True)
     with pytest.raises(Conflict, match="epeat the transaction"), a.transaction():
@@ -209,7 +228,7 @@ def test_an_index_that_is_added_meanwhile_is_not_in_the_snapshot(on_both: Pair) 
     assert sorted(rows(a, f"SELECT k FROM {t} VIEW by_m")) == [(1,), (2,), (3,)]
 
 
-# --- a process that stops ------------------------------------------------------------------------------------------------------------
+# --- a process that stops ---------------------------------------------------------------------------------
 
 SLEEPER = """
 import os, signal, sys
@@ -241,7 +260,9 @@ def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
         return strandline.connect(tmp_path, catalog=catalog_url, settings=FILES)
 
     with connect() as db:
-        db.sql("CREATE TABLE t (k Int64, n Int64, PRIMARY KEY (k), INDEX by_n GLOBAL ON (n)); UPSERT INTO t (k, n) VALUES (1, 10), (2, 20)")
+        db.sql(
+            "CREATE TABLE t (k Int64, n Int64, PRIMARY KEY (k), INDEX by_n GLOBAL ON (n)); UPSERT INTO t (k, n) VALUES (1, 10), (2, 20)"
+        )
     sleeper = start(SLEEPER, str(tmp_path), catalog_url or "", str(inline_rows))
     _, status = os.waitpid(sleeper.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), sleeper.communicate()

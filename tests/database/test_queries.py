@@ -108,7 +108,9 @@ def filled(connect: Callable[..., Database]) -> Database:
     return db
 
 
-def test_simple_queries_need_no_spark_and_mean_what_spark_says(connect: Callable[..., Database], filled: Database, spark: Any) -> None:
+def test_simple_queries_need_no_spark_and_mean_what_spark_says(
+    connect: Callable[..., Database], filled: Database, spark: Any
+) -> None:
     there = connect("shared", settings=SPARK, spark=spark)
     for query in HERE:
         result = filled.sql(query)
@@ -128,14 +130,18 @@ def test_all_of_spark_sql(connect: Callable[..., Database], filled: Database, sp
         assert db.sql(query).df.count() == len(expected)
 
 
-def test_a_result_is_rows_and_a_data_frame(connect: Callable[..., Database], filled: Database, spark: Any) -> None:
+def test_a_result_is_rows_and_a_data_frame(
+    connect: Callable[..., Database], filled: Database, spark: Any
+) -> None:
     db = connect("shared", spark=spark)
     result = db.sql("SELECT k, v FROM t WHERE k < 3")
     assert result.collect()[0].v == "a"
     assert result.columns == ("k", "v")
     assert list(result) == result.rows() == [(1, "a"), (2, "b")]
     db.sql("DELETE FROM t")
-    assert sorted(map(tuple, result.df.collect())) == [(1, "a"), (2, "b")], "the frame shows the same state as the rows"
+    assert sorted(map(tuple, result.df.collect())) == [(1, "a"), (2, "b")], (
+        "the frame shows the same state as the rows"
+    )
 
 
 def test_a_data_frame_of_a_table(connect: Callable[..., Database], filled: Database, spark: Any) -> None:
@@ -235,7 +241,9 @@ def test_an_asynchronous_index_may_be_behind(filled: Database) -> None:
     assert rows(db, "SELECT k FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(1,), (3,)]
     db.sql("UPSERT INTO t (k, v) VALUES (3, 'moved'), (8, 'a'); DELETE FROM t WHERE k = 1")
     assert rows(db, "SELECT k FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(1,), (3,)]
-    assert rows(db, "SELECT k, v, n FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(3, "a", 30)], "rows that are gone do not join"
+    assert rows(db, "SELECT k, v, n FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(3, "a", 30)], (
+        "rows that are gone do not join"
+    )
     db.maintain()
     assert rows(db, "SELECT k FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(8,)]
 
@@ -252,14 +260,16 @@ class Counting(QuickFiles):
         return super().path(name)
 
 
-def test_a_lookup_opens_only_the_files_that_may_hold_the_key(connect: Callable[..., Database], tmp_path: Path) -> None:
+def test_a_lookup_opens_only_the_files_that_may_hold_the_key(
+    connect: Callable[..., Database], tmp_path: Path
+) -> None:
     files = Counting(tmp_path / "pruned")
     db = connect("pruned", files=files)
     db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v))")
     for start in range(0, 40_000, 10_000):
         db.table("t").upsert([{"k": n, "v": f"{n:06}"} for n in range(start, start + 10_000)])
     assert db.describe("/t")["segments"] == 4
-    assert isinstance(db.context.spark, NoSpark)
+    assert isinstance(db.runtime.spark, NoSpark)
     for query, expected in (
         ("SELECT v FROM t WHERE k = 25000", [("025000",)]),
         ("SELECT k FROM t VIEW i WHERE v = '025000'", [(25000,)]),
@@ -316,7 +326,7 @@ def test_small_work_starts_no_jvm(tmp_path: Path) -> None:
 
 def test_files_are_where_the_warehouse_is(tmp_path: Path, connect: Callable[..., Database]) -> None:
     db = connect("here", files=None)
-    assert isinstance(db.context.files, LocalFiles)
+    assert isinstance(db.runtime.files, LocalFiles)
     db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k))")
     db.table("t").upsert([{"k": n} for n in range(3000)])
     assert [p.suffix for p in (tmp_path / "here" / "data").rglob("*") if p.is_file()] == [".parquet"]

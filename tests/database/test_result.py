@@ -5,21 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strandline import Database
-from strandline.database.result import Result
+from strandline.api.result import Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def test_rows_that_are_here(db: Database) -> None:
-    result = db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k)); UPSERT INTO t (k) VALUES (1), (2), (3); SELECT k FROM t ORDER BY k")
+    result = db.sql(
+        "CREATE TABLE t (k Int32, PRIMARY KEY (k)); UPSERT INTO t (k) VALUES (1), (2), (3); SELECT k FROM t ORDER BY k"
+    )
     assert result.is_here
     assert result.rows() == list(result) == [(1,), (2,), (3,)]
     assert result.rows(2) == [(1,), (2,)]
     assert list(db.sql("CREATE TABLE u (k Int32, PRIMARY KEY (k))")) == []
 
 
-def test_of_a_result_that_is_larger_than_memory_only_what_is_asked_for_is_computed(spark: SparkSession) -> None:
+def test_of_a_result_that_is_larger_than_memory_only_what_is_asked_for_is_computed(
+    spark: SparkSession,
+) -> None:
     result = Result(frame=lambda: spark.range(0, 10**9, 1, 10**5))
     assert not result.is_here
     assert result.rows(3) == [(0,), (1,), (2,)]

@@ -1,4 +1,5 @@
-"""Change streams: five modes, positions that survive a crash, holds that compaction and collection respect."""
+"""Change streams: five modes, positions that survive a crash, holds that compaction and collection
+respect."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from strandline import Database
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.operations.streams import StreamSpec
 from strandline.storage.feed import MODES
@@ -77,7 +78,9 @@ EXPECTED["NEW_AND_OLD_IMAGES"] = [
 def expected(mode: str, steps: list[int]) -> list[dict[str, Any]]:
     a, b, c, d = steps
     heads = [(a, "U", 1), (a, "U", 3), (b, "R", 2), (c, "E", 1), (d, "U", 1), (d, "E", 77)]
-    return [{"step": s, "op": op, "k": k} | shown for (s, op, k), shown in zip(heads, EXPECTED[mode], strict=True)]
+    return [
+        {"step": s, "op": op, "k": k} | shown for (s, op, k), shown in zip(heads, EXPECTED[mode], strict=True)
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -97,7 +100,9 @@ def test_what_each_mode_shows(db: Database, mode: str) -> None:
 
 
 @pytest.mark.parametrize("bulk_rows", [0, 10**6])
-def test_the_same_as_a_data_frame(connect: Callable[..., Database], spark: SparkSession, bulk_rows: int) -> None:
+def test_the_same_as_a_data_frame(
+    connect: Callable[..., Database], spark: SparkSession, bulk_rows: int
+) -> None:
     quick = connect("w", settings=HERE)
     quick.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2)")
     paths = {mode: feed(quick, mode, mode.lower()) for mode in MODES}
@@ -150,10 +155,12 @@ def test_on_an_asynchronous_index_nothing_is_skipped(connect: Callable[..., Data
     assert [(r["v"], r["k"]) for r in db.stream(path).records()] == [(i * 10, i) for i in range(6)]
 
 
-# --- positions ------------------------------------------------------------------------------------------------------------------------
+# --- positions --------------------------------------------------------------------------------------------
 
 
-def test_what_is_committed_does_not_come_again_and_what_is_not_does(connect: Callable[..., Database], db: Database) -> None:
+def test_what_is_committed_does_not_come_again_and_what_is_not_does(
+    connect: Callable[..., Database], db: Database
+) -> None:
     path = feed(db, "NEW_IMAGE")
     steps = work(db)
     everything = db.stream(path).records()
@@ -173,7 +180,8 @@ def test_what_is_committed_does_not_come_again_and_what_is_not_does(connect: Cal
 
 
 def test_polling_after_everything_else_was_forgotten(db: Database) -> None:
-    """Compaction and collection forget the commits themselves; the logs that the stream holds still say where to stop."""
+    """Compaction and collection forget the commits themselves; the logs that the stream holds still say where
+    to stop."""
     path = feed(db, "NEW_IMAGE")
     work(db)
     everything = db.stream(path).records()
@@ -219,7 +227,13 @@ def test_positions_that_are_refused(db: Database) -> None:
     for step in (steps[0], created, -1, db.step + 1, "3", True, None):
         with refused(db, "INVALID_ARGUMENT"):
             db.stream(path).commit(step)
-    for after, upto in ((steps[1], db.step + 1), (steps[2], steps[1]), ("x", None), (None, 1.5), (True, None)):
+    for after, upto in (
+        (steps[1], db.step + 1),
+        (steps[2], steps[1]),
+        ("x", None),
+        (None, 1.5),
+        (True, None),
+    ):
         with refused(db, "INVALID_ARGUMENT"):
             db.stream(path).records(after, upto)
     with pytest.raises(PreconditionFailed, match="let go"):
@@ -229,12 +243,12 @@ def test_positions_that_are_refused(db: Database) -> None:
     assert db.stream(path).records() == []
 
 
-# --- holds ----------------------------------------------------------------------------------------------------------------------------
+# --- holds ------------------------------------------------------------------------------------------------
 
 
 def segments(db: Database) -> int:
-    with db.context.catalog.read() as conn:
-        return len(conn.execute(select(schema.segments.c.id)).all())
+    with db.runtime.catalog.read() as conn:
+        return len(conn.execute(select(sqltables.segments.c.id)).all())
 
 
 @pytest.mark.parametrize("mode", ["NEW_IMAGE", "NEW_AND_OLD_IMAGES"])
@@ -268,7 +282,12 @@ def test_compaction_and_collection_respect_holds(connect: Callable[..., Database
 def test_lag_is_visible(db: Database) -> None:
     path = feed(db)
     described = db.describe(path)
-    assert (described["type"], described["mode"], described["format"], described["owner"]) == ("stream", "NEW_AND_OLD_IMAGES", "JSON", None)
+    assert (described["type"], described["mode"], described["format"], described["owner"]) == (
+        "stream",
+        "NEW_AND_OLD_IMAGES",
+        "JSON",
+        None,
+    )
     assert described["position"] == described["created_step"]
     assert (described["steps_behind"], described["held_segments"], described["held_bytes"]) == (0, 0, 0)
     work(db)
@@ -295,8 +314,8 @@ def test_a_dropped_stream_and_a_dropped_table_hold_nothing(connect: Callable[...
     db.sql("DROP TABLE t")
     clock.sleep(10_000)
     db.collect()
-    with db.context.catalog.read() as conn:
-        assert conn.execute(select(schema.holds)).all() == []
+    with db.runtime.catalog.read() as conn:
+        assert conn.execute(select(sqltables.holds)).all() == []
     assert segments(db) == 0
 
 
@@ -317,7 +336,7 @@ def test_columns_that_come_and_go(db: Database) -> None:
     assert "x" not in db.stream(path).records()[-1]
 
 
-# --- statements -----------------------------------------------------------------------------------------------------------------------
+# --- statements -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -334,11 +353,17 @@ def test_columns_that_come_and_go(db: Database) -> None:
         ("ALTER TABLE t ADD CHANGEFEED by_v WITH (MODE = 'UPDATES')", "ALREADY_EXISTS"),
         ("ALTER TABLE nothing ADD CHANGEFEED f WITH (MODE = 'UPDATES')", "PATH_NOT_FOUND"),
         ("ALTER TABLE `t/by_v` ADD CHANGEFEED f WITH (MODE = 'UPDATES')", "INVALID_ARGUMENT"),
-        ("ALTER TABLE `.backups/collections/c/x/t` ADD CHANGEFEED f WITH (MODE = 'UPDATES')", "INVALID_ARGUMENT"),
+        (
+            "ALTER TABLE `.backups/collections/c/x/t` ADD CHANGEFEED f WITH (MODE = 'UPDATES')",
+            "INVALID_ARGUMENT",
+        ),
         ("ALTER TABLE t DROP CHANGEFEED f", "PATH_NOT_FOUND"),
         ("ALTER TABLE t DROP CHANGEFEED by_v", "INVALID_ARGUMENT"),
         ("ALTER TABLE nothing DROP CHANGEFEED g", "PATH_NOT_FOUND"),
-        ("ALTER TABLE t ADD CHANGEFEED a WITH (MODE = 'UPDATES'), ADD CHANGEFEED b WITH (MODE = 'UPDATES')", "UNSUPPORTED"),
+        (
+            "ALTER TABLE t ADD CHANGEFEED a WITH (MODE = 'UPDATES'), ADD CHANGEFEED b WITH (MODE = 'UPDATES')",
+            "UNSUPPORTED",
+        ),
     ],
 )
 def test_what_is_refused_leaves_nothing(db: Database, statement: str, code: str) -> None:
@@ -348,7 +373,9 @@ def test_what_is_refused_leaves_nothing(db: Database, statement: str, code: str)
 
 
 def test_a_stream_of_a_collection_is_not_for_users(db: Database) -> None:
-    db.sql("CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP c")
+    db.sql(
+        "CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP c"
+    )
     (name,) = [e.name for e in db.ls("/t") if e.type == "stream"]
     assert db.describe(f"/t/{name}")["owner"] == "/.backups/collections/c"
     with refused(db, "PRECONDITION_FAILED"):
@@ -372,14 +399,19 @@ def test_only_what_should_move_moves(db: Database) -> None:
     assert versions() == (table + 4, index + 2, impl + 2)
     assert content(db, "/t")
     assert_sound(db, "/t")
-    assert isinstance(db.context._spark, NoSpark)
+    assert isinstance(db.runtime._spark, NoSpark)
 
 
 def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
     engine = db._running.engine
     operation_id = engine.start("create stream", {"table": "/t", "stream": StreamSpec("f").to_json()})
     engine.step(operation_id)
-    for look in (lambda s: s.position, lambda s: s.records(), lambda s: s.commit(1), lambda s: list(s.poll())):
+    for look in (
+        lambda s: s.position,
+        lambda s: s.records(),
+        lambda s: s.commit(1),
+        lambda s: list(s.poll()),
+    ):
         with pytest.raises(UnderOperation, match="/t/f is creating"):
             look(db.stream("/t/f"))
     db.wait(operation_id)

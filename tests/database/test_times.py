@@ -1,4 +1,5 @@
-"""A time that left comes back as the same time, wherever the machine is and whatever zone the Spark session is in."""
+"""A time that left comes back as the same time, wherever the machine is and whatever zone the Spark session
+is in."""
 
 from __future__ import annotations
 
@@ -24,11 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UTC = timezone.utc
-SESSION_ZONE = "Australia/Lord_Howe"  # its clocks are put back by half an hour, when New York's are put forward by one
+SESSION_ZONE = (
+    "Australia/Lord_Howe"  # its clocks are put back by half an hour, when New York's are put forward by one
+)
 CORNERS = [
     datetime(1, 1, 1, tzinfo=UTC),
     datetime(1883, 11, 18, 16, 59, 59, 999999, tzinfo=UTC),  # New York's clocks are set by the railways
-    datetime(2024, 3, 10, 6, 59, 59, 999999, tzinfo=UTC),  # before and after the hour that New York leaves out
+    datetime(
+        2024, 3, 10, 6, 59, 59, 999999, tzinfo=UTC
+    ),  # before and after the hour that New York leaves out
     datetime(2024, 3, 10, 7, tzinfo=UTC),
     datetime(2024, 11, 3, 5, 30, tzinfo=UTC),  # half past one in New York
     datetime(2024, 11, 3, 6, 30, tzinfo=UTC),  # and again
@@ -95,14 +100,24 @@ def test_times_inside_other_values_leave_as_utc_and_those_without_a_zone_stay_wi
     assert exactly(db.sql("SELECT array(t) AS l FROM t WHERE k + 0 = 3").rows(), [([None],)])
 
 
-def test_a_time_in_a_query_is_in_utc_on_any_session(connect: Callable[..., Database], abroad: SparkSession, zone: str) -> None:
+def test_a_time_in_a_query_is_in_utc_on_any_session(
+    connect: Callable[..., Database], abroad: SparkSession, zone: str
+) -> None:
     moment = datetime(2024, 1, 1, 12, tzinfo=UTC)
     for way in (ARROW, SPARK):
         db = connect(spark=abroad, settings=way)
-        db.sql("CREATE TABLE t (k Int32, t Timestamp, PRIMARY KEY (k)); UPSERT INTO t (k, t) VALUES (1, '2024-01-01 12:00:00')")
-        for text in ("'2024-01-01 12:00:00'", "TIMESTAMP '2024-01-01 12:00:00'", "'2024-01-01T14:00:00+02:00'"):
+        db.sql(
+            "CREATE TABLE t (k Int32, t Timestamp, PRIMARY KEY (k)); UPSERT INTO t (k, t) VALUES (1, '2024-01-01 12:00:00')"
+        )
+        for text in (
+            "'2024-01-01 12:00:00'",
+            "TIMESTAMP '2024-01-01 12:00:00'",
+            "'2024-01-01T14:00:00+02:00'",
+        ):
             assert exactly(db.sql(f"SELECT t FROM t WHERE t = {text}").rows(), [(moment,)]), text
-        db.sql("UPSERT INTO t SELECT k + 1, TIMESTAMP '2024-01-01 12:00:00' FROM t; UPDATE t SET t = '2024-01-02' WHERE k = 1")
+        db.sql(
+            "UPSERT INTO t SELECT k + 1, TIMESTAMP '2024-01-01 12:00:00' FROM t; UPDATE t SET t = '2024-01-02' WHERE k = 1"
+        )
         assert [db.table("t").get(k)["t"] for k in (1, 2)] == [datetime(2024, 1, 2, tzinfo=UTC), moment]  # type: ignore[index]
     assert abroad.conf.get("spark.sql.session.timeZone") == SESSION_ZONE
 
@@ -115,15 +130,23 @@ def test_a_naive_time_that_comes_in_is_in_utc(connect: Callable[..., Database], 
 
 
 def test_records_of_a_stream_have_times_in_utc(db: Database, zone: str) -> None:
-    db.sql("CREATE TABLE t (k Datetime, t Timestamp, PRIMARY KEY (k)); ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE')")
+    db.sql(
+        "CREATE TABLE t (k Datetime, t Timestamp, PRIMARY KEY (k)); ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE')"
+    )
     db.table("t").upsert([{"k": CORNERS[0], "t": CORNERS[-1]}])
     (record,) = db.stream("/t/f").records()
     assert exactly((record["k"], record["t"]), (CORNERS[0], CORNERS[-1]))
 
 
-def test_a_time_that_python_has_no_form_for_is_an_error_that_says_so(connect: Callable[..., Database], abroad: SparkSession) -> None:
+def test_a_time_that_python_has_no_form_for_is_an_error_that_says_so(
+    connect: Callable[..., Database], abroad: SparkSession
+) -> None:
     db = connect(spark=abroad)
-    for text in ("TIMESTAMP '+10000-01-01 00:00:00'", "TIMESTAMP '0000-12-31 23:00:00'", "array(TIMESTAMP '0000-12-31 23:00:00')"):
+    for text in (
+        "TIMESTAMP '+10000-01-01 00:00:00'",
+        "TIMESTAMP '0000-12-31 23:00:00'",
+        "array(TIMESTAMP '0000-12-31 23:00:00')",
+    ):
         for ask in (lambda result: result.rows(), lambda result: result.collect(), list):
             with pytest.raises(InvalidArgument, match="Python cannot hold") as caught:
                 ask(db.sql(f"SELECT {text} AS t"))
@@ -131,9 +154,13 @@ def test_a_time_that_python_has_no_form_for_is_an_error_that_says_so(connect: Ca
 
 
 @pytest.mark.parametrize("way", [ARROW, SPARK], ids=["here", "on Spark"])
-def test_an_error_shows_a_time_in_utc(connect: Callable[..., Database], abroad: SparkSession, zone: str, way: Any) -> None:
+def test_an_error_shows_a_time_in_utc(
+    connect: Callable[..., Database], abroad: SparkSession, zone: str, way: Any
+) -> None:
     db = connect(spark=abroad, settings=way)
-    db.sql("CREATE TABLE t (k Timestamp, s Datetime, PRIMARY KEY (k)); INSERT INTO t (k) VALUES ('2024-11-03T05:30:00Z')")
+    db.sql(
+        "CREATE TABLE t (k Timestamp, s Datetime, PRIMARY KEY (k)); INSERT INTO t (k) VALUES ('2024-11-03T05:30:00Z')"
+    )
     with pytest.raises(PreconditionFailed, match=r"\(k = 2024-11-03 05:30:00\+00:00\)"):
         db.sql("INSERT INTO t (k) VALUES ('2024-11-03T05:30:00Z')")
     with pytest.raises(InvalidArgument, match=r"2024-11-03 05:30:00\.5(00000)?\+00:00"):
@@ -167,5 +194,11 @@ print("the same")
 def test_a_machine_in_another_zone(tmp_path: Path, name: str) -> None:
     """The JVM is in that zone as well."""
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "w"), *(t.isoformat() for t in CORNERS)]
-    found = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(SOURCE), "TZ": name}, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "TZ": name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (found.returncode, found.stdout) == (0, "the same\n"), found.stderr

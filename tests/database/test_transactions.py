@@ -40,7 +40,9 @@ def test_all_tables_change_at_one_step(filled: Database) -> None:
     assert_sound(db, "/t")
 
 
-def test_it_sees_its_own_changes_and_others_do_not(filled: Database, connect: Callable[..., Database]) -> None:
+def test_it_sees_its_own_changes_and_others_do_not(
+    filled: Database, connect: Callable[..., Database]
+) -> None:
     db = filled
     other = connect("warehouse-1")
     with db.transaction():
@@ -73,7 +75,9 @@ def test_a_refused_statement_inside_has_no_effect_of_its_own(filled: Database) -
     with db.transaction():
         db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
         with pytest.raises(PreconditionFailed):
-            db.sql("UPSERT INTO t (k, v) VALUES (4, 'd'); DELETE FROM t WHERE k = 3; INSERT INTO t (k) VALUES (1)")
+            db.sql(
+                "UPSERT INTO t (k, v) VALUES (4, 'd'); DELETE FROM t WHERE k = 3; INSERT INTO t (k) VALUES (1)"
+            )
         with pytest.raises(PreconditionFailed):
             db.table("t").insert([{"k": 7, "v": "x"}, {"k": 8, "n": 1}, {"k": 2}])
         assert rows(db, "SELECT k FROM t ORDER BY k") == [(1,), (2,), (3,)]
@@ -97,7 +101,11 @@ def test_transactions_do_not_nest_and_hold_no_other_statements(filled: Database)
     with db.transaction():
         with refused(db, "PRECONDITION_FAILED", "already open"), db.transaction():
             pass
-        for statement in ("DROP TABLE t", "CREATE TABLE w (k Int32, PRIMARY KEY (k))", "ALTER TABLE t ADD COLUMN x Int8"):
+        for statement in (
+            "DROP TABLE t",
+            "CREATE TABLE w (k Int32, PRIMARY KEY (k))",
+            "ALTER TABLE t ADD COLUMN x Int8",
+        ):
             with refused(db, "PRECONDITION_FAILED"):
                 db.sql(statement)
         db.sql("UPSERT INTO t (k) VALUES (9)")
@@ -117,9 +125,18 @@ def test_each_thread_has_its_own(filled: Database) -> None:
 
 CONFLICTS = {
     "the same key": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO t (k, v) VALUES (1, 'z')"),
-    "a key that was read": ("SELECT n FROM t WHERE k = 1; UPSERT INTO t (k, n) VALUES (5, 5)", "UPSERT INTO t (k, n) VALUES (1, 0)"),
-    "a key that was read in another table": ("SELECT v FROM u WHERE k = 1; UPSERT INTO t (k) VALUES (5)", "UPSERT INTO u (k) VALUES (1)"),
-    "a whole table that was read": ("SELECT count(*) FROM u; UPSERT INTO t (k) VALUES (5)", "UPSERT INTO u (k) VALUES (1)"),
+    "a key that was read": (
+        "SELECT n FROM t WHERE k = 1; UPSERT INTO t (k, n) VALUES (5, 5)",
+        "UPSERT INTO t (k, n) VALUES (1, 0)",
+    ),
+    "a key that was read in another table": (
+        "SELECT v FROM u WHERE k = 1; UPSERT INTO t (k) VALUES (5)",
+        "UPSERT INTO u (k) VALUES (1)",
+    ),
+    "a whole table that was read": (
+        "SELECT count(*) FROM u; UPSERT INTO t (k) VALUES (5)",
+        "UPSERT INTO u (k) VALUES (1)",
+    ),
     "a condition on all rows": ("UPDATE t SET n = 1 WHERE v = 'a'", "UPSERT INTO t (k, v) VALUES (3, 'a')"),
     "a delete of all": ("DELETE FROM t", "UPSERT INTO t (k) VALUES (3)"),
     "an inserted key": ("INSERT INTO t (k) VALUES (3)", "INSERT INTO t (k) VALUES (3)"),
@@ -144,7 +161,9 @@ CONFLICTS = {
 
 
 @pytest.mark.parametrize("name", CONFLICTS)
-def test_what_others_changed_is_a_conflict(filled: Database, connect: Callable[..., Database], name: str) -> None:
+def test_what_others_changed_is_a_conflict(
+    filled: Database, connect: Callable[..., Database], name: str
+) -> None:
     mine, theirs = CONFLICTS[name]
     other = connect("warehouse-1")
     before: dict[str, object] = {}
@@ -160,16 +179,27 @@ def test_what_others_changed_is_a_conflict(filled: Database, connect: Callable[.
 
 PASSES = {
     "another key": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO t (k, v) VALUES (2, 'z')"),
-    "a key that was not read": ("SELECT n FROM t WHERE k = 1; UPSERT INTO t (k, n) VALUES (5, 5)", "UPSERT INTO t (k, v) VALUES (6, 'z')"),
-    "another key of a table that was read": ("SELECT v FROM u WHERE k = 1; UPSERT INTO t (k) VALUES (5)", "UPSERT INTO u (k) VALUES (2)"),
+    "a key that was not read": (
+        "SELECT n FROM t WHERE k = 1; UPSERT INTO t (k, n) VALUES (5, 5)",
+        "UPSERT INTO t (k, v) VALUES (6, 'z')",
+    ),
+    "another key of a table that was read": (
+        "SELECT v FROM u WHERE k = 1; UPSERT INTO t (k) VALUES (5)",
+        "UPSERT INTO u (k) VALUES (2)",
+    ),
     "another table": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO u (k) VALUES (1)"),
     "a merge": ("UPSERT INTO t (k, n) VALUES (1, 0)", None),
-    "a deleted key that it does not touch": ("UPSERT INTO t (k, n) VALUES (1, 0)", "DELETE FROM t WHERE k = 2"),
+    "a deleted key that it does not touch": (
+        "UPSERT INTO t (k, n) VALUES (1, 0)",
+        "DELETE FROM t WHERE k = 2",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_what_does_not_matter_is_let_pass(filled: Database, connect: Callable[..., Database], name: str) -> None:
+def test_what_does_not_matter_is_let_pass(
+    filled: Database, connect: Callable[..., Database], name: str
+) -> None:
     mine, theirs = PASSES[name]
     other = connect("warehouse-1")
     with filled.transaction():
@@ -182,7 +212,9 @@ def test_what_does_not_matter_is_let_pass(filled: Database, connect: Callable[..
     assert_sound(filled, "/t")
 
 
-def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(filled: Database, connect: Callable[..., Database]) -> None:
+def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(
+    filled: Database, connect: Callable[..., Database]
+) -> None:
     """A single statement is repeated until it fits."""
     other = connect("warehouse-1")
     number = itertools.count()
@@ -208,7 +240,9 @@ def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(filled: 
 
 def test_threads_that_count_lose_nothing(connect: Callable[..., Database]) -> None:
     db = connect(settings=ARROW)
-    db.sql("CREATE TABLE c (k Int32, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (n)); UPSERT INTO c (k, n) VALUES (0, 0), (1, 0), (2, 0)")
+    db.sql(
+        "CREATE TABLE c (k Int32, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (n)); UPSERT INTO c (k, n) VALUES (0, 0), (1, 0), (2, 0)"
+    )
     failed: list[BaseException] = []
 
     def count(key: int) -> None:
@@ -263,11 +297,17 @@ db.close()
 """
 
 
-def test_processes_that_count_lose_nothing(connect: Callable[..., Database], catalog_url: str | None, tmp_path: Path) -> None:
+def test_processes_that_count_lose_nothing(
+    connect: Callable[..., Database], catalog_url: str | None, tmp_path: Path
+) -> None:
     db = connect("shared", catalog=catalog_url)
-    db.sql("CREATE TABLE c (k Int32, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (n)); UPSERT INTO c (k, n) VALUES (0, 0)")
+    db.sql(
+        "CREATE TABLE c (k Int32, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (n)); UPSERT INTO c (k, n) VALUES (0, 0)"
+    )
     each = 25
-    run_at_once(COUNT, [[str(tmp_path / "shared"), catalog_url or "", str(each), str(number)] for number in (1, 2, 3)])
+    run_at_once(
+        COUNT, [[str(tmp_path / "shared"), catalog_url or "", str(each), str(number)] for number in (1, 2, 3)]
+    )
     assert content(db, "/c")[0] == (0, 3 * each)
     assert db.describe("/c")["rows"] == 1 + 3 * each
     assert_sound(db, "/c")
@@ -282,10 +322,10 @@ def test_a_transaction_gives_up_only_after_many_tries(connect: Callable[..., Dat
     tries: list[int] = []
 
     def unlucky(tx: object) -> None:
-        from strandline.database import dml
         from strandline.sql.parser import parse
+        from strandline.tables import write
 
-        dml.execute(tx, parse("UPSERT INTO t (k, n) VALUES (1, 1)")[0])  # type: ignore[arg-type]
+        write.execute(tx, parse("UPSERT INTO t (k, n) VALUES (1, 1)")[0])  # type: ignore[arg-type]
         tries.append(1)
         other.sql(f"UPSERT INTO t (k, n) VALUES (1, {len(tries)})")
 
@@ -295,7 +335,9 @@ def test_a_transaction_gives_up_only_after_many_tries(connect: Callable[..., Dat
     assert content(db, "/t") == [(1, None, 3)]
 
 
-def test_a_transaction_on_spark_and_in_the_process_at_once(connect: Callable[..., Database], spark: object) -> None:
+def test_a_transaction_on_spark_and_in_the_process_at_once(
+    connect: Callable[..., Database], spark: object
+) -> None:
     db = connect("shared", settings=SPARK, spark=spark)
     here = connect("shared", settings=ARROW)
     db.sql(TABLE)

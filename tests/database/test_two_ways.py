@@ -1,8 +1,9 @@
-"""Two ways, one result: the same random schemas and statements in the process, on Spark and on plain dictionaries.
+"""Two ways, one result: the same random schemas and statements in the process, on Spark and on plain
+dictionaries.
 
-After each step the table and every index are compared row by row, the digests of both ways with each other, and what was recorded with what
-is there. ``STRANDLINE_EXAMPLES=10`` runs ten times as many examples, and other ones each time.
-"""
+After each step the table and every index are compared row by row, the digests of both ways with each other,
+and what was recorded with what is there. ``STRANDLINE_EXAMPLES=10`` runs ten times as many examples, and
+other ones each time."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import strandline
 from strandline import Database
@@ -78,7 +85,11 @@ def statements_of(model: Model, *, spark: bool) -> st.SearchStrategy[Statement]:
     @st.composite
     def writes(draw: st.DrawFn) -> Write:
         made = draw(rows())
-        text = draw(st.booleans()) and all(has_literal(v) for row in made for v in row.values()) and len({tuple(r) for r in made}) == 1
+        text = (
+            draw(st.booleans())
+            and all(has_literal(v) for row in made for v in row.values())
+            and len({tuple(r) for r in made}) == 1
+        )
         return Write(draw(st.sampled_from(["UPSERT", "UPSERT", "INSERT", "REPLACE"])), made, text)  # type: ignore[arg-type]
 
     @st.composite
@@ -95,10 +106,14 @@ def statements_of(model: Model, *, spark: bool) -> st.SearchStrategy[Statement]:
     @st.composite
     def moves(draw: st.DrawFn) -> Moved:
         column = draw(st.sampled_from([n for n in model.key if model[n].type.kind in MOVES]))
-        rest = draw(st.lists(st.sampled_from([n for n in model.names if n not in model.key] or [""]), unique=True))
+        rest = draw(
+            st.lists(st.sampled_from([n for n in model.names if n not in model.key] or [""]), unique=True)
+        )
         names = (*model.key, *(n for n in rest if n))
         sql, function = MOVES[model[column].type.kind]
-        return Moved(draw(st.sampled_from(["UPSERT", "REPLACE"])), column, names, draw(conditions()), sql, function)  # type: ignore[arg-type]
+        return Moved(
+            draw(st.sampled_from(["UPSERT", "REPLACE"])), column, names, draw(conditions()), sql, function
+        )  # type: ignore[arg-type]
 
     kinds: list[st.SearchStrategy[Any]] = [writes(), writes(), writes(), conditions().map(Delete), erases()]
     if len(model.columns) > len(model.key):
@@ -119,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         self.readers = self.writers
         self.model = Model([], ())
 
-    # --- the schema ------------------------------------------------------------------------------------------------------------------
+    # --- the schema ----------------------------------------------------------------------------------------
 
     @initialize(data=st.data())
     def create(self, data: st.DataObject) -> None:
@@ -172,7 +187,9 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model.indexes) < 3)
     @rule(data=st.data())
     def add_index(self, data: st.DataObject) -> None:
-        index = self._index(data, next(n for n in ("i0", "i1", "i2", "i3") if n not in {i.name for i in self.model.indexes}))
+        index = self._index(
+            data, next(n for n in ("i0", "i1", "i2", "i3") if n not in {i.name for i in self.model.indexes})
+        )
         self._alter(f"ADD {index.definition}")
         self.model.indexes.append(index)
         self.compare()
@@ -189,7 +206,7 @@ class Machine(RuleBasedStateMachine):
         for db in self.writers:
             db.sql(f"ALTER TABLE t {action}")
 
-    # --- the rows --------------------------------------------------------------------------------------------------------------------
+    # --- the rows ------------------------------------------------------------------------------------------
 
     @rule(data=st.data())
     def change(self, data: st.DataObject) -> None:
@@ -203,7 +220,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def transaction(self, data: st.DataObject) -> None:
-        several = data.draw(st.lists(statements_of(self.model, spark=self.spark), min_size=2, max_size=3), label="statements")
+        several = data.draw(
+            st.lists(statements_of(self.model, spark=self.spark), min_size=2, max_size=3), label="statements"
+        )
         self._run(several, transaction=True)
 
     def _run(self, statements: list[Statement], *, transaction: bool) -> None:
@@ -240,7 +259,7 @@ class Machine(RuleBasedStateMachine):
             db.compact("/t")
         self.compare()
 
-    # --- the law ---------------------------------------------------------------------------------------------------------------------
+    # --- the law -------------------------------------------------------------------------------------------
 
     def compare(self) -> None:
         found = [self._look(db) for db in self.readers]
@@ -290,7 +309,8 @@ def folders(tmp_path: Path) -> Callable[[], Path]:
 
 
 def profile(examples: int, steps: int) -> settings:
-    """Always the same examples, and failures as they were found: to shrink one would take an hour on Spark."""
+    """Always the same examples, and failures as they were found: to shrink one would take an hour on
+    Spark."""
     return settings(
         max_examples=examples * max(FACTOR, 1),
         stateful_step_count=steps,

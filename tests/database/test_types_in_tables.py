@@ -1,4 +1,5 @@
-"""Every type at its extremes: in through Python, Arrow, SQL text and Spark, through files and back, the same value each way."""
+"""Every type at its extremes: in through Python, Arrow, SQL text and Spark, through files and back, the same
+value each way."""
 
 from __future__ import annotations
 
@@ -40,7 +41,11 @@ EXTREMES: dict[str, list[Any]] = {
     "Utf8": ["", " ", "a'b\"c`d\\e", "\0", "日本語 😀 é é", "\n\t", "x" * 10_000],
     "Json": ["null", '""', '{"a": [1, 2.50, 1e400], "a": null}', " [ ] ", '"\\u0000"'],
     "Date": [date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(1970, 1, 1), date(9999, 12, 31)],
-    "Datetime": [datetime(1, 1, 2, tzinfo=UTC), datetime(1900, 1, 1, 0, 0, 1, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, 59, tzinfo=UTC)],
+    "Datetime": [
+        datetime(1, 1, 2, tzinfo=UTC),
+        datetime(1900, 1, 1, 0, 0, 1, tzinfo=UTC),
+        datetime(9999, 12, 30, 23, 59, 59, tzinfo=UTC),
+    ],
     "Timestamp": [
         datetime(1, 1, 2, 0, 0, 0, 1, tzinfo=UTC),
         datetime(1883, 11, 18, 12, 3, 58, 999999, tzinfo=UTC),
@@ -80,12 +85,16 @@ def fill_with_dicts(db: Database) -> None:
 def fill_with_arrow(db: Database) -> None:
     def column(name: str, values: list[Any]) -> pa.Array:
         return array_from_user(
-            parse_type(name), pa.array(values, parse_type(name).arrow) if name != "Uint64" else pa.array(values, pa.uint64()), "c"
+            parse_type(name),
+            pa.array(values, parse_type(name).arrow) if name != "Uint64" else pa.array(values, pa.uint64()),
+            "c",
         )
 
     made = wide_rows()
     names = {"k": "Int32", **{f"c{i}": name for i, name in enumerate(EXTREMES)}}
-    db.table("wide").upsert(pa.table({c: column(name, [row[c] for row in made]) for c, name in names.items()}))
+    db.table("wide").upsert(
+        pa.table({c: column(name, [row[c] for row in made]) for c, name in names.items()})
+    )
     for number, name in enumerate(KEYS):
         values = column(name, [None, *EXTREMES[name]])
         db.table(f"key{number}").upsert(pa.table({"k": values, "v": values}))
@@ -107,7 +116,9 @@ def check(db: Database) -> None:
 
 
 def digests(db: Database) -> list[str]:
-    return [db.describe(e.path)["digest"] for e in db.ls("/")] + [db.describe(f"/key{n}/i")["digest"] for n in range(len(KEYS))]
+    return [db.describe(e.path)["digest"] for e in db.ls("/")] + [
+        db.describe(f"/key{n}/i")["digest"] for n in range(len(KEYS))
+    ]
 
 
 def test_values_survive_every_way_in(connect: Callable[..., Database]) -> None:
@@ -168,7 +179,11 @@ LITERALS = [
     ("Bool", "true", True),
     ("Uint64", "18446744073709551615", 2**64 - 1),
     ("Int64", "-9223372036854775808", -(2**63)),
-    ("Decimal(38,10)", "9999999999999999999999999999.9999999999", Decimal("9999999999999999999999999999.9999999999")),
+    (
+        "Decimal(38,10)",
+        "9999999999999999999999999999.9999999999",
+        Decimal("9999999999999999999999999999.9999999999"),
+    ),
     ("Decimal(5,2)", "7", Decimal("7.00")),
     ("Float", "0.1", 0.10000000149011612),
     ("Double", "0.1", 0.1),
@@ -182,14 +197,20 @@ LITERALS = [
     ("Date", "DATE '0001-01-01'", date(1, 1, 1)),
     ("Datetime", "'2024-02-29T12:00:00Z'", datetime(2024, 2, 29, 12, tzinfo=UTC)),
     ("Timestamp", "'2024-02-29 12:00:00.000001+01:00'", datetime(2024, 2, 29, 11, 0, 0, 1, tzinfo=UTC)),
-    ("Timestamp", "TIMESTAMP '2024-02-29 12:00:00.123456'", datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=UTC)),
+    (
+        "Timestamp",
+        "TIMESTAMP '2024-02-29 12:00:00.123456'",
+        datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=UTC),
+    ),
     ("Timestamp", "'2024-02-29'", datetime(2024, 2, 29, tzinfo=UTC)),
     ("Int32", "NULL", None),
     ("Uint8", "CAST(7 AS Int32)", 7),
 ]
 
 
-def test_literals_mean_the_same_in_the_process_and_on_spark(connect: Callable[..., Database], spark: Any) -> None:
+def test_literals_mean_the_same_in_the_process_and_on_spark(
+    connect: Callable[..., Database], spark: Any
+) -> None:
     db = connect(settings=ARROW, spark=spark)
     columns = ", ".join(f"c{i} {name}" for i, (name, _, _) in enumerate(LITERALS))
     db.sql(f"CREATE TABLE t (k Int32, {columns}, PRIMARY KEY (k))")
@@ -198,19 +219,31 @@ def test_literals_mean_the_same_in_the_process_and_on_spark(connect: Callable[..
     expected = {f"c{i}": value for i, (_, _, value) in enumerate(LITERALS)}
     assert db.table("t").get(1) == {"k": 1, **expected}
     for i, (name, text, value) in enumerate(LITERALS):
-        if value is not None and name != "Float":  # Spark compares a Float with 0.1 as doubles, and they differ.
-            assert db.sql(f"SELECT k FROM t WHERE c{i} = {text} AND k + 0 = 1").df.count() == 1, (name, text, value)
+        if (
+            value is not None and name != "Float"
+        ):  # Spark compares a Float with 0.1 as doubles, and they differ.
+            assert db.sql(f"SELECT k FROM t WHERE c{i} = {text} AND k + 0 = 1").df.count() == 1, (
+                name,
+                text,
+                value,
+            )
     # One expression that only Spark can evaluate takes no literal beside it to Spark's own casts.
     db.sql(f"UPSERT INTO t VALUES (1 + 1, {texts})")
     assert db.table("t").get(2) == {"k": 2, **expected}
     db.sql("UPSERT INTO t (k) VALUES (3)")
-    db.sql(f"UPDATE t SET {', '.join(f'c{i} = {text}' for i, (_, text, _) in enumerate(LITERALS))} WHERE abs(k) = 3")
+    db.sql(
+        f"UPDATE t SET {', '.join(f'c{i} = {text}' for i, (_, text, _) in enumerate(LITERALS))} WHERE abs(k) = 3"
+    )
     assert db.table("t").get(3) == {"k": 3, **expected}
 
 
-def test_expressions_of_values_are_not_cast_to_each_others_types(connect: Callable[..., Database], spark: Any) -> None:
+def test_expressions_of_values_are_not_cast_to_each_others_types(
+    connect: Callable[..., Database], spark: Any
+) -> None:
     db = connect(spark=spark)
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one'), (2, 'two')")
+    db.sql(
+        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one'), (2, 'two')"
+    )
     with refused(db, "INVALID_ARGUMENT"):
         db.sql("UPSERT INTO t (k, v) VALUES (3, upper('x')), (4, 5)")
     with refused(db, "INVALID_ARGUMENT"):
@@ -219,7 +252,9 @@ def test_expressions_of_values_are_not_cast_to_each_others_types(connect: Callab
         db.sql("UPSERT INTO t (k, v) VALUES (3, explode(array('a', 'b')))")
     with refused(db, "INVALID_ARGUMENT"):
         db.sql("UPSERT INTO t (k, v) VALUES (3, v)")
-    db.sql("UPSERT INTO t (k, v) VALUES ((SELECT max(k) + 1 FROM t), (SELECT v FROM t WHERE k = 1)), (2 * 2, lower('X'))")
+    db.sql(
+        "UPSERT INTO t (k, v) VALUES ((SELECT max(k) + 1 FROM t), (SELECT v FROM t WHERE k = 1)), (2 * 2, lower('X'))"
+    )
     assert rows(db, "SELECT * FROM t WHERE k > 2 ORDER BY k") == [(3, "one"), (4, "x")]
 
 
@@ -275,5 +310,15 @@ def test_nothing_is_rounded_wrapped_cut_or_cast(db: Database) -> None:
 
 
 def test_the_name_of_a_type_says_whether_it_is_text_or_bytes(db: Database) -> None:
-    db.sql("CREATE TABLE t (a String, b string, c STRING, d Utf8, e binary, f Bytes, g text, PRIMARY KEY (a))")
-    assert [c["type"] for c in db.describe("/t")["columns"]] == ["String", "Utf8", "Utf8", "Utf8", "String", "String", "Utf8"]
+    db.sql(
+        "CREATE TABLE t (a String, b string, c STRING, d Utf8, e binary, f Bytes, g text, PRIMARY KEY (a))"
+    )
+    assert [c["type"] for c in db.describe("/t")["columns"]] == [
+        "String",
+        "Utf8",
+        "Utf8",
+        "Utf8",
+        "String",
+        "String",
+        "Utf8",
+    ]

@@ -1,5 +1,6 @@
-"""A process that carries out a copy and kills itself, without any chance to clean up, after its n-th transaction. There are 19:
-its session, the plan, 3 for each of 4 tables, 2 for each of 2 indexes, and the end.
+"""A process that carries out a copy and kills itself, without any chance to clean up, after its n-th
+transaction. There are 19: its session, the plan, 3 for each of 4 tables, 2 for each of 2 indexes, and the
+end.
 
 python -m tests.operations.killed CATALOG_URL N
 """
@@ -11,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 from strandline.operations.engine import Engine
 from tests.world import STREAM, copy_request, kinds

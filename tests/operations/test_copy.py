@@ -1,4 +1,5 @@
-"""Consistent copies: every order of the parts gives one result, and no reader ever sees versions that do not fit."""
+"""Consistent copies: every order of the parts gives one result, and no reader ever sees versions that do not
+fit."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from strandline.catalog import chains, collect, paths, schema
+from strandline.catalog import chains, collect, paths, sqltables
 from strandline.catalog.cache import SchemeCache
-from strandline.catalog.engine import Catalog
-from strandline.catalog.loader import Loader
+from strandline.catalog.connection import Catalog
+from strandline.catalog.planner import Loader
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, UnderOperation
 from strandline.model import Digest, Segment
@@ -57,8 +58,8 @@ def make_two_tables(catalog: Catalog) -> None:
 
 
 def watched(catalog: Catalog) -> list[str]:
-    """Whatever disagrees after any transaction from now on. What a reader can see changes only with a transaction, so this is every
-    moment at which one can look."""
+    """Whatever disagrees after any transaction from now on. What a reader can see changes only with a
+    transaction, so this is every moment at which one can look."""
     seen: list[str] = []
 
     def look() -> None:
@@ -71,7 +72,11 @@ def watched(catalog: Catalog) -> list[str]:
 
 def versions(catalog: Catalog) -> dict[str, int]:
     with catalog.read() as conn:
-        return {p.path: p.version for p in paths.subtree(conn, paths.require(conn, "/")) if p.type in ("table", "index")}
+        return {
+            p.path: p.version
+            for p in paths.subtree(conn, paths.require(conn, "/"))
+            if p.type in ("table", "index")
+        }
 
 
 def test_all_orders_of_the_three_parts_of_an_indexed_table(catalog: Catalog) -> None:
@@ -88,18 +93,24 @@ def test_all_orders_of_the_three_parts_of_an_indexed_table(catalog: Catalog) -> 
         moved = {path for path in before if after[path] != before[path]}
         assert moved == {"/orders", "/orders/by_v", IMPL}
         assert all(after[path] == before[path] + 1 for path in moved)
-        results.append({p.replace(f"copies{number}", "copies"): after[p] - before.get(p, 0) for p in after if f"/copies{number}/" in p})
+        results.append(
+            {
+                p.replace(f"copies{number}", "copies"): after[p] - before.get(p, 0)
+                for p in after
+                if f"/copies{number}/" in p
+            }
+        )
     assert results == [results[0]] * 6
     with catalog.read() as conn:
         assert leaks(conn) == []
 
 
 class Orders:
-    """The orders in which the parts of one operation can come, as a graph: a node is a set of parts that are done, in a catalog of its
-    own, and an edge carries out one part more.
+    """The orders in which the parts of one operation can come, as a graph: a node is a set of parts that are
+    done, in a catalog of its own, and an edge carries out one part more.
 
-    ``merged``: all ways to a node must lead to the same catalog, so one of them is followed further. Otherwise each way is followed to
-    its end, which takes minutes."""
+    ``merged``: all ways to a node must lead to the same catalog, so one of them is followed further.
+    Otherwise each way is followed to its end, which takes minutes."""
 
     def __init__(self, folder: Path, request: dict[str, Any], *, merged: bool) -> None:
         self.template = Template(folder, make_two_tables)
@@ -143,22 +154,30 @@ def canonical(catalog: Catalog) -> str:
     with catalog.read() as conn:
         assert disagreements(conn) == []
         named = {p.id: p.path for p in paths.subtree(conn, paths.require(conn, "/"))}
-        claims = sorted((named[c.path_id], c.operation_id, c.published, c.version) for c in conn.execute(select(schema.claims)))
-        parts = [(p.id, p.state) for p in conn.execute(select(schema.parts).order_by(schema.parts.c.id))]
+        claims = sorted(
+            (named[c.path_id], c.operation_id, c.published, c.version)
+            for c in conn.execute(select(sqltables.claims))
+        )
+        parts = [
+            (p.id, p.state) for p in conn.execute(select(sqltables.parts).order_by(sqltables.parts.c.id))
+        ]
         state = dump(conn)
         state["leaks"] = len(state["leaks"])  # they name paths by ids
         return json.dumps([state, claims, parts], sort_keys=True)
 
 
 def test_all_720_orders_of_the_parts_of_two_indexed_tables_give_one_result(tmp_path: Path) -> None:
-    """Wherever two orders have done the same parts, they have led to the same catalog: so all of them lead to the same end."""
+    """Wherever two orders have done the same parts, they have led to the same catalog: so all of them lead to
+    the same end."""
     orders = Orders(tmp_path, TWO, merged=True)
     assert orders.edges == 6 * 2**5
     (end,) = orders.ends
     assert json.loads(end)[0]["leaks"] == 0
 
 
-@pytest.mark.skipif("STRANDLINE_ALL_ORDERS" not in os.environ, reason="takes minutes; set STRANDLINE_ALL_ORDERS to run it")
+@pytest.mark.skipif(
+    "STRANDLINE_ALL_ORDERS" not in os.environ, reason="takes minutes; set STRANDLINE_ALL_ORDERS to run it"
+)
 @pytest.mark.timeout(3600)
 def test_all_720_orders_one_by_one(tmp_path: Path) -> None:
     orders = Orders(tmp_path, TWO, merged=False)
@@ -166,7 +185,8 @@ def test_all_720_orders_one_by_one(tmp_path: Path) -> None:
 
 
 def test_orders_and_interleavings_of_two_tables(catalog: Catalog) -> None:
-    """Whole runs, in random orders and with the phases of the parts mixed, watched after every transaction."""
+    """Whole runs, in random orders and with the phases of the parts mixed, watched after every
+    transaction."""
     make_two_tables(catalog)
     random_ = random.Random(1)
     for number in range(24 if catalog.is_sqlite else 4):
@@ -175,7 +195,9 @@ def test_orders_and_interleavings_of_two_tables(catalog: Catalog) -> None:
         order = random_.sample(range(1, 7), 6)
         scheduler = Explicit(order) if number % 2 else Shuffled(random_)
         pairs = [("/orders", f"/c{number}/orders"), ("/dir/users", f"/c{number}/users")]
-        engine_of(catalog, scheduler=scheduler).execute("copy", copy_request(*pairs, stream=StreamSpec(f"s{number}")))
+        engine_of(catalog, scheduler=scheduler).execute(
+            "copy", copy_request(*pairs, stream=StreamSpec(f"s{number}"))
+        )
         after = versions(catalog)
         assert seen == []
         assert {after[p] - before[p] for p in before} == {1}
@@ -199,8 +221,12 @@ def test_a_copy_holds_the_state_of_one_step_and_moves_no_data(catalog: Catalog) 
     assert describe(catalog, "/copies/users", step) == before["/dir/users"]
     assert engine.get(operation_id).result == {"step": step, "tables": 2}
     with catalog.read() as conn:
-        segments = conn.execute(select(schema.segments.c.id)).scalars().all()
-        attached = conn.execute(select(schema.chains.c.segment_id).where(schema.chains.c.added == step)).scalars().all()
+        segments = conn.execute(select(sqltables.segments.c.id)).scalars().all()
+        attached = (
+            conn.execute(select(sqltables.chains.c.segment_id).where(sqltables.chains.c.added == step))
+            .scalars()
+            .all()
+        )
         assert set(attached) <= set(segments)
         assert chains.state(conn, paths.require(conn, "/orders").id).digest.rows > before["/orders"][1].rows
 
@@ -211,7 +237,9 @@ def describe(catalog: Catalog, path: str, step: int) -> tuple[list[int], Digest]
         return sorted(chains.chain_ids(conn, table_id, step)), chains.digest_at(conn, table_id, step)
 
 
-def test_compaction_and_collection_during_a_copy_take_nothing_from_it(catalog: Catalog, clock: ManualClock) -> None:
+def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
+    catalog: Catalog, clock: ManualClock
+) -> None:
     make_two_tables(catalog)
     engine = engine_of(catalog)
     operation_id = engine.start("copy", ONE)
@@ -224,7 +252,11 @@ def test_compaction_and_collection_during_a_copy_take_nothing_from_it(catalog: C
     for _ in range(20):
         with catalog.write() as conn:
             collect.sweep(conn, clock.now() + 10**6, 0.0)
-            conn.execute(insert(schema.sessions).values(id=f"other{_}", host="elsewhere", pid=1, expires=clock.now() + 10**7))
+            conn.execute(
+                insert(sqltables.sessions).values(
+                    id=f"other{_}", host="elsewhere", pid=1, expires=clock.now() + 10**7
+                )
+            )
         if not engine.step(operation_id):
             break
     assert describe(catalog, "/copies/orders", step) == before
@@ -254,18 +286,27 @@ def test_streams_of_a_copy_have_one_name_and_hold_its_step(catalog: Catalog) -> 
     with catalog.read() as conn:
         streams = [p for p in paths.subtree(conn, paths.require(conn, "/")) if p.type == "stream"]
         assert [p.path for p in streams] == [f"/orders/{STREAM.name}", f"{IMPL}/{STREAM.name}"]
-        assert {(p.body["cursor"], p.body["created_step"], p.body["mode"]) for p in streams} == {(step, step, STREAM.mode)}
+        assert {(p.body["cursor"], p.body["created_step"], p.body["mode"]) for p in streams} == {
+            (step, step, STREAM.mode)
+        }
         ids = [p.id for p in streams]
-        holds = {(h.owner_id, h.table_id, h.step) for h in conn.execute(select(schema.holds).where(schema.holds.c.owner_id.in_(ids)))}
+        holds = {
+            (h.owner_id, h.table_id, h.step)
+            for h in conn.execute(select(sqltables.holds).where(sqltables.holds.c.owner_id.in_(ids)))
+        }
         assert holds == {(p.id, p.body["table_id"], step) for p in streams}
 
 
 def test_omitted_indexes_are_defined_but_have_no_data(catalog: Catalog) -> None:
     make_two_tables(catalog)
     before = versions(catalog)
-    engine_of(catalog).execute("copy", copy_request(("/orders", "/copies/orders"), stream=STREAM, omit_indexes=True))
+    engine_of(catalog).execute(
+        "copy", copy_request(("/orders", "/copies/orders"), stream=STREAM, omit_indexes=True)
+    )
     after = versions(catalog)
-    assert {p for p in before if after[p] != before[p]} == {"/orders"}, "no stream on the index, so only the table moves"
+    assert {p for p in before if after[p] != before[p]} == {"/orders"}, (
+        "no stream on the index, so only the table moves"
+    )
     with catalog.read() as conn:
         (ref,) = TableInfo.of(paths.require(conn, "/copies/orders")).indexes
         assert (ref.definition, ref.omitted) == (BY_V, True)
@@ -311,7 +352,9 @@ def test_no_implementation_table_is_copied_twice(catalog: Catalog) -> None:
         ([("/orders/by_v", "/a")], InvalidArgument),
     ],
 )
-def test_a_refused_copy_leaves_nothing(tmp_path: Path, pairs: list[tuple[str, str]], error: type[Exception]) -> None:
+def test_a_refused_copy_leaves_nothing(
+    tmp_path: Path, pairs: list[tuple[str, str]], error: type[Exception]
+) -> None:
     catalog = Template(tmp_path, make_two_tables).fresh()
     engine = engine_of(catalog)
     engine.lease.ensure()
@@ -338,10 +381,16 @@ def test_old_streams_are_replaced_in_the_same_operation(catalog: Catalog) -> Non
     engine.execute("copy", ONE)
     old = (f"/orders/{STREAM.name}", f"{IMPL}/{STREAM.name}")
     seen, before = watched(catalog), versions(catalog)
-    engine.execute("copy", copy_request(("/orders", "/again/orders"), stream=StreamSpec("new"), drop_streams=old))
+    engine.execute(
+        "copy", copy_request(("/orders", "/again/orders"), stream=StreamSpec("new"), drop_streams=old)
+    )
     after = versions(catalog)
     assert seen == []
-    assert {p: after[p] - before[p] for p in ("/orders", "/orders/by_v", IMPL)} == {"/orders": 1, "/orders/by_v": 1, IMPL: 1}
+    assert {p: after[p] - before[p] for p in ("/orders", "/orders/by_v", IMPL)} == {
+        "/orders": 1,
+        "/orders/by_v": 1,
+        IMPL: 1,
+    }
     with catalog.read() as conn:
         streams = {p.path for p in paths.subtree(conn, paths.require(conn, "/")) if p.type == "stream"}
         assert streams == {"/orders/new", f"{IMPL}/new"}

@@ -1,4 +1,5 @@
-"""A process may die after any of its transactions: another one brings the operation to the same end, or to the same beginning."""
+"""A process may die after any of its transactions: another one brings the operation to the same end, or to
+the same beginning."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, DONE
 from strandline.operations.streams import StreamSpec
 from tests.operations import killed
@@ -33,7 +34,11 @@ from tests.world import (
 
 COPY = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)
 OLD = StreamSpec("old")
-REPLACE = copy_request(("/orders", "/copies/orders"), stream=STREAM, drop_streams=("/orders/old", "/orders/by_v/indexImplTable/old"))
+REPLACE = copy_request(
+    ("/orders", "/copies/orders"),
+    stream=STREAM,
+    drop_streams=("/orders/old", "/orders/by_v/indexImplTable/old"),
+)
 
 
 def make_tables(catalog: Catalog) -> None:
@@ -61,7 +66,10 @@ REQUESTS = {
     "copy of two tables with streams": ("copy", COPY),
     "copy that replaces streams": ("copy", REPLACE),
     "stream on a table": ("create stream", {"table": "/users", "stream": STREAM.to_json()}),
-    "stream on an implementation table": ("create stream", {"table": "/users/by_n/indexImplTable", "stream": STREAM.to_json()}),
+    "stream on an implementation table": (
+        "create stream",
+        {"table": "/users/by_n/indexImplTable", "stream": STREAM.to_json()},
+    ),
     "drop of streams": ("drop streams", {"streams": ["/orders/old", "/orders/by_v/indexImplTable/old"]}),
 }
 

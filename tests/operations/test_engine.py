@@ -1,4 +1,5 @@
-"""The engine: leases, refusals, failures, cancelling, waiting, retries, stages, and what it counts and logs."""
+"""The engine: leases, refusals, failures, cancelling, waiting, retries, stages, and what it counts and
+logs."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import Connection, select
 
-from strandline.catalog import operations, paths, schema
-from strandline.catalog.engine import Catalog
+from strandline.catalog import operations, paths, sqltables
+from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Part
 from strandline.clock import SystemClock
 from strandline.errors import (
@@ -63,12 +64,17 @@ def state(catalog: Catalog) -> dict[str, Any]:
         return dump(conn)
 
 
-# -- two operations on one table ----------------------------------------------------------------------------------------------------
+# -- two operations on one table
+# ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("first", "second"), [("copy", "create stream"), ("create stream", "copy"), ("copy", "copy")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("copy", "create stream"), ("create stream", "copy"), ("copy", "copy")]
+)
 @pytest.mark.parametrize("steps", [0, 3, 100])
-def test_of_two_operations_on_a_table_one_runs_and_the_other_is_refused(orders: Catalog, first: str, second: str, steps: int) -> None:
+def test_of_two_operations_on_a_table_one_runs_and_the_other_is_refused(
+    orders: Catalog, first: str, second: str, steps: int
+) -> None:
     requests = {"copy": COPY, "create stream": STREAM_REQUEST}
     engine, other = engine_of(orders), engine_of(orders)
     running = engine.start(first, requests[first])
@@ -77,7 +83,9 @@ def test_of_two_operations_on_a_table_one_runs_and_the_other_is_refused(orders: 
             engine.step(running)
     before = state(orders)
     where = "copying" if first == "copy" else "altering"
-    with pytest.raises(UnderOperation, match=rf"path is under operation: /orders\S* is {where} by operation {running}") as refused:
+    with pytest.raises(
+        UnderOperation, match=rf"path is under operation: /orders\S* is {where} by operation {running}"
+    ) as refused:
         other.start(second, requests[second])
     assert running in refused.value.hint
     assert state(orders) == before, "a refused operation leaves nothing"
@@ -88,7 +96,9 @@ def test_of_two_operations_on_a_table_one_runs_and_the_other_is_refused(orders: 
     with orders.read() as conn:
         assert leaks(conn) == []
     follow_up = "drop streams" if second != "create stream" else "copy"
-    request = {"streams": [f"/orders/by_v/indexImplTable/{STREAM.name}"]} if follow_up == "drop streams" else None
+    request = (
+        {"streams": [f"/orders/by_v/indexImplTable/{STREAM.name}"]} if follow_up == "drop streams" else None
+    )
     other.execute(follow_up, request or copy_request(("/orders", "/again/orders")))
     with orders.read() as conn:
         assert leaks(conn) == []
@@ -112,7 +122,8 @@ def test_rows_are_written_while_a_table_is_copied(orders: Catalog) -> None:
     assert engine.get(operation_id).state == DONE
 
 
-# -- failure ------------------------------------------------------------------------------------------------------------------------
+# -- failure
+# ------------------------------------------------------------------------------------------------------------------------
 
 
 class Trouble(Handler):
@@ -128,7 +139,9 @@ class Trouble(Handler):
     def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
         table = paths.require(conn, "/orders", "table")
         run.move(conn, part, table)
-        paths.add(conn, table, f"made{part.id}", "stream", {}, 1, state="creating", operation_id=run.operation.id)
+        paths.add(
+            conn, table, f"made{part.id}", "stream", {}, 1, state="creating", operation_id=run.operation.id
+        )
         run.report(conn, seen=part.id)
         return {**part.body, "proposed": True}
 
@@ -162,9 +175,15 @@ def tried(catalog: Catalog, handler: Handler, **options: Any) -> Engine:
 
 @pytest.mark.parametrize(
     ("error", "raised"),
-    [(Corrupted("bad bytes", "Look."), Corrupted), (ValueError("oops"), Internal), (NotEmpty("full"), PreconditionFailed)],
+    [
+        (Corrupted("bad bytes", "Look."), Corrupted),
+        (ValueError("oops"), Internal),
+        (NotEmpty("full"), PreconditionFailed),
+    ],
 )
-def test_one_part_that_fails_fails_the_operation_and_all_is_undone(orders: Catalog, error: Exception, raised: type[Exception]) -> None:
+def test_one_part_that_fails_fails_the_operation_and_all_is_undone(
+    orders: Catalog, error: Exception, raised: type[Exception]
+) -> None:
     engine = tried(orders, Trouble([error]))
     engine.lease.ensure()
     before = state(orders)
@@ -202,7 +221,9 @@ def test_a_directory_that_others_use_by_now_stays_after_a_failure(orders: Catalo
         assert leaks(conn) == []
 
 
-def test_a_failing_part_is_tried_again_as_long_as_its_handler_hopes(orders: Catalog, clock: ManualClock) -> None:
+def test_a_failing_part_is_tried_again_as_long_as_its_handler_hopes(
+    orders: Catalog, clock: ManualClock
+) -> None:
     handler = Trouble([Unavailable("busy"), Unavailable("busy")], pause=2.0)
     engine = tried(orders, handler)
     start = clock.now()
@@ -263,19 +284,24 @@ def test_an_operation_does_not_end_before_its_parts(orders: Catalog) -> None:
     assert engine.run(operation_id).state == DONE
 
 
-def test_a_catalog_that_cannot_be_reached_leaves_the_operation_to_be_resumed(orders: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_cannot_be_reached_leaves_the_operation_to_be_resumed(
+    orders: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = engine_of(orders)
     operation_id = engine.start("copy", COPY)
-    with monkeypatch.context() as broken:
+    with monkeypatch.runtime() as broken:
         broken.setattr(orders, "_open_write", lambda: (_ for _ in ()).throw(Unavailable("no catalog")))
         with pytest.raises(Unavailable):
             engine.run(operation_id)
     assert engine.get(operation_id).state == RUNNING
-    assert [o.id for o in engine.resume()] == [operation_id], "nobody is at it, so this process may go on with it"
+    assert [o.id for o in engine.resume()] == [operation_id], (
+        "nobody is at it, so this process may go on with it"
+    )
     assert engine.get(operation_id).state == DONE
 
 
-# -- stages, progress ---------------------------------------------------------------------------------------------------------------
+# -- stages, progress
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_stage_begins_when_the_one_before_it_is_done(orders: Catalog) -> None:
@@ -307,7 +333,8 @@ def test_progress_is_kept_with_the_transition(orders: Catalog) -> None:
     assert engine.run(operation_id).progress == {"seen": 3}
 
 
-# -- leases -------------------------------------------------------------------------------------------------------------------------
+# -- leases
+# -------------------------------------------------------------------------------------------------------------------------
 
 
 def test_an_operation_of_a_live_process_is_left_alone(orders: Catalog) -> None:
@@ -318,7 +345,9 @@ def test_an_operation_of_a_live_process_is_left_alone(orders: Catalog) -> None:
     assert engine.run(operation_id).state == DONE
 
 
-def test_a_process_that_comes_back_after_its_lease_changes_nothing(orders: Catalog, clock: ManualClock) -> None:
+def test_a_process_that_comes_back_after_its_lease_changes_nothing(
+    orders: Catalog, clock: ManualClock
+) -> None:
     engine, other = engine_of(orders), engine_of(orders)
     operation_id = engine.start("copy", COPY)
     operation, (part, *_) = engine.runnable(operation_id)
@@ -352,7 +381,8 @@ def test_a_closing_process_leaves_its_operations_to_others(orders: Catalog, cloc
     assert engine_of(orders).wait(operation_id).state == DONE, "who waits for an orphan carries it out"
 
 
-# -- looking, waiting, cancelling, forgetting ---------------------------------------------------------------------------------------
+# -- looking, waiting, cancelling, forgetting
+# ---------------------------------------------------------------------------------------
 
 
 def test_a_running_operation_is_cancelled_before_its_next_transition(orders: Catalog) -> None:
@@ -404,7 +434,7 @@ def test_only_what_has_ended_can_be_forgotten_and_only_once(orders: Catalog) -> 
             call(operation_id)
     assert engine.listed() == []
     with orders.read() as conn:
-        assert conn.execute(select(schema.parts)).all() == []
+        assert conn.execute(select(sqltables.parts)).all() == []
 
 
 def test_operations_are_listed_in_the_order_they_came(orders: Catalog) -> None:
@@ -438,7 +468,9 @@ def test_two_threads_that_run_one_operation_run_it_once(tmp_path: Path) -> None:
     engine = engine_of(catalog)
     operation_id = engine.start("copy", COPY)
     ended: list[str] = []
-    threads = [threading.Thread(target=lambda: ended.append(engine.run(operation_id).state)) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: ended.append(engine.run(operation_id).state)) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -447,7 +479,8 @@ def test_two_threads_that_run_one_operation_run_it_once(tmp_path: Path) -> None:
     assert engine.metrics.value("operations_total", kind="copy", result=DONE) == 1
 
 
-# -- several parts at once ----------------------------------------------------------------------------------------------------------
+# -- several parts at once
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Slow(Trouble):
@@ -532,21 +565,35 @@ def test_cancelling_reaches_parts_on_several_threads(tmp_path: Path) -> None:
     assert state(engine.catalog) == before
 
 
-# -- what is counted and logged -----------------------------------------------------------------------------------------------------
+# -- what is counted and logged
+# -----------------------------------------------------------------------------------------------------
 
 
-def test_every_claim_publication_and_transition_is_counted_and_logged(orders: Catalog, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_claim_publication_and_transition_is_counted_and_logged(
+    orders: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = engine_of(orders)
-    orders.on_publication = lambda a: engine.metrics.published(a.generation, a.step, a.operation_id, a.versions)
+    orders.on_publication = lambda a: engine.metrics.published(
+        a.generation, a.step, a.operation_id, a.versions
+    )
     with caplog.at_level(logging.INFO, logger="strandline"):
         operation_id = engine.execute("copy", COPY).id
     lines = [
-        json.loads(r.getMessage().partition("{")[1] + r.getMessage().partition("{")[2]) | {"event": r.strandline["event"]}
+        json.loads(r.getMessage().partition("{")[1] + r.getMessage().partition("{")[2])
+        | {"event": r.strandline["event"]}
         for r in caplog.records
     ]  # type: ignore[attr-defined]
     assert all(line["operation"] == operation_id for line in lines)
     claims = [line for line in lines if line["event"] == "claim"]
-    assert [line["result"] for line in claims] == ["claimed", "claimed", "claimed", "joined", "joined", "joined", "joined"]
+    assert [line["result"] for line in claims] == [
+        "claimed",
+        "claimed",
+        "claimed",
+        "joined",
+        "joined",
+        "joined",
+        "joined",
+    ]
     assert {line["version"] for line in claims} == {2}
     transitions = [(line["part"], line["state"]) for line in lines if line["event"] == "part"]
     assert transitions[:3] == [(1, "configure"), (1, "wait"), (1, "done")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from tests.load import prepare, run_load
 
 

@@ -1,4 +1,5 @@
-"""Streams move the version of their table, and of all that moves with it, by exactly one; when they go, nothing of them is left."""
+"""Streams move the version of their table, and of all that moves with it, by exactly one; when they go,
+nothing of them is left."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import paths, schema
-from strandline.catalog.engine import Catalog
+from strandline.catalog import paths, sqltables
+from strandline.catalog.connection import Catalog
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.operations.streams import StreamSpec
 from tests.world import BY_N, BY_V, create, dump, engine_of, leaks, write
@@ -38,15 +39,19 @@ def versions(catalog: Catalog) -> dict[str, int]:
         return {p.path: p.version for p in paths.subtree(conn, paths.require(conn, "/orders"))}
 
 
-@pytest.mark.parametrize(("table", "moves"), [("/orders", {"/orders": 1}), (IMPL, {"/orders": 1, INDEX: 1, IMPL: 1})])
-def test_creating_and_dropping_moves_exactly_what_it_should(orders: Catalog, table: str, moves: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("table", "moves"), [("/orders", {"/orders": 1}), (IMPL, {"/orders": 1, INDEX: 1, IMPL: 1})]
+)
+def test_creating_and_dropping_moves_exactly_what_it_should(
+    orders: Catalog, table: str, moves: dict[str, int]
+) -> None:
     engine = engine_of(orders)
     before = versions(orders)
     step = engine.execute("create stream", request(table)).result
     assert moved(orders, before) == moves
     with orders.read() as conn:
         stream = paths.require(conn, f"{table}/feed", "stream")
-        hold = conn.execute(select(schema.holds).where(schema.holds.c.owner_id == stream.id)).one()
+        hold = conn.execute(select(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id)).one()
         assert (hold.table_id, hold.step) == (stream.parent_id, stream.body["cursor"])
         assert {"step": stream.body["created_step"]} == step
         assert leaks(conn) == []
@@ -54,7 +59,7 @@ def test_creating_and_dropping_moves_exactly_what_it_should(orders: Catalog, tab
     engine.execute("drop streams", {"streams": [f"{table}/feed"]})
     assert moved(orders, before) == moves
     with orders.read() as conn:
-        assert conn.execute(select(schema.holds)).all() == []
+        assert conn.execute(select(sqltables.holds)).all() == []
         assert paths.find(conn, f"{table}/feed") is None
         assert leaks(conn) == []
 
@@ -68,7 +73,9 @@ def test_many_streams_of_one_table_move_it_once(orders: Catalog) -> None:
             streams.append(f"{table}/{name}")
     before = versions(orders)
     engine.execute("drop streams", {"streams": streams})
-    assert moved(orders, before) == dict.fromkeys(("/orders", INDEX, IMPL, "/orders/by_n", "/orders/by_n/indexImplTable"), 1)
+    assert moved(orders, before) == dict.fromkeys(
+        ("/orders", INDEX, IMPL, "/orders/by_n", "/orders/by_n/indexImplTable"), 1
+    )
 
 
 def test_a_change_after_the_step_of_a_stream_belongs_to_it(orders: Catalog) -> None:
@@ -92,7 +99,9 @@ def test_a_change_after_the_step_of_a_stream_belongs_to_it(orders: Catalog) -> N
         ("drop streams", {"streams": []}, InvalidArgument),
     ],
 )
-def test_a_refused_request_leaves_nothing(orders: Catalog, kind: str, body: dict[str, Any], error: type[Exception]) -> None:
+def test_a_refused_request_leaves_nothing(
+    orders: Catalog, kind: str, body: dict[str, Any], error: type[Exception]
+) -> None:
     engine = engine_of(orders)
     engine.execute("create stream", request("/orders", "taken"))
     with orders.read() as conn:
@@ -107,4 +116,7 @@ def test_a_table_that_looks_like_an_implementation_table_moves_alone(orders: Cat
     create(orders, "/by_v/indexImplTable", ())
     engine_of(orders).execute("create stream", request("/by_v/indexImplTable"))
     with orders.read() as conn:
-        assert (paths.require(conn, "/by_v").version, paths.require(conn, "/by_v/indexImplTable").version) == (1, 2)
+        assert (
+            paths.require(conn, "/by_v").version,
+            paths.require(conn, "/by_v/indexImplTable").version,
+        ) == (1, 2)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from strandline.database.database import Database
+from strandline.api.database import Database
 from tests.restore.story import TOLD_AT, Story, Told, every_segment_a_file, open_at, tell
 from tests.world import ManualClock
 

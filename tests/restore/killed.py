@@ -1,4 +1,5 @@
-"""Points of a restore at which something has just become durable, and a process that kills itself at one of them."""
+"""Points of a restore at which something has just become durable, and a process that kills itself at one of
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ TRANSACTION, MIDDLE, FILE = "a transaction", "half a file", "a file"
 
 
 class WatchedFiles(QuickFiles):
-    """Tells of every file that is copied, when half of it is there and when all of it is. Before a file is after something else."""
+    """Tells of every file that is copied, when half of it is there and when all of it is. Before a file is
+    after something else."""
 
     def __init__(self, root: Path, meet: Callable[[str], None]) -> None:
         super().__init__(root)
@@ -33,7 +35,8 @@ class WatchedFiles(QuickFiles):
 
 
 def restore(folder: Path, url: str | None, statement: str, last: int, workers: int) -> None:
-    """Restore in the usual way, and die for real, without any chance to clean up, at the ``last`` point (never, if it is 0)."""
+    """Restore in the usual way, and die for real, without any chance to clean up, at the ``last`` point
+    (never, if it is 0)."""
     lock = threading.Lock()
     met = 0
 
@@ -45,6 +48,6 @@ def restore(folder: Path, url: str | None, statement: str, last: int, workers: i
                 os.kill(os.getpid(), signal.SIGKILL)
 
     with open_at(folder, url, files=WatchedFiles(folder, meet), workers=workers) as db:
-        db.context.catalog.after_commit = lambda: meet(TRANSACTION)
+        db.runtime.catalog.after_commit = lambda: meet(TRANSACTION)
         db.sql(statement)
-        db.context.catalog.after_commit = lambda: None
+        db.runtime.catalog.after_commit = lambda: None

@@ -1,5 +1,5 @@
-"""A collection with a history: two tables, two synchronous indexes, four shards, one full backup and three increments; and what each
-backup must bring back."""
+"""A collection with a history: two tables, two synchronous indexes, four shards, one full backup and three
+increments; and what each backup must bring back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from sqlalchemy import event, select
 
 import strandline
-from strandline.catalog import schema
+from strandline.api.database import Database
+from strandline.backups.restore import Restore
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.catalog import sqltables
 from strandline.clock import Clock
-from strandline.database.database import Database
 from strandline.operations.engine import Engine
-from strandline.operations.restore import Restore
-from strandline.operations.restore_plan import RestoreRequest
 from strandline.settings import Settings
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.segment import write_segment
@@ -59,19 +59,35 @@ class QuickFiles(LocalFiles):
         pass
 
 
-def open_at(folder: Path, url: str | None = None, clock: Clock | None = None, files: Files | None = None, **settings: Any) -> Database:
-    """A connection for tests that make many: no thread but the caller's works on an operation, and nothing waits for the disk."""
-    db = strandline.connect(folder, catalog=url, clock=clock, files=files or QuickFiles(folder), settings=replace(IN_PROCESS, **settings))
-    catalog = db.context.catalog
+def open_at(
+    folder: Path,
+    url: str | None = None,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    **settings: Any,
+) -> Database:
+    """A connection for tests that make many: no thread but the caller's works on an operation, and nothing
+    waits for the disk."""
+    db = strandline.connect(
+        folder,
+        catalog=url,
+        clock=clock,
+        files=files or QuickFiles(folder),
+        settings=replace(IN_PROCESS, **settings),
+    )
+    catalog = db.runtime.catalog
     if catalog.is_sqlite:
         catalog.engine.dispose()
-        event.listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+        event.listen(
+            catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+        )
     return db
 
 
 @contextmanager
 def every_segment_a_file() -> Iterator[None]:
-    """Slices of increments follow no setting: without this, those of a small table are kept in the catalog."""
+    """Slices of increments follow no setting: without this, those of a small table are kept in the
+    catalog."""
     defaults = write_segment.__kwdefaults__
     kept = dict(defaults)
     defaults.update(inline_rows=0)
@@ -83,15 +99,17 @@ def every_segment_a_file() -> Iterator[None]:
 
 def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engine, str]:
     """A restore that is planned and waits for somebody to carry it out."""
-    engine = Engine(db.context.catalog, db.context.session, [Restore(db.context)], metrics=db.context.metrics, **options)
+    engine = Engine(
+        db.runtime.catalog, db.runtime.session, [Restore(db.runtime)], metrics=db.runtime.metrics, **options
+    )
     return engine, engine.start("restore", request.to_json())
 
 
 def unknown_files(db: Database) -> set[str]:
     """Files that no segment refers to."""
-    with db.context.catalog.read() as conn:
-        known = set(conn.execute(select(schema.segments.c.file)).scalars())
-    return set(db.context.files.names("data")) - known
+    with db.runtime.catalog.read() as conn:
+        known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
+    return set(db.runtime.files.names("data")) - known
 
 
 def tell(db: Database) -> Story:
@@ -106,8 +124,12 @@ def tell(db: Database) -> Story:
     orders = db.table("orders")
     items = db.table("dir/items")
     for shard in range(4):
-        orders.upsert([{"id": i, "customer": f"c{i % 5}", "total": i} for i in range(10 * shard, 10 * shard + 10)])
-    items.upsert([{"a": "x", "b": i, "name": f"n{i}"} for i in range(12)] + [{"a": None, "b": None, "name": None}])
+        orders.upsert(
+            [{"id": i, "customer": f"c{i % 5}", "total": i} for i in range(10 * shard, 10 * shard + 10)]
+        )
+    items.upsert(
+        [{"a": "x", "b": i, "name": f"n{i}"} for i in range(12)] + [{"a": None, "b": None, "name": None}]
+    )
     _backup(db, story, "BACKUP c")
     orders.upsert([{"id": i, "customer": "moved"} for i in range(0, 40, 3)])
     items.delete([("x", 0), ("x", 1)])

@@ -1,9 +1,9 @@
-"""The law: whatever was done to tables between backups, each backup brings back exactly what was there when it was taken.
+"""The law: whatever was done to tables between backups, each backup brings back exactly what was there when
+it was taken.
 
-A script of random changes runs against a collection: rows written, replaced, deleted and written again, columns and indexes added, dropped
-and added again under the same name, compaction and collection, full and incremental backups, also with nothing in them. A plain dictionary
-says what the tables must hold.
-"""
+A script of random changes runs against a collection: rows written, replaced, deleted and written again,
+columns and indexes added, dropped and added again under the same name, compaction and collection, full and
+incremental backups, also with nothing in them. A plain dictionary says what the tables must hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from strandline.database.database import Database
+from strandline.api.database import Database
 from tests.restore.story import open_at
 
 if TYPE_CHECKING:
@@ -34,10 +34,13 @@ Key: TypeAlias = tuple[Any, Any]
 
 @dataclass
 class Model:
-    """What ``t`` must hold, and which of its columns and indexes there are. ``u`` has no columns to play with."""
+    """What ``t`` must hold, and which of its columns and indexes there are. ``u`` has no columns to play
+    with."""
 
     columns: dict[str, str] = field(default_factory=lambda: {"v": "Int64", "w": "Utf8"})
-    indexes: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=lambda: {"i": (("v",), ("w",))})
+    indexes: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(
+        default_factory=lambda: {"i": (("v",), ("w",))}
+    )
     rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
     others: dict[int, int] = field(default_factory=dict)
 
@@ -47,13 +50,23 @@ class Model:
     def images(self, columns: list[str], numbers: dict[Key, int | None]) -> dict[Key, dict[str, Any]]:
         """Values for the columns that there are now, of the types that they have now."""
         there = [name for name in columns if name in self.columns]
-        return {key: {name: TYPES[self.columns[name]](number) for name in there} for key, number in numbers.items()}
+        return {
+            key: {name: TYPES[self.columns[name]](number) for name in there}
+            for key, number in numbers.items()
+        }
 
 
 KEYS = st.tuples(st.sampled_from([None, "a", "m", "z"]), st.sampled_from([None, 0, 1, 2]))
 NUMBERS = st.dictionaries(KEYS, st.none() | st.integers(0, 3), max_size=6)
 COLUMNS = st.lists(st.sampled_from(["v", "w", "x", "y"]), unique=True)
-INDEXES = [(("v",), ()), (("v",), ("w",)), (("w", "v"), ()), (("b", "w"), ("v",)), (("x",), ("v",)), (("v",), ("x", "y"))]
+INDEXES = [
+    (("v",), ()),
+    (("v",), ("w",)),
+    (("w", "v"), ()),
+    (("b", "w"), ("v",)),
+    (("x",), ("v",)),
+    (("v",), ("x", "y")),
+]
 CHANGES = st.one_of(
     st.tuples(st.just("upsert"), COLUMNS, NUMBERS),
     st.tuples(st.just("upsert"), COLUMNS, NUMBERS),
@@ -113,7 +126,10 @@ def run(db: Database, model: Model, step: Step) -> None:
             del model.columns[name]
             for row in model.rows.values():
                 del row[name]
-        case ("add index", name, (on, cover)) if name not in model.indexes and {*on, *cover} <= {*model.columns, "b"}:
+        case ("add index", name, (on, cover)) if name not in model.indexes and {*on, *cover} <= {
+            *model.columns,
+            "b",
+        }:
             covered = f" COVER ({', '.join(cover)})" if cover else ""
             db.sql(f"ALTER TABLE t ADD INDEX {name} GLOBAL ON ({', '.join(on)}){covered}")
             model.indexes[name] = on, cover
@@ -138,13 +154,23 @@ def recorded(db: Database, prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for table in ("/t", "/dir/u"):
         described = db.describe(prefix + table)
-        found[table] = described["rows"], described["digest"], described["columns"], rows_of(db, f"`{prefix}{table}`")
+        found[table] = (
+            described["rows"],
+            described["digest"],
+            described["columns"],
+            rows_of(db, f"`{prefix}{table}`"),
+        )
         for index in described["indexes"]:
             at = f"{table}/{index['name']}"
             impl = db.describe(f"{prefix}{at}/indexImplTable")
             assert index["version"] == impl["version"] == db.describe(prefix + at)["version"]
             definition = index["kind"], index["columns"], index["cover"]
-            found[at] = impl["rows"], impl["digest"], definition, rows_of(db, f"`{prefix}{at}/indexImplTable`")
+            found[at] = (
+                impl["rows"],
+                impl["digest"],
+                definition,
+                rows_of(db, f"`{prefix}{at}/indexImplTable`"),
+            )
     return found
 
 
@@ -152,7 +178,9 @@ def agrees(model: Model, found: dict[str, Any]) -> None:
     """The live tables hold what the dictionary holds, and each index is the projection of its table."""
     wanted = [tuple(sorted({"a": a, "b": b, **row}.items())) for (a, b), row in model.rows.items()]
     assert found["/t"][3] == sorted(wanted, key=repr)
-    assert found["/dir/u"][3] == sorted((tuple(sorted({"k": k, "n": n}.items())) for k, n in model.others.items()), key=repr)
+    assert found["/dir/u"][3] == sorted(
+        (tuple(sorted({"k": k, "n": n}.items())) for k, n in model.others.items()), key=repr
+    )
     assert {f"/t/{name}" for name in model.indexes} == {path for path in found if path.startswith("/t/")}
     for name, (on, cover) in model.indexes.items():
         there = {*on, *cover, "a", "b"}
@@ -172,8 +200,11 @@ def a_collection() -> Iterator[tuple[Path, Database]]:
         yield Path(folder), db
 
 
-def tell(db: Database, backing_up: Database, script: list[Step], max_backups: int = MAX_BACKUPS) -> dict[str, dict[str, Any]]:
-    """Run a script; answers each backup with what was there when it was taken. The last thing that happens is a backup."""
+def tell(
+    db: Database, backing_up: Database, script: list[Step], max_backups: int = MAX_BACKUPS
+) -> dict[str, dict[str, Any]]:
+    """Run a script; answers each backup with what was there when it was taken. The last thing that happens is
+    a backup."""
     model = Model()
     taken: dict[str, dict[str, Any]] = {}
     for step in [*script, ("incremental",)]:
@@ -204,14 +235,22 @@ def comes_back(db: Database, taken: dict[str, dict[str, Any]], settings_: str = 
     assert db.verify("c") == []
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(SCRIPTS)
 def test_every_backup_brings_back_what_was_there(script: list[Step]) -> None:
     with a_collection() as (_, db):
         comes_back(db, tell(db, db, script))
 
 
-@settings(max_examples=max(2, EXAMPLES // 4), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=max(2, EXAMPLES // 4),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(SCRIPTS)
 def test_copies_bring_back_the_same(script: list[Step]) -> None:
     with a_collection() as (_, db):
@@ -241,7 +280,7 @@ SPARKLING: list[Step] = [
 def test_the_spark_way_brings_back_the_same(spark: SparkSession) -> None:
     """Slices folded and restored tables verified on Spark; rows written and compared in the process."""
     with a_collection() as (folder, db), open_at(folder, bulk_rows=0, scan_rows=0) as other:
-        other.context._spark = spark
+        other.runtime._spark = spark
         taken = tell(db, other, SPARKLING)
         assert len(taken) == 3
         comes_back(db, taken)

@@ -1,9 +1,10 @@
-"""A process dies in the middle of a restore, at every point where something becomes durable, and another one carries on or cancels.
+"""A process dies in the middle of a restore, at every point where something becomes durable, and another one
+carries on or cancels.
 
-A dead process leaves what it has written and nothing else. So the restore runs once, undisturbed, and the whole warehouse is copied at each
-such point: after every catalog transaction (each shard's report is one), in the middle of and after every file. Every copy is then what
-one death left behind. Real ``kill -9`` at a sample of points, on both catalogs, shows that the copies tell the truth.
-"""
+A dead process leaves what it has written and nothing else. So the restore runs once, undisturbed, and the
+whole warehouse is copied at each such point: after every catalog transaction (each shard's report is one), in
+the middle of and after every file. Every copy is then what one death left behind. Real ``kill -9`` at a
+sample of points, on both catalogs, shows that the copies tell the truth."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import operations, paths, schema
-from strandline.database.database import Database
-from strandline.database.progress import OperationInfo
-from strandline.operations.restore_plan import RestoreRequest
+from strandline.api.database import Database
+from strandline.api.progress import OperationInfo
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.catalog import operations, paths, sqltables
 from tests.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
 from tests.restore.story import TOLD_AT, Told, open_at, started, state, unknown_files
 from tests.world import ManualClock, dump, leaks
@@ -60,10 +61,10 @@ def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
         db.collect()
         deaths.initial = evidence(db)
     with open_at(live, clock=ManualClock(BEFORE), files=WatchedFiles(live, meet)) as db:
-        db.context.catalog.after_commit = lambda: meet(TRANSACTION)
+        db.runtime.catalog.after_commit = lambda: meet(TRANSACTION)
         engine, operation = started(db, request)
         assert engine.run(operation).state == "done"
-        db.context.catalog.after_commit = lambda: None
+        db.runtime.catalog.after_commit = lambda: None
         deaths.parts = len(engine.parts(operation))
         db.collect()
         deaths.final = evidence(db)
@@ -72,16 +73,29 @@ def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
 
 
 def evidence(db: Database) -> dict[str, Any]:
-    """All that is in a warehouse: the catalog, without what only tells one history from another, and the files."""
-    with db.context.catalog.read() as conn:
+    """All that is in a warehouse: the catalog, without what only tells one history from another, and the
+    files."""
+    with db.runtime.catalog.read() as conn:
         found = dump(conn)
-        segments = {s.id: s for s in conn.execute(select(schema.segments))}
-        attached = conn.execute(select(schema.chains)).all()
+        segments = {s.id: s for s in conn.execute(select(sqltables.segments))}
+        attached = conn.execute(select(sqltables.chains)).all()
         named = {p.id: p.path for p in paths.by_ids(conn, {c.table_id for c in attached})}
-        chains = [(named.get(c.table_id, "?"), segments[c.segment_id].checksum, c.added, c.removed) for c in attached]
-    known = [(s.role, s.after, s.upto, s.rows, s.bytes, s.checksum, s.min_key or "", _without_session(s.file)) for s in segments.values()]
-    files = [_without_session(file) for file in db.context.files.names("data")]
-    return {**found, "chains": sorted(chains, key=repr), "segments": sorted(known), "files": sorted(files), "unknown": unknown_files(db)}
+        chains = [
+            (named.get(c.table_id, "?"), segments[c.segment_id].checksum, c.added, c.removed)
+            for c in attached
+        ]
+    known = [
+        (s.role, s.after, s.upto, s.rows, s.bytes, s.checksum, s.min_key or "", _without_session(s.file))
+        for s in segments.values()
+    ]
+    files = [_without_session(file) for file in db.runtime.files.names("data")]
+    return {
+        **found,
+        "chains": sorted(chains, key=repr),
+        "segments": sorted(known),
+        "files": sorted(files),
+        "unknown": unknown_files(db),
+    }
 
 
 def _without_session(file: str) -> str:
@@ -103,9 +117,9 @@ def carried_on(db: Database) -> None:
         return
     ended = db.operation(found.id)
     assert (ended.state, ended.parts_done) == ("done", ended.parts)
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         assert {p.attempt for p in operations.parts(conn, found.id)} == {0}
-    reported = db.context.metrics.value("part_transitions_total", state="done")
+    reported = db.runtime.metrics.value("part_transitions_total", state="done")
     assert found.parts_done + reported == ended.parts, "a finished shard was done again"
 
 
@@ -115,7 +129,7 @@ def cancelled(db: Database) -> None:
     if found is not None and not found.is_over:
         assert db.cancel(found.id).state == "cancelled"
     db.collect()
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         assert leaks(conn) == []
 
 
@@ -124,7 +138,9 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
     deaths = deaths_of(in_files, tmp_path, MODES[mode])
     kinds = [what for what, _ in deaths.points]
     assert kinds.count(TRANSACTION) == deaths.parts + 3  # its session, the plan, each part, and the end
-    assert kinds.count(FILE) == kinds.count(MIDDLE) == len(deaths.final["files"]) - len(deaths.initial["files"])
+    assert (
+        kinds.count(FILE) == kinds.count(MIDDLE) == len(deaths.final["files"]) - len(deaths.initial["files"])
+    )
     assert (kinds.count(FILE) >= 20) == (mode == "copy")
     assert deaths.final["leaks"] == deaths.final["disagreements"] == []
     assert deaths.final["unknown"] == deaths.initial["unknown"] == set()
@@ -152,8 +168,11 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
 
 @pytest.mark.parametrize("form", ["in_files", "on_postgres"])
 @pytest.mark.parametrize("workers", [1, 4])
-def test_kill_9(request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int) -> None:
-    """Dead in the middle of it, among them once with other threads that were in the middle of something else."""
+def test_kill_9(
+    request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int
+) -> None:
+    """Dead in the middle of it, among them once with other threads that were in the middle of something
+    else."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.restore.killed"])
     statement = "RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')"
@@ -162,7 +181,9 @@ def test_kill_9(request: pytest.FixtureRequest, copy_of: Callable[[Told], Told],
         with open_at(victim.folder, victim.url) as db:
             db.collect()
             initial = evidence(db)
-        process = processes.Process(target=restore, args=(victim.folder, victim.url, statement, last, workers))
+        process = processes.Process(
+            target=restore, args=(victim.folder, victim.url, statement, last, workers)
+        )
         process.start()
         process.join(60)
         assert process.exitcode == -signal.SIGKILL

@@ -1,4 +1,5 @@
-"""Storage that fails, lies or hangs: a restore comes back whole, or it fails with a reason and nothing is there."""
+"""Storage that fails, lies or hangs: a restore comes back whole, or it fails with a reason and nothing is
+there."""
 
 from __future__ import annotations
 
@@ -12,13 +13,23 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from strandline.catalog import operations, schema
-from strandline.database.database import Database
+from strandline.api.database import Database
+from strandline.backups.restore_parts import RETRY_SECONDS
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.catalog import operations, sqltables
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, TimedOut, Unavailable
-from strandline.operations.restore_parts import RETRY_SECONDS
-from strandline.operations.restore_plan import RestoreRequest
 from strandline.storage.files import Files
-from tests.restore.story import TABLES, TOLD_AT, QuickFiles, Story, Told, open_at, started, state, unknown_files
+from tests.restore.story import (
+    TABLES,
+    TOLD_AT,
+    QuickFiles,
+    Story,
+    Told,
+    open_at,
+    started,
+    state,
+    unknown_files,
+)
 from tests.world import ManualClock, leaks
 
 COPY = RestoreRequest("c", into="r", copy=True)
@@ -43,11 +54,12 @@ def warehouse(in_files: Told, copy_of: Callable[[Told], Told]) -> tuple[Path, St
     return copy.folder, copy.story
 
 
-# --- storage that fails at random --------------------------------------------------------------------------------------------------------
+# --- storage that fails at random -------------------------------------------------------------------------
 
 
 class Unreliable(QuickFiles):
-    """One operation in a hundred fails. Some reads and writes seem to succeed, with a byte flipped or the end missing."""
+    """One operation in a hundred fails. Some reads and writes seem to succeed, with a byte flipped or the end
+    missing."""
 
     def __init__(self, root: Path, seed: int, lies: float) -> None:
         super().__init__(root)
@@ -58,14 +70,20 @@ class Unreliable(QuickFiles):
     def _may_fail(self) -> None:
         if self._random.random() < 0.01:
             self.failed += 1
-            raise self._random.choice([OSError(errno.EIO, "Input/output error"), OSError(errno.ENOSPC, "No space left on device")])
+            raise self._random.choice(
+                [OSError(errno.EIO, "Input/output error"), OSError(errno.ENOSPC, "No space left on device")]
+            )
 
     def _may_lie(self, data: bytes) -> bytes:
         if not data or self._random.random() >= self._lies:
             return data
         self.lied += 1
         place = self._random.randrange(len(data))
-        return data[:place] if self._random.random() < 0.5 else data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
+        return (
+            data[:place]
+            if self._random.random() < 0.5
+            else data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
+        )
 
     def chunks(self, name: str) -> Iterator[bytes]:
         for chunk in super().chunks(name):
@@ -115,25 +133,28 @@ def attempt(db: Database, target: str) -> StrandlineError | None:
 
 @pytest.mark.parametrize(("lies", "workers", "seeds"), [(0.001, 1, 20), (0.001, 3, 5), (0.01, 1, 10)])
 def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers: int, seeds: int) -> None:
-    """Restores, each with other faults: the first many as often as storage might have them, the last ones with ten times as many lies."""
+    """Restores, each with other faults: the first many as often as storage might have them, the last ones
+    with ten times as many lies."""
     folder, story = warehouse
     outcomes: dict[str, int] = {"restored": 0, "CORRUPTED": 0}
     failed = lied = 0
     for seed in range(seeds):
         with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
             db.collect()
-            files = set(db.context.files.names("data"))
+            files = set(db.runtime.files.names("data"))
         unreliable = Unreliable(folder, seed, lies)
         with open_at(folder, clock=ManualClock(TOLD_AT), files=unreliable, workers=workers) as db:
             error = attempt(db, f"r{seed}")
             assert db.operations()[-1].state == ("done" if error is None else "failed")
-        assert error is None or (isinstance(error, Corrupted | Unavailable) and error.message and error.hint), error
+        assert error is None or (
+            isinstance(error, Corrupted | Unavailable) and error.message and error.hint
+        ), error
         outcome = "restored" if error is None else error.code
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
         failed, lied = failed + unreliable.failed, lied + unreliable.lied
         with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
             db.collect()
-            with db.context.catalog.read() as conn:
+            with db.runtime.catalog.read() as conn:
                 assert leaks(conn) == []
             assert unknown_files(db) == set()
             if error is None:
@@ -141,7 +162,7 @@ def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers:
                 continue
             with pytest.raises(PathNotFound):
                 db.describe(f"/r{seed}")
-            assert set(db.context.files.names("data")) == files, f"seed {seed} left something"
+            assert set(db.runtime.files.names("data")) == files, f"seed {seed} left something"
     assert failed > seeds
     assert outcomes["restored"] >= seeds // 5
     assert outcomes["CORRUPTED"] <= lied
@@ -149,7 +170,7 @@ def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers:
         assert outcomes["CORRUPTED"] >= seeds // 5
 
 
-# --- storage that has gone bad -----------------------------------------------------------------------------------------------------------
+# --- storage that has gone bad ----------------------------------------------------------------------------
 
 
 def flip(file: Path, place: int) -> None:
@@ -165,7 +186,7 @@ def refused(db: Database, ways: dict[str, str] = WAYS) -> None:
             db.sql(f"RESTORE c INTO '{how}' WITH ({settings})")
         with pytest.raises(PathNotFound):
             db.describe(f"/{how}")
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         assert leaks(conn) == []
 
 
@@ -197,7 +218,9 @@ def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
         assert damage(db) == set()
 
 
-def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(in_catalog: Told, copy_of: Callable[[Told], Told]) -> None:
+def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(
+    in_catalog: Told, copy_of: Callable[[Told], Told]
+) -> None:
     folder = copy_of(in_catalog).folder
     with open_at(folder) as db:
         db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
@@ -219,7 +242,8 @@ def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(in_catalog: Told, 
 
 
 def test_what_this_process_remembers_does_not_count(on_sqlite: tuple[Database, Story]) -> None:
-    """Rows that the catalog keeps go bad while the process that restores still has the good ones in memory."""
+    """Rows that the catalog keeps go bad while the process that restores still has the good ones in
+    memory."""
     db, _ = on_sqlite
     db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
     first = segments_of_backups(db)[0]
@@ -228,7 +252,9 @@ def test_what_this_process_remembers_does_not_count(on_sqlite: tuple[Database, S
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "empty"])
-def test_a_file_that_is_gone_or_cut_is_found_without_reading_it(warehouse: tuple[Path, Story], harm: str) -> None:
+def test_a_file_that_is_gone_or_cut_is_found_without_reading_it(
+    warehouse: tuple[Path, Story], harm: str
+) -> None:
     folder, _ = warehouse
     with open_at(folder) as db:
         file = folder / sorted({s.file for s in segments_of_backups(db)})[0]
@@ -243,12 +269,16 @@ def test_a_segment_that_the_catalog_lost_is_missed(warehouse: tuple[Path, Story]
     """The records of a backup say how much it holds."""
     folder, story = warehouse
     with open_at(folder) as db:
-        with db.context.catalog.write() as conn:
+        with db.runtime.catalog.write() as conn:
             backup = db.describe(f"/.backups/collections/c/{story.backups[1]}")
             target = backup["tables"]["/orders"]["slice"]["target_id"]
-            row = conn.execute(select(schema.chains).where(schema.chains.c.table_id == target)).first()
+            row = conn.execute(select(sqltables.chains).where(sqltables.chains.c.table_id == target)).first()
             assert row is not None
-            conn.execute(schema.chains.delete().where(schema.chains.c.table_id == target, schema.chains.c.segment_id == row.segment_id))
+            conn.execute(
+                sqltables.chains.delete().where(
+                    sqltables.chains.c.table_id == target, sqltables.chains.c.segment_id == row.segment_id
+                )
+            )
         refused(db, {"MODE = 'reference'": "shared", **WAYS})
         db.sql(f"RESTORE c AT '{story.backups[0]}' INTO 'r'")
         assert state(db, "/r") == story.states[story.backups[0]]
@@ -256,20 +286,30 @@ def test_a_segment_that_the_catalog_lost_is_missed(warehouse: tuple[Path, Story]
 
 def segments_of_backups(db: Database) -> list[Any]:
     """Everything that the last backup of the chain needs."""
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         backups = [db.describe(e.path) for e in db.ls("/.backups/collections/c")]
         slices = [t["slice"] for b in backups for t in b["tables"].values()]
         slices += [i["slice"] for b in backups for t in b["tables"].values() for i in t["indexes"]]
-        ids = select(schema.chains.c.segment_id).where(schema.chains.c.table_id.in_([s["target_id"] for s in slices]))
-        return list(conn.execute(select(schema.segments).where(schema.segments.c.id.in_(ids)).order_by(schema.segments.c.id)))
+        ids = select(sqltables.chains.c.segment_id).where(
+            sqltables.chains.c.table_id.in_([s["target_id"] for s in slices])
+        )
+        return list(
+            conn.execute(
+                select(sqltables.segments)
+                .where(sqltables.segments.c.id.in_(ids))
+                .order_by(sqltables.segments.c.id)
+            )
+        )
 
 
 def rewrite(db: Database, segment_id: int, data: bytes) -> None:
-    with db.context.catalog.write() as conn:
-        conn.execute(update(schema.segments).where(schema.segments.c.id == segment_id).values(data=data))
+    with db.runtime.catalog.write() as conn:
+        conn.execute(
+            update(sqltables.segments).where(sqltables.segments.c.id == segment_id).values(data=data)
+        )
 
 
-# --- storage that comes back, and storage that does not answer ---------------------------------------------------------------------------
+# --- storage that comes back, and storage that does not answer --------------------------------------------
 
 
 class Failing(QuickFiles):
@@ -305,7 +345,7 @@ def test_a_shard_is_tried_again_with_growing_pauses(warehouse: tuple[Path, Story
                 db.describe("/r")
         assert clock.pauses == list(RETRY_SECONDS[:times])
         assert clock.pauses == sorted(clock.pauses)
-        assert db.context.metrics.value("part_retries_total", kind="shard") == len(clock.pauses)
+        assert db.runtime.metrics.value("part_retries_total", kind="shard") == len(clock.pauses)
         assert unknown_files(db) == set()
 
 
@@ -335,7 +375,9 @@ def when(happened: threading.Event, act: Callable[[], None]) -> threading.Thread
     return thread
 
 
-def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(warehouse: tuple[Path, Story]) -> None:
+def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(
+    warehouse: tuple[Path, Story],
+) -> None:
     folder, story = warehouse
     clock, files = ManualClock(TOLD_AT), Hanging(folder)
     with open_at(folder, clock=clock, files=files, shard_seconds=10.0, session_seconds=1e6) as db:
@@ -372,6 +414,6 @@ def test_a_shard_that_hangs_does_not_outlast_the_deadline(warehouse: tuple[Path,
         assert files.went_on.wait(60)
         db.collect()
         assert unknown_files(db) == set()
-        with db.context.catalog.read() as conn:
+        with db.runtime.catalog.read() as conn:
             assert leaks(conn) == []
             assert operations.get(conn, operation).state == "failed"

@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from strandline.database.database import Database
-from strandline.database.progress import OperationInfo
-from strandline.errors import AlreadyExists, Cancelled, OperationNotFound, PathNotFound, PreconditionFailed, UnderOperation
-from strandline.operations.restore_plan import RestoreRequest
+from strandline.api.database import Database
+from strandline.api.progress import OperationInfo
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.errors import (
+    AlreadyExists,
+    Cancelled,
+    OperationNotFound,
+    PathNotFound,
+    PreconditionFailed,
+    UnderOperation,
+)
 from strandline.storage.files import Files
 from tests.restore.story import TOLD_AT, QuickFiles, Story, Told, open_at, started, state, unknown_files
 from tests.world import Death, ManualClock, die_after, leaks
@@ -28,7 +35,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 def world(anywhere: Told, clock: ManualClock) -> Iterator[tuple[Database, Database, Story]]:
     """Two processes on one warehouse, and what they should bring back."""
-    first, second = (open_at(anywhere.folder, anywhere.url, clock=clock, session_seconds=LEASE) for _ in range(2))
+    first, second = (
+        open_at(anywhere.folder, anywhere.url, clock=clock, session_seconds=LEASE) for _ in range(2)
+    )
     yield first, second, anywhere.story
     first.close()
     second.close()
@@ -39,7 +48,9 @@ def of_files(in_files: Told, copy_of: Callable[[Told], Told]) -> Told:
     return copy_of(in_files)
 
 
-def test_one_begins_dies_and_another_carries_on(world: tuple[Database, Database, Story], clock: ManualClock) -> None:
+def test_one_begins_dies_and_another_carries_on(
+    world: tuple[Database, Database, Story], clock: ManualClock
+) -> None:
     first, second, story = world
     engine, operation = started(first, REQUEST)
     for _ in range(9):
@@ -59,7 +70,7 @@ def test_one_begins_dies_and_another_carries_on(world: tuple[Database, Database,
     assert all(i.seconds_left is not None and i.seconds_left >= 0 for i in seen[:-1])
     assert engine.step(operation) is False, "it is not the first one's any more"
     assert state(first, "/r") == story.states[story.backups[-1]]
-    assert second.context.metrics.value("operations_resumed_total", kind="restore") == 1
+    assert second.runtime.metrics.value("operations_resumed_total", kind="restore") == 1
 
 
 def test_one_carries_out_and_another_waits(world: tuple[Database, Database, Story]) -> None:
@@ -69,7 +80,7 @@ def test_one_carries_out_and_another_waits(world: tuple[Database, Database, Stor
     seen: list[OperationInfo] = []
     assert second.wait(operation, on_progress=seen.append).state == "done"
     assert seen[-1].state == "done"
-    assert second.context.metrics.value("part_transitions_total", state="done") == 0
+    assert second.runtime.metrics.value("part_transitions_total", state="done") == 0
     assert state(second, "/r") == story.states[story.backups[-1]]
 
 
@@ -96,7 +107,9 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     first, second = open_at(folder, clock=clock, files=files), open_at(folder, clock=clock)
     second.collect()
     answers: list[OperationInfo] = []
-    thread = threading.Thread(target=lambda: answers.append(first.run_operation("restore", REQUEST.to_json())))
+    thread = threading.Thread(
+        target=lambda: answers.append(first.run_operation("restore", REQUEST.to_json()))
+    )
     thread.start()
     assert files.stopped.wait(60)
     clock.sleep(LEASE + 1)
@@ -105,23 +118,25 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     files.let_go.set()
     thread.join(60)
     assert [a.state for a in answers] == ["done"]
-    assert first.context.metrics.value("part_transitions_total", state="done") == 0
+    assert first.runtime.metrics.value("part_transitions_total", state="done") == 0
     assert state(second, "/r") == story.states[story.backups[-1]]
     assert unknown_files(second) == set(), "what the first one made for nothing is gone"
     first.close()
     second.close()
 
 
-def test_a_restart_while_finalizing_finalizes_once(world: tuple[Database, Database, Story], clock: ManualClock) -> None:
+def test_a_restart_while_finalizing_finalizes_once(
+    world: tuple[Database, Database, Story], clock: ManualClock
+) -> None:
     first, second, story = world
     engine, operation = started(first, REQUEST)
     while engine.parts(operation)[-1].state != "done":
         engine.step(operation)
     step = first.step
-    die_after(first.context.catalog, 1)
+    die_after(first.runtime.catalog, 1)
     with pytest.raises(Death):
         engine.step(operation)
-    first.context.catalog.after_commit = lambda: None
+    first.runtime.catalog.after_commit = lambda: None
     assert second.step == step + 1
     clock.sleep(LEASE + 1)
     assert second.resume() == []
@@ -132,7 +147,9 @@ def test_a_restart_while_finalizing_finalizes_once(world: tuple[Database, Databa
     assert state(second, "/r") == story.states[story.backups[-1]]
 
 
-def test_a_restart_before_finalizing_finalizes_once(world: tuple[Database, Database, Story], clock: ManualClock) -> None:
+def test_a_restart_before_finalizing_finalizes_once(
+    world: tuple[Database, Database, Story], clock: ManualClock
+) -> None:
     first, second, story = world
     engine, operation = started(first, REQUEST)
     while engine.parts(operation)[-1].state != "done":
@@ -143,7 +160,7 @@ def test_a_restart_before_finalizing_finalizes_once(world: tuple[Database, Datab
     engine.finish(unfinished)
     assert second.step == step + 1
     assert state(second, "/r") == story.states[story.backups[-1]]
-    with second.context.catalog.read() as conn:
+    with second.runtime.catalog.read() as conn:
         assert leaks(conn) == []
 
 
@@ -187,7 +204,7 @@ def test_nowait_then_cancel(of_files: Told) -> None:
     files, story = Slow(of_files.folder, 5), of_files.story
     with open_at(of_files.folder, files=files) as db:
         db.collect()
-        before = sorted(db.context.files.names("data"))
+        before = sorted(db.runtime.files.names("data"))
         operation = db.sql("RESTORE c INTO 'r' WITH (MODE = 'copy') NOWAIT").operation_id
         assert operation is not None
         assert files.stopped.wait(60)
@@ -200,10 +217,10 @@ def test_nowait_then_cancel(of_files: Told) -> None:
         assert db.operation(operation).state == "cancelled"
         with pytest.raises(PathNotFound):
             db.describe("/r")
-        with db.context.catalog.read() as conn:
+        with db.runtime.catalog.read() as conn:
             assert leaks(conn) == []
         db.collect()
-        assert sorted(db.context.files.names("data")) == before
+        assert sorted(db.runtime.files.names("data")) == before
         db.forget(operation)
         db.sql("RESTORE c INTO 'r'")
         assert state(db, "/r") == story.states[story.backups[-1]]
@@ -213,7 +230,12 @@ def test_a_second_restore_is_refused_while_one_runs(world: tuple[Database, Datab
     first, second, _ = world
     engine, operation = started(first, REQUEST)
     before = len(second.operations()), second.ls("/")
-    for statement in ("RESTORE c INTO 'elsewhere'", "RESTORE c TABLE orders AS o2 NOWAIT", "BACKUP c", "BACKUP c INCREMENTAL"):
+    for statement in (
+        "RESTORE c INTO 'elsewhere'",
+        "RESTORE c TABLE orders AS o2 NOWAIT",
+        "BACKUP c",
+        "BACKUP c INCREMENTAL",
+    ):
         with pytest.raises(UnderOperation, match=operation):
             second.sql(statement)
     assert (len(second.operations()), second.ls("/")) == before

@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from strandline.api.database import Database
+from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations, paths
-from strandline.database.database import Database
-from strandline.errors import AlreadyExists, Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, TimedOut, UnderOperation
-from strandline.operations.restore_plan import RestoreRequest
+from strandline.errors import (
+    AlreadyExists,
+    Corrupted,
+    InvalidArgument,
+    PathNotFound,
+    PreconditionFailed,
+    TimedOut,
+    UnderOperation,
+)
 from strandline.operations.scheduler import Explicit, InOrder, Shuffled
 from tests.restore.story import INDEXES, TABLES, Story, Told, open_at, started, state
 
@@ -26,7 +34,10 @@ def agree(db: Database, prefix: str = "") -> bool:
     )
 
 
-@pytest.mark.parametrize("options", ["", " WITH (MODE = 'copy')", " WITH (VERIFY = 'data')", " WITH (MODE = 'copy', VERIFY = 'data')"])
+@pytest.mark.parametrize(
+    "options",
+    ["", " WITH (MODE = 'copy')", " WITH (VERIFY = 'data')", " WITH (MODE = 'copy', VERIFY = 'data')"],
+)
 def test_every_backup_of_the_chain_comes_back_as_it_was(told: tuple[Database, Story], options: str) -> None:
     db, story = told
     for number, backup in enumerate(story.backups):
@@ -74,8 +85,12 @@ def test_reading_a_backup_without_restoring_it(told: tuple[Database, Story]) -> 
     for backup in story.backups:
         rows = db.sql(f"SELECT * FROM orders IN BACKUP c AT '{backup}' ORDER BY id").rows()
         assert sorted(map(tuple, rows), key=repr) == story.states[backup]["/orders"][2]
-        moved = db.sql(f"SELECT id FROM orders VIEW by_customer IN BACKUP c AT '{backup}' WHERE customer = 'moved' ORDER BY id").rows()
-        assert [r[0] for r in moved] == sorted(r[0] for r in story.states[backup]["/orders"][2] if r[1] == "moved")
+        moved = db.sql(
+            f"SELECT id FROM orders VIEW by_customer IN BACKUP c AT '{backup}' WHERE customer = 'moved' ORDER BY id"
+        ).rows()
+        assert [r[0] for r in moved] == sorted(
+            r[0] for r in story.states[backup]["/orders"][2] if r[1] == "moved"
+        )
 
 
 def test_explain_changes_nothing_and_says_what_is_in_the_way(told: tuple[Database, Story]) -> None:
@@ -88,12 +103,16 @@ def test_explain_changes_nothing_and_says_what_is_in_the_way(told: tuple[Databas
     assert db.step == step
 
 
-@pytest.mark.parametrize("restore", ["RESTORE c INTO `orders`", "RESTORE c TABLE `dir/items` AS `orders/b/c`"])
+@pytest.mark.parametrize(
+    "restore", ["RESTORE c INTO `orders`", "RESTORE c TABLE `dir/items` AS `orders/b/c`"]
+)
 def test_nothing_is_restored_below_a_table(on_sqlite: tuple[Database, Story], restore: str) -> None:
     db, _ = on_sqlite
     with pytest.raises(AlreadyExists, match=r"^/orders is a table, so nothing can be restored below it"):
         db.sql(restore)
-    in_the_way = [(name, details) for what, name, details in db.sql(f"EXPLAIN {restore}").rows() if what == "in the way"]
+    in_the_way = [
+        (name, details) for what, name, details in db.sql(f"EXPLAIN {restore}").rows() if what == "in the way"
+    ]
     assert {name for name, _ in in_the_way} == {"/orders"}
     assert all("a table in state ready, so that /orders/" in details for _, details in in_the_way)
 
@@ -118,7 +137,9 @@ def test_nothing_is_restored_below_a_table(on_sqlite: tuple[Database, Story], re
         ("RESTORE c INTO 'r' WITH (DEADLINE = 'soon')", InvalidArgument),
     ],
 )
-def test_a_refused_restore_leaves_nothing(on_sqlite: tuple[Database, Story], statement: str, error: type[Exception]) -> None:
+def test_a_refused_restore_leaves_nothing(
+    on_sqlite: tuple[Database, Story], statement: str, error: type[Exception]
+) -> None:
     db, _ = on_sqlite
     before = (db.step, db.ls("/"), db.ls("/dir"), state(db), len(db.operations()))
     with pytest.raises(error):
@@ -159,7 +180,7 @@ def test_while_it_runs_the_targets_are_closed(anywhere: Told) -> None:
 
 def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    _, files = db.collect(), sorted(db.context.files.names("data"))
+    _, files = db.collect(), sorted(db.runtime.files.names("data"))
     before = db.ls("/")
     engine, operation = started(db, RestoreRequest("c", into="r", copy=True))
     for _ in range(5):
@@ -170,7 +191,7 @@ def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -
     with pytest.raises(PathNotFound):
         db.describe("/r")
     db.collect()
-    assert sorted(db.context.files.names("data")) == files
+    assert sorted(db.runtime.files.names("data")) == files
     db.sql("RESTORE c INTO 'r'")
     assert state(db, "/r") == story.states[story.backups[-1]]
 
@@ -189,7 +210,7 @@ def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Stor
     db, story = on_sqlite
     engine, operation = started(db, RestoreRequest("c", into="r"))
     early = next(p for p in engine.parts(operation) if p.stage == 2)
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
     assert engine.advance(whole, early)
     assert next(p for p in engine.parts(operation) if p.id == early.id) == early
@@ -199,7 +220,9 @@ def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Stor
     for done in stages:
         latest = max(done)
         expected = [p.stage for p in engine.parts(operation) if p.stage < latest]
-        assert sorted(s for s in done if s < latest) == sorted(expected), "an increment began before the one before it was whole"
+        assert sorted(s for s in done if s < latest) == sorted(expected), (
+            "an increment began before the one before it was whole"
+        )
     assert state(db, "/r") == story.states[story.backups[-1]]
 
 
@@ -207,7 +230,7 @@ def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story
     db, story = on_sqlite
     engine, operation = started(db, RestoreRequest("c", into="r"))
     first = engine.parts(operation)[0]
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
     assert engine.advance(whole, first)
     done = engine.parts(operation)
@@ -261,7 +284,7 @@ def test_progress_only_grows(on_sqlite: tuple[Database, Story]) -> None:
 
 def test_a_broken_chain_is_refused_before_anything_is_made(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    with db.context.catalog.write() as conn:
+    with db.runtime.catalog.write() as conn:
         middle = paths.require(conn, f"/.backups/collections/c/{story.backups[2]}")
         body = dict(middle.body)
         body["tables"]["/orders"]["slice"]["before"][1] = "0" * 32
@@ -290,7 +313,9 @@ def test_operations_are_listed_and_forgotten(on_sqlite: tuple[Database, Story]) 
         db.operation(operation)
 
 
-def test_omitted_and_asynchronous_indexes_are_rebuilt_and_said_so(tmp_path: Path, catalog_url: str | None) -> None:
+def test_omitted_and_asynchronous_indexes_are_rebuilt_and_said_so(
+    tmp_path: Path, catalog_url: str | None
+) -> None:
     with open_at(tmp_path, catalog_url) as db:
         db.sql(
             """CREATE TABLE t (k Int32, v Int32, PRIMARY KEY (k), INDEX s GLOBAL SYNC ON (v), INDEX a GLOBAL ASYNC ON (v));

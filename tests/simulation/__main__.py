@@ -15,10 +15,14 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Random interleavings and crashes, without Spark.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description="Random interleavings and crashes, without Spark."
+    )
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run, from 0 on")
     parser.add_argument("--seed", type=int, help="run this one only, and tell everything that happens")
-    parser.add_argument("--eager", action="store_true", help="switch deferred publication off: mismatches must be found")
+    parser.add_argument(
+        "--eager", action="store_true", help="switch deferred publication off: mismatches must be found"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     chosen = parser.parse_args()
     if chosen.seed is not None:
@@ -32,12 +36,16 @@ def main() -> int:
     def on_progress(done: int, wrong: int) -> None:
         sys.stderr.write(f"\r{done} of {chosen.seeds} seeds, {wrong} with a violation ")
 
-    found, counts = run_all(range(chosen.seeds), eager=chosen.eager, workers=chosen.workers, on_progress=on_progress)
+    found, counts = run_all(
+        range(chosen.seeds), eager=chosen.eager, workers=chosen.workers, on_progress=on_progress
+    )
     sys.stderr.write("\n")
     for seed, violation in sorted(found.items())[:20]:
         say(f"seed {seed}: {violation}")
     say(", ".join(f"{number} {what}" for what, number in sorted(counts.items())))
-    say(f"{chosen.seeds} seeds in {time.monotonic() - started:.0f} s, {len(found)} with a violation; replay one with --seed N")
+    say(
+        f"{chosen.seeds} seeds in {time.monotonic() - started:.0f} s, {len(found)} with a violation; replay one with --seed N"
+    )
     return 1 if found else 0
 
 

@@ -11,11 +11,11 @@ from sqlalchemy import Connection
 from strandline.catalog import board, paths
 from strandline.catalog.board import Publication
 from strandline.catalog.cache import SchemeCache
-from strandline.catalog.engine import Catalog
-from strandline.catalog.loader import Loader
+from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import Operation, Part
 from strandline.catalog.paths import Path
-from strandline.catalog.registry import Claim, Claimed, Held, VersionRegistry
+from strandline.catalog.planner import Loader
+from strandline.catalog.versions import Claim, Claimed, Held, VersionRegistry
 from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
 from strandline.operations.scheduler import Shuffled
@@ -34,7 +34,8 @@ class SimClock(ManualClock):
 
 
 class Post:
-    """Publications on their way to one process: some arrive at the next poll, some much later, some twice, in any order."""
+    """Publications on their way to one process: some arrive at the next poll, some much later, some twice, in
+    any order."""
 
     def __init__(self, random_: random.Random) -> None:
         self.random = random_
@@ -57,7 +58,9 @@ class Post:
 class EagerRegistry(VersionRegistry):
     """The original mistake: whoever claims a version publishes it at once, before its siblings are done."""
 
-    def claim(self, conn: Connection, operation_id: str, part_id: int, path: Path, target: int | None = None) -> Claim:
+    def claim(
+        self, conn: Connection, operation_id: str, part_id: int, path: Path, target: int | None = None
+    ) -> Claim:
         is_new = self.held(conn, path.id) is None
         claim = super().claim(conn, operation_id, part_id, path, target)
         if is_new and isinstance(claim, Claimed):
@@ -74,7 +77,14 @@ class Actor:
     """One process: its session, its engine, its cache."""
 
     def __init__(
-        self, catalog: Catalog, name: str, random_: random.Random, new_id: Callable[[], str], metrics: Metrics, *, eager: bool
+        self,
+        catalog: Catalog,
+        name: str,
+        random_: random.Random,
+        new_id: Callable[[], str],
+        metrics: Metrics,
+        *,
+        eager: bool,
     ) -> None:
         self.name = name
         self.engine = Engine(

@@ -1,4 +1,5 @@
-"""One history: what happens, in the order that the seed says, and what must be true after each action and in the end."""
+"""One history: what happens, in the order that the seed says, and what must be true after each action and in
+the end."""
 
 from __future__ import annotations
 
@@ -11,14 +12,21 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, event, select, update
 
-from strandline.catalog import board, chains, collect, operations, paths, schema, tables
-from strandline.catalog.engine import Catalog
-from strandline.catalog.loader import TablePlan
+from strandline.catalog import board, chains, collect, operations, paths, sqltables, tables
+from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE, Operation
 from strandline.catalog.paths import Path
+from strandline.catalog.planner import TablePlan
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
-from strandline.errors import AlreadyExists, Internal, PathNotFound, SchemaMismatch, StrandlineError, UnderOperation
+from strandline.errors import (
+    AlreadyExists,
+    Internal,
+    PathNotFound,
+    SchemaMismatch,
+    StrandlineError,
+    UnderOperation,
+)
 from strandline.metrics import Metrics
 from strandline.model import Digest
 from strandline.operations.streams import StreamSpec
@@ -39,7 +47,9 @@ class Violation(AssertionError):
 class Simulation:
     """One history. ``trace`` gets a line for everything that happens."""
 
-    def __init__(self, catalog: Catalog, seed: int, *, eager: bool, metrics: Metrics, trace: Callable[[str], None]) -> None:
+    def __init__(
+        self, catalog: Catalog, seed: int, *, eager: bool, metrics: Metrics, trace: Callable[[str], None]
+    ) -> None:
         self.catalog = catalog
         self.random = random.Random(seed)
         self.eager = eager
@@ -65,7 +75,9 @@ class Simulation:
 
     def newcomer(self) -> Actor:
         name = f"p{next(self.ids)}"
-        return Actor(self.catalog, name, self.random, lambda: f"op{next(self.ids)}", self.metrics, eager=self.eager)
+        return Actor(
+            self.catalog, name, self.random, lambda: f"op{next(self.ids)}", self.metrics, eager=self.eager
+        )
 
     def run(self) -> None:
         for _ in range(ACTIONS):
@@ -120,7 +132,8 @@ class Simulation:
         if self.known is None and not self.eager and (wrong := world.disagreements(self.paths())):
             raise Violation(f"a reader can see {wrong}")
 
-    # -- what a process may do ------------------------------------------------------------------------------------------------------
+    # -- what a process may do
+    # ------------------------------------------------------------------------------------------------------
 
     def step(self, actor: Actor) -> None:
         mine = [o for o in self.unfinished() if o.session_id == actor.name]
@@ -137,7 +150,9 @@ class Simulation:
 
     def read(self, actor: Actor) -> None:
         """A few queries on one table and on the implementation tables of its indexes."""
-        table = self.random.choice([p for p in self.paths() if p.path in ("/a", "/b")] or [self.pick("table")])
+        table = self.random.choice(
+            [p for p in self.paths() if p.path in ("/a", "/b")] or [self.pick("table")]
+        )
         if table is not None:
             actor.cache.poll()
             near = [p.path for p in self.paths() if p.type == "table" and p.path.startswith(table.path)]
@@ -160,7 +175,9 @@ class Simulation:
             return
         plan = self.plan(actor, table.path)
         for _ in range(2):
-            refs = [(r.impl_id, r.version) for r in plan.table.indexes if r.definition.is_sync and not r.omitted]
+            refs = [
+                (r.impl_id, r.version) for r in plan.table.indexes if r.definition.is_sync and not r.omitted
+            ]
             try:
                 world.commit(self.catalog, plan.table, refs, next(self.ids))
                 self.counts["commits"] += 1
@@ -173,7 +190,11 @@ class Simulation:
     def copy(self, actor: Actor) -> None:
         found = [p for p in self.paths() if p.type == "table" and p.path.count("/") == 1]
         sources = self.random.sample(found, min(len(found), self.random.randint(1, 2)))
-        old = [p.path for p in self.paths() if p.type == "stream" and p.path.split("/")[1] in {s.name for s in sources}]
+        old = [
+            p.path
+            for p in self.paths()
+            if p.type == "stream" and p.path.split("/")[1] in {s.name for s in sources}
+        ]
         number = next(self.ids)
         request = copy_request(
             *((s.path, f"/c{number}/{s.name}") for s in sources),
@@ -189,7 +210,9 @@ class Simulation:
     def states(self, pairs: Iterable[tuple[str, str]]) -> dict[str, Digest]:
         """What each target must hold: nothing was committed since the cut, for this runs right after it."""
         with self.catalog.read() as conn:
-            return {target: chains.state(conn, paths.require(conn, source).id).digest for source, target in pairs}
+            return {
+                target: chains.state(conn, paths.require(conn, source).id).digest for source, target in pairs
+            }
 
     def create_stream(self, actor: Actor) -> None:
         table = self.pick("table")
@@ -211,7 +234,11 @@ class Simulation:
             world.drop(self.catalog, table.path)
 
     def alter_table(self, actor: Actor) -> None:
-        self.alter(lambda info: replace(info, schema=info.schema.with_column(f"c{info.schema.next_id}", parse_type("Int64"))))
+        self.alter(
+            lambda info: replace(
+                info, schema=info.schema.with_column(f"c{info.schema.next_id}", parse_type("Int64"))
+            )
+        )
 
     def drop_index(self, actor: Actor) -> None:
         self.alter(lambda info: replace(info, indexes=info.indexes[1:]))
@@ -245,7 +272,8 @@ class Simulation:
         self.replace(actor)
 
     def replace(self, actor: Actor) -> None:
-        """Another process comes in its place; its lease still has to run out, and it may not be dead after all."""
+        """Another process comes in its place; its lease still has to run out, and it may not be dead after
+        all."""
         if actor in self.actors:
             self.ghosts.append(actor)
             self.actors[self.actors.index(actor)] = self.newcomer()
@@ -254,7 +282,9 @@ class Simulation:
         """The leases of those thought dead run out."""
         with self.catalog.write() as conn:
             names = [ghost.name for ghost in self.ghosts]
-            conn.execute(update(schema.sessions).where(schema.sessions.c.id.in_(names)).values(expires=0.0))
+            conn.execute(
+                update(sqltables.sessions).where(sqltables.sessions.c.id.in_(names)).values(expires=0.0)
+            )
 
     def take_over(self, actor: Actor) -> None:
         self.counts["taken over"] += len(actor.engine.take_over())
@@ -274,7 +304,8 @@ class Simulation:
         with self.catalog.write() as conn:
             collect.sweep(conn, self.clock.now(), 0.0)
 
-    # -- looking --------------------------------------------------------------------------------------------------------------------
+    # -- looking
+    # --------------------------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[Operation]:
         if self.open is None:
@@ -303,8 +334,17 @@ class Simulation:
             return
         with self.catalog.read() as conn:
             wrong = [f"{o.id} is {o.state}" for o in operations.unfinished(conn)]
-            wrong += [f"{o.id}: {o.error}" for o in operations.listed(conn) if o.error and o.error["code"] == Internal.code]
-            wrong += world.leaks(conn) + world.disagreements(world.all_paths(conn)) + self.wrong_copies(conn) + wrong_histories(conn)
+            wrong += [
+                f"{o.id}: {o.error}"
+                for o in operations.listed(conn)
+                if o.error and o.error["code"] == Internal.code
+            ]
+            wrong += (
+                world.leaks(conn)
+                + world.disagreements(world.all_paths(conn))
+                + self.wrong_copies(conn)
+                + wrong_histories(conn)
+            )
         if wrong:
             raise Violation(f"at rest: {wrong}")
 
@@ -317,15 +357,20 @@ class Simulation:
             for target, digest in self.cuts[operation.id].items():
                 row = paths.find(conn, target)
                 created = None if row is None else conn.execute(
-                    select(schema.commits).where(schema.commits.c.table_id == row.id).order_by(schema.commits.c.step)
+                    select(sqltables.commits).where(sqltables.commits.c.table_id == row.id).order_by(sqltables.commits.c.step)
                 ).first()  # fmt: skip
-                if created is not None and created.kind == "create" and Digest.parse(created.rows, created.digest) != digest:
+                if (
+                    created is not None
+                    and created.kind == "create"
+                    and Digest.parse(created.rows, created.digest) != digest
+                ):
                     wrong.append(f"{target} does not hold what its source held at the cut")
         return wrong
 
 
 def wrong_histories(conn: Connection) -> list[str]:
-    """Versions of a path are published one after the other, each one greater than the one before, none left out and none twice."""
+    """Versions of a path are published one after the other, each one greater than the one before, none left
+    out and none twice."""
     seen: dict[int, list[int]] = {}
     for news in board.since(conn, 0):
         if not news.dropped:

@@ -43,7 +43,10 @@ class Runner:
         """What was seen that must never be, None if nothing was."""
         self.catalog.clock = SimClock()
         raw = self.catalog.engine.raw_connection
-        with contextlib.closing(sqlite3.connect(self.template)) as source, contextlib.closing(raw()) as target:
+        with (
+            contextlib.closing(sqlite3.connect(self.template)) as source,
+            contextlib.closing(raw()) as target,
+        ):
             source.backup(target.driver_connection)  # type: ignore[arg-type]
         simulation = Simulation(self.catalog, seed, eager=self.eager, metrics=self.metrics, trace=self.trace)
         try:
@@ -68,20 +71,28 @@ def run_seeds(seeds: range, eager: bool) -> tuple[dict[int, str], Counter[str]]:
             found[seed] = violation
     runner.close()
     for result in ("seen", "cured", "failed"):
-        runner.counts[f"mismatches {result}"] = int(runner.metrics.value("schema_mismatches_total", result=result))
+        runner.counts[f"mismatches {result}"] = int(
+            runner.metrics.value("schema_mismatches_total", result=result)
+        )
     return found, runner.counts
 
 
 def run_all(
-    seeds: range, *, eager: bool = False, workers: int = 2, on_progress: Callable[[int, int], None] = lambda done, wrong: None
+    seeds: range,
+    *,
+    eager: bool = False,
+    workers: int = 2,
+    on_progress: Callable[[int, int], None] = lambda done, wrong: None,
 ) -> tuple[dict[int, str], Counter[str]]:
-    """Violations by seed, and what happened how often. Any division among processes gives the same. ``on_progress`` is told how many
-    seeds are done and how many of them have a violation."""
+    """Violations by seed, and what happened how often. Any division among processes gives the same.
+    ``on_progress`` is told how many seeds are done and how many of them have a violation."""
     found: dict[int, str] = {}
     counts: Counter[str] = Counter()
     chunks = [seeds[i : i + 50] for i in range(0, len(seeds), 50)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for number, (wrong, counted) in enumerate(pool.map(run_seeds, chunks, itertools.repeat(eager)), start=1):
+        for number, (wrong, counted) in enumerate(
+            pool.map(run_seeds, chunks, itertools.repeat(eager)), start=1
+        ):
             found |= wrong
             counts += counted
             on_progress(min(50 * number, len(seeds)), len(found))

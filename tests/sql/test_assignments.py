@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from strandline.errors import InvalidArgument
-from strandline.sql.assignments import assign
+from strandline.sql.evaluate.assignments import assign
 from strandline.sql.syntax import parse_expression
 from strandline.types import parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COLUMNS = {name: parse_type(type_) for name, type_ in {"a": "Int8", "i": "Int32", "j": "Int64", "u": "Uint64", "s": "Utf8"}.items()}
+COLUMNS = {
+    name: parse_type(type_)
+    for name, type_ in {"a": "Int8", "i": "Int32", "j": "Int64", "u": "Uint64", "s": "Utf8"}.items()
+}
 ROW = {"a": 100, "i": 2**31 - 2, "j": 2**63 - 2, "u": 2**64 - 1, "s": "x"}
 COMPUTED = [
     ("1", 1),
@@ -59,7 +62,21 @@ def test_an_overflow_is_an_error_as_in_spark(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["i / 2", "i + j", "i + 1.5", "s + 1", "i + 1 + 1", "upper(s)", "missing", "x.i", "i + 1S", "DEFAULT", "u + 1L", "(SELECT 1)", "-i"],
+    [
+        "i / 2",
+        "i + j",
+        "i + 1.5",
+        "s + 1",
+        "i + 1 + 1",
+        "upper(s)",
+        "missing",
+        "x.i",
+        "i + 1S",
+        "DEFAULT",
+        "u + 1L",
+        "(SELECT 1)",
+        "-i",
+    ],
 )
 def test_what_is_beyond_is_left_to_spark(text: str) -> None:
     assert assign(parse_expression(text), COLUMNS, "t") is None

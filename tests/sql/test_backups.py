@@ -32,14 +32,20 @@ def test_create_collection() -> None:
         "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'false')"
     ) == [
         CreateBackupCollection(
-            "c", ("/t", "/dir/u"), (("STORAGE", "cluster"), ("INCREMENTAL_BACKUP_ENABLED", "true"), ("OMIT_INDEXES", "false"))
+            "c",
+            ("/t", "/dir/u"),
+            (("STORAGE", "cluster"), ("INCREMENTAL_BACKUP_ENABLED", "true"), ("OMIT_INDEXES", "false")),
         )
     ]
     assert parse("CREATE BACKUP COLLECTION `my c` DATABASE WITH (storage='x')") == [
         CreateBackupCollection("my c", None, (("STORAGE", "x"),))
     ]
-    assert parse("CREATE BACKUP COLLECTION c (DATABASE) WITH (A=1)") == [CreateBackupCollection("c", None, (("A", 1),))]
-    assert parse("CREATE BACKUP COLLECTION c (TABLE Table) WITH (A=1)") == [CreateBackupCollection("c", ("/Table",), (("A", 1),))]
+    assert parse("CREATE BACKUP COLLECTION c (DATABASE) WITH (A=1)") == [
+        CreateBackupCollection("c", None, (("A", 1),))
+    ]
+    assert parse("CREATE BACKUP COLLECTION c (TABLE Table) WITH (A=1)") == [
+        CreateBackupCollection("c", ("/Table",), (("A", 1),))
+    ]
 
 
 def test_settings_keep_their_order_and_their_duplicates() -> None:
@@ -60,7 +66,9 @@ def test_settings_keep_their_order_and_their_duplicates() -> None:
 
 def test_alter_collection() -> None:
     assert parse("ALTER BACKUP COLLECTION c ADD TABLE t, DROP TABLE `a/u`, SET (X = 'y'), RESET (z, w)") == [
-        AlterBackupCollection("c", (AddTable("/t"), RemoveTable("/a/u"), SetSettings((("X", "y"),)), ResetSettings(("Z", "W"))))
+        AlterBackupCollection(
+            "c", (AddTable("/t"), RemoveTable("/a/u"), SetSettings((("X", "y"),)), ResetSettings(("Z", "W")))
+        )
     ]
 
 
@@ -86,14 +94,28 @@ def test_drop_backup_and_show() -> None:
 def test_restore() -> None:
     assert parse("RESTORE c") == [Restore("c")]
     assert parse("RESTORE c AT '20260101120000Z_full'") == [Restore("c", "20260101120000Z_full")]
-    assert parse("RESTORE c AT `20260101120000Z_full` NOWAIT") == [Restore("c", "20260101120000Z_full", nowait=True)]
+    assert parse("RESTORE c AT `20260101120000Z_full` NOWAIT") == [
+        Restore("c", "20260101120000Z_full", nowait=True)
+    ]
     assert parse("RESTORE c AT TIMESTAMP '2026-01-01T14:00:00+02:00'") == [
         Restore("c", at_timestamp=datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
     ]
-    assert parse("RESTORE c AT 'x' TABLE a, TABLE `d/b` AS `e/b` INTO `new` WITH (VERIFY = 'full', N = 2) NOWAIT") == [
-        Restore("c", "x", None, (RestoreTable("/a"), RestoreTable("/d/b", "/e/b")), "/new", (("VERIFY", "full"), ("N", 2)), True)
+    assert parse(
+        "RESTORE c AT 'x' TABLE a, TABLE `d/b` AS `e/b` INTO `new` WITH (VERIFY = 'full', N = 2) NOWAIT"
+    ) == [
+        Restore(
+            "c",
+            "x",
+            None,
+            (RestoreTable("/a"), RestoreTable("/d/b", "/e/b")),
+            "/new",
+            (("VERIFY", "full"), ("N", 2)),
+            True,
+        )
     ]
-    assert parse("RESTORE c (TABLE a, TABLE b)") == [Restore("c", tables=(RestoreTable("/a"), RestoreTable("/b")))]
+    assert parse("RESTORE c (TABLE a, TABLE b)") == [
+        Restore("c", tables=(RestoreTable("/a"), RestoreTable("/b")))
+    ]
 
 
 def test_explain_restore() -> None:

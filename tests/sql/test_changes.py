@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from strandline.errors import SyntaxFault, Unsupported
-from strandline.sql.literals import literal
+from strandline.sql.evaluate.literals import literal
 from strandline.sql.parser import parse
 from strandline.sql.query import Query
 from strandline.sql.statements import Change, Delete, DeleteOn, Update, Values, Write
@@ -19,19 +19,35 @@ def values(*rows: tuple[str, ...]) -> Values:
 
 
 def test_writes_of_values() -> None:
-    assert parse("UPSERT INTO t (k, v) VALUES (1, 10), (2, 'x')") == [Write("UPSERT", "/t", ("k", "v"), values(("1", "10"), ("2", "'x'")))]
-    assert parse("replace into `a/t` values (1, null)") == [Write("REPLACE", "/a/t", None, values(("1", "null")))]
-    assert parse("INSERT INTO t (`a b`) VALUES (f(1, 2))") == [Write("INSERT", "/t", ("a b",), values(("f(1, 2)",)))]
-    assert parse("UPSERT INTO Table (key) VALUES (1)") == [Write("UPSERT", "/Table", ("key",), values(("1",)))]
-    assert parse("UPSERT INTO t (values, select) VALUES (1, 2)") == [Write("UPSERT", "/t", ("values", "select"), values(("1", "2")))]
+    assert parse("UPSERT INTO t (k, v) VALUES (1, 10), (2, 'x')") == [
+        Write("UPSERT", "/t", ("k", "v"), values(("1", "10"), ("2", "'x'")))
+    ]
+    assert parse("replace into `a/t` values (1, null)") == [
+        Write("REPLACE", "/a/t", None, values(("1", "null")))
+    ]
+    assert parse("INSERT INTO t (`a b`) VALUES (f(1, 2))") == [
+        Write("INSERT", "/t", ("a b",), values(("f(1, 2)",)))
+    ]
+    assert parse("UPSERT INTO Table (key) VALUES (1)") == [
+        Write("UPSERT", "/Table", ("key",), values(("1",)))
+    ]
+    assert parse("UPSERT INTO t (values, select) VALUES (1, 2)") == [
+        Write("UPSERT", "/t", ("values", "select"), values(("1", "2")))
+    ]
     assert isinstance(parse("UPSERT INTO t VALUES (1)")[0], Change)
 
 
 def test_values_are_whole_expressions() -> None:
-    [statement] = parse("UPSERT INTO t (a, b, c) VALUES ((1), array(1, 2)[0], CASE WHEN a > 1 THEN 'x, )' ELSE \"(\" END)")
+    [statement] = parse(
+        "UPSERT INTO t (a, b, c) VALUES ((1), array(1, 2)[0], CASE WHEN a > 1 THEN 'x, )' ELSE \"(\" END)"
+    )
     assert isinstance(statement, Write)
     assert isinstance(statement.source, Values)
-    assert [value.text for value in statement.source.rows[0]] == ["(1)", "array(1, 2)[0]", "CASE WHEN a > 1 THEN 'x, )' ELSE \"(\" END"]
+    assert [value.text for value in statement.source.rows[0]] == [
+        "(1)",
+        "array(1, 2)[0]",
+        "CASE WHEN a > 1 THEN 'x, )' ELSE \"(\" END",
+    ]
 
 
 def test_plain_values_are_constants() -> None:
@@ -46,7 +62,11 @@ def test_plain_values_are_constants() -> None:
     ("text", "columns", "query"),
     [
         ("INSERT INTO t SELECT * FROM u", None, "SELECT * FROM u"),
-        ("UPSERT INTO t (k, v) SELECT k, v FROM u VIEW i WHERE k > 1", ("k", "v"), "SELECT k, v FROM u VIEW i WHERE k > 1"),
+        (
+            "UPSERT INTO t (k, v) SELECT k, v FROM u VIEW i WHERE k > 1",
+            ("k", "v"),
+            "SELECT k, v FROM u VIEW i WHERE k > 1",
+        ),
         ("UPSERT INTO t (SELECT k FROM u)", None, "(SELECT k FROM u)"),
         ("REPLACE INTO t WITH a AS (SELECT 1) SELECT * FROM a", None, "WITH a AS (SELECT 1) SELECT * FROM a"),
         ("UPSERT INTO t (k) FROM u", ("k",), "FROM u"),
@@ -60,7 +80,9 @@ def test_writes_of_queries(text: str, columns: tuple[str, ...] | None, query: st
 
 
 def test_update() -> None:
-    [statement] = parse("UPDATE `a/t` SET v = 1, w = CASE WHEN v > 1 THEN (2) END, x = x + 1 WHERE k IN (1, 2) AND t.v = 'x'")
+    [statement] = parse(
+        "UPDATE `a/t` SET v = 1, w = CASE WHEN v > 1 THEN (2) END, x = x + 1 WHERE k IN (1, 2) AND t.v = 'x'"
+    )
     assert statement == Update(
         "/a/t",
         (
@@ -78,9 +100,15 @@ def test_update() -> None:
 def test_delete() -> None:
     assert parse("DELETE FROM t") == [Delete("/t")]
     assert parse("DELETE FROM Table WHERE key = 1") == [Delete("/Table", parse_expression("key = 1"))]
-    assert parse("DELETE FROM D WHERE key IN (SELECT k FROM u)") == [Delete("/D", parse_expression("key IN (SELECT k FROM u)"))]
-    assert parse("DELETE FROM t ON (key) VALUES (2), (6)") == [DeleteOn("/t", ("key",), values(("2",), ("6",)))]
-    assert parse("DELETE FROM t ON (a, b) SELECT a, b FROM u") == [DeleteOn("/t", ("a", "b"), Query("SELECT a, b FROM u"))]
+    assert parse("DELETE FROM D WHERE key IN (SELECT k FROM u)") == [
+        Delete("/D", parse_expression("key IN (SELECT k FROM u)"))
+    ]
+    assert parse("DELETE FROM t ON (key) VALUES (2), (6)") == [
+        DeleteOn("/t", ("key",), values(("2",), ("6",)))
+    ]
+    assert parse("DELETE FROM t ON (a, b) SELECT a, b FROM u") == [
+        DeleteOn("/t", ("a", "b"), Query("SELECT a, b FROM u"))
+    ]
     assert parse("DELETE FROM t ON SELECT a FROM u") == [DeleteOn("/t", None, Query("SELECT a FROM u"))]
 
 
@@ -125,7 +153,13 @@ def test_faults_say_what_was_expected(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["INSERT OVERWRITE t VALUES (1)", "INSERT OR REPLACE INTO t VALUES (1)", "UPDATE t ON SELECT 1", "UPDATE t SET (a, b) = (1, 2)"]
+    "text",
+    [
+        "INSERT OVERWRITE t VALUES (1)",
+        "INSERT OR REPLACE INTO t VALUES (1)",
+        "UPDATE t ON SELECT 1",
+        "UPDATE t SET (a, b) = (1, 2)",
+    ],
 )
 def test_what_there_is_elsewhere_is_unsupported(text: str) -> None:
     with pytest.raises(Unsupported):

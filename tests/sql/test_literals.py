@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from strandline.sql.literals import NotConstant, literal
+from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.syntax import parse_expression
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ def test_everything_else_is_left_to_spark(text: str) -> None:
 
 
 def test_spark_agrees(spark: SparkSession) -> None:
-    listed = ", ".join(f"{parse_expression(text).spark} AS c{i}" for i, (text, _) in enumerate(CONSTANTS + YQL))
+    listed = ", ".join(
+        f"{parse_expression(text).spark} AS c{i}" for i, (text, _) in enumerate(CONSTANTS + YQL)
+    )
     row = spark.sql(f"SELECT {listed}").collect()[0]
     for (text, expected), found in zip(CONSTANTS + YQL, row, strict=True):
         if isinstance(expected, datetime):

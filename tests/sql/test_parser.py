@@ -75,7 +75,11 @@ def test_case_does_not_matter() -> None:
 
 
 def test_show_and_describe() -> None:
-    assert parse("SHOW TABLES; SHOW TABLES IN `a/b`; SHOW TABLES FROM `/`") == [ShowTables(), ShowTables("/a/b"), ShowTables("/")]
+    assert parse("SHOW TABLES; SHOW TABLES IN `a/b`; SHOW TABLES FROM `/`") == [
+        ShowTables(),
+        ShowTables("/a/b"),
+        ShowTables("/"),
+    ]
     assert parse("SHOW OPERATIONS; SHOW CREATE TABLE t") == [ShowOperations(), ShowCreateTable("/t")]
     assert parse("DESCRIBE t; DESC TABLE t; DESCRIBE Table; DESCRIBE TABLE `a/Table`") == [
         Describe("/t"),
@@ -86,7 +90,13 @@ def test_show_and_describe() -> None:
 
 
 def test_queries() -> None:
-    for text in ("SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a", "FROM t", "VALUES (1)", "(SELECT 1) UNION (SELECT 2)"):
+    for text in (
+        "SELECT 1",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "FROM t",
+        "VALUES (1)",
+        "(SELECT 1) UNION (SELECT 2)",
+    ):
         assert parse(text) == [Select(Query(text))]
     assert parse("EXPLAIN FORMATTED SELECT * FROM t") == [Explain(Query("SELECT * FROM t"), "FORMATTED")]
     assert parse("explain SELECT 1") == [Explain(Query("SELECT 1"))]
@@ -158,8 +168,33 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 PIECES = st.sampled_from(
-    [piece for text in STATEMENTS for piece in text.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()]
-    + ["'", '"', "`", ";", "--", "/*", "*/", "$", "\0", ".", "::", "NULL", "1e5", "VIEW", "VERSION", "AS", "OF", "IN", "BACKUP", "LATERAL"]
+    [
+        piece
+        for text in STATEMENTS
+        for piece in text.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
+    ]
+    + [
+        "'",
+        '"',
+        "`",
+        ";",
+        "--",
+        "/*",
+        "*/",
+        "$",
+        "\0",
+        ".",
+        "::",
+        "NULL",
+        "1e5",
+        "VIEW",
+        "VERSION",
+        "AS",
+        "OF",
+        "IN",
+        "BACKUP",
+        "LATERAL",
+    ]
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.sql.predicates import predicate
+from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.syntax import parse_expression
 from strandline.types import parse_type
 
@@ -220,10 +220,14 @@ def test_long_chains_do_not_recurse() -> None:
 
 def test_spark_agrees(spark: SparkSession) -> None:
     schema = ", ".join(f"`{name}` {type_.spark}" for name, type_ in COLUMNS.items())
-    rows = [tuple(Decimal(v) if n == "u" and v is not None else v for n, v in zip(NAMES, row, strict=True)) for row in ROWS]
+    rows = [
+        tuple(Decimal(v) if n == "u" and v is not None else v for n, v in zip(NAMES, row, strict=True))
+        for row in ROWS
+    ]
     spark.createDataFrame(rows, schema).createOrReplaceTempView("r")
     listed = ", ".join(f"({parse_expression(text).spark})" for text in CONDITIONS)
-    # One row per condition would lose which row of the table it is about, so each is matched by its own values.
+    # One row per condition would lose which row of the table it is about, so each is matched by its own
+    # values.
     for row, key in zip(ROWS, ("i = 1", "i = 2", "i IS NULL", "i = -5"), strict=True):
         [found] = spark.sql(f"SELECT {listed} FROM r WHERE {key}").collect()
         for text, expected in zip(CONDITIONS, found, strict=True):
@@ -256,7 +260,10 @@ CONDITION_TREES = st.recursive(
 def test_a_condition_or_its_negation_or_neither_holds(text: str) -> None:
     row = {"i": 1, "j": None}
     columns = {"i": COLUMNS["i"], "j": COLUMNS["j"]}
-    compiled, negated = predicate(parse_expression(text), columns), predicate(parse_expression(f"NOT ({text})"), columns)
+    compiled, negated = (
+        predicate(parse_expression(text), columns),
+        predicate(parse_expression(f"NOT ({text})"), columns),
+    )
     assert compiled is not None
     assert negated is not None
     found = compiled(row)

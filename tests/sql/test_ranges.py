@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.sql.predicates import predicate
-from strandline.sql.ranges import Range, key_ranges
+from strandline.sql.evaluate.predicates import predicate
+from strandline.sql.evaluate.ranges import Range, key_ranges
 from strandline.sql.syntax import parse_expression
 from strandline.types import parse_type
 
@@ -103,7 +103,10 @@ def constraints(text: str) -> dict[str, Any]:
         ("t = '2026-01-01'", {"t": frozenset({date(2026, 1, 1)})}),
         ("t >= DATE '2026-01-01'", {"t": Range(low=date(2026, 1, 1), low_inclusive=True)}),
         ("m = TIMESTAMP '2026-01-01 00:00:00.5'", {"m": frozenset()}),
-        ("m = TIMESTAMP '2026-01-01 00:00:01'", {"m": frozenset({datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)})}),
+        (
+            "m = TIMESTAMP '2026-01-01 00:00:01'",
+            {"m": frozenset({datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)})},
+        ),
         ("x = 1", {}),
         ("o = TRUE", {"o": frozenset({True})}),
         ("i IN (SELECT 1)", {}),
@@ -173,7 +176,9 @@ ROW = st.fixed_dictionaries(
 
 @given(TREES, st.lists(ROW, min_size=10, max_size=30))
 @settings(deadline=None, max_examples=300)
-def test_every_row_that_satisfies_the_condition_satisfies_the_constraints(text: str, rows: list[dict[str, Any]]) -> None:
+def test_every_row_that_satisfies_the_condition_satisfies_the_constraints(
+    text: str, rows: list[dict[str, Any]]
+) -> None:
     expression = parse_expression(text)
     holds = predicate(expression, NUMBERS)
     assert holds is not None

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from strandline.sql.predicates import predicate
+from strandline.sql.evaluate.predicates import predicate
+from strandline.sql.evaluate.simple import OrderBy, SimpleSelect, sort_rows
 from strandline.sql.query import parse_query, simple_select
-from strandline.sql.simple import OrderBy, SimpleSelect, sort_rows
 from strandline.types import parse_type
 
 if TYPE_CHECKING:
@@ -27,9 +27,16 @@ def the(text: str) -> SimpleSelect:
 
 def test_columns() -> None:
     assert the("SELECT * FROM t").columns is None
-    assert the("SELECT k, v AS w, t.n, `a b` c FROM t").columns == (("k", "k"), ("v", "w"), ("n", "n"), ("a b", "c"))
+    assert the("SELECT k, v AS w, t.n, `a b` c FROM t").columns == (
+        ("k", "k"),
+        ("v", "w"),
+        ("n", "n"),
+        ("a b", "c"),
+    )
     assert the("SELECT x.k FROM `dir/t` AS x").columns == (("k", "k"),)
-    assert the("SELECT key, value, date, timestamp FROM Table").columns == tuple((n, n) for n in ("key", "value", "date", "timestamp"))
+    assert the("SELECT key, value, date, timestamp FROM Table").columns == tuple(
+        (n, n) for n in ("key", "value", "date", "timestamp")
+    )
 
 
 def test_count() -> None:
@@ -47,7 +54,9 @@ def test_table_and_index() -> None:
 
 
 def test_order_and_limit() -> None:
-    found = the("SELECT k AS v, v AS k, n FROM t ORDER BY k DESC, 3, t.v NULLS LAST, z DESC NULLS FIRST LIMIT 10")
+    found = the(
+        "SELECT k AS v, v AS k, n FROM t ORDER BY k DESC, 3, t.v NULLS LAST, z DESC NULLS FIRST LIMIT 10"
+    )
     assert found.order == (
         OrderBy("v", True, False),
         OrderBy("n", False, True),
@@ -140,7 +149,11 @@ def test_spark_gives_the_same(spark: SparkSession) -> None:
         query = parse_query(text)
         found = the(text)
         expected = spark.sql(query.render(["{t0}"]), t0=frame)
-        holds = (lambda row: True) if found.where is None else predicate(found.where, types, found.table.qualifier)
+        holds = (
+            (lambda row: True)
+            if found.where is None
+            else predicate(found.where, types, found.table.qualifier)
+        )
         assert holds is not None
         chosen = [row for row in rows if holds(row) is True]
         if found.count is not None:
@@ -149,6 +162,8 @@ def test_spark_gives_the_same(spark: SparkSession) -> None:
             continue
         columns = found.columns or tuple((name, name) for name in types)
         order = [OrderBy(by.column.lower(), by.descending, by.nulls_first) for by in found.order]
-        here = [tuple(row[name.lower()] for name, _ in columns) for row in sort_rows(chosen, order)[: found.limit]]
+        here = [
+            tuple(row[name.lower()] for name, _ in columns) for row in sort_rows(chosen, order)[: found.limit]
+        ]
         assert expected.columns == [shown for _, shown in columns], text
         assert repr(here) == repr([tuple(row) for row in expected.collect()]), text

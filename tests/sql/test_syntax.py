@@ -83,7 +83,12 @@ def test_a_tree_of_a_single_literal_is_made_when_asked_for() -> None:
 
 
 def test_deep_nesting_is_refused_and_not_a_crash() -> None:
-    for text in ("(" * 200 + "1" + ")" * 200, "NOT " * 5000 + "a", "f(" * 120 + "1" + ")" * 120, "- " * 5000 + "1"):
+    for text in (
+        "(" * 200 + "1" + ")" * 200,
+        "NOT " * 5000 + "a",
+        "f(" * 120 + "1" + ")" * 120,
+        "- " * 5000 + "1",
+    ):
         with pytest.raises(SyntaxFault, match="nested too deeply"):
             parse_expression(text)
 
@@ -94,10 +99,12 @@ def test_reasonable_nesting_is_not() -> None:
 
 def test_plain_writes_do_not_import_sqlglot() -> None:
     code = (
-        "import sys; from strandline.sql.parser import parse; from strandline.sql.literals import literal\n"
+        "import sys; from strandline.sql.parser import parse; from strandline.sql.evaluate.literals import literal\n"
         "[s] = parse(\"UPSERT INTO t (k, v) VALUES (-1, 'x'), (2.5, NULL)\")\n"
         "assert [[literal(e) for e in row] for row in s.source.rows][0] == [-1, 'x']\n"
         "parse('SELECT k FROM t ORDER BY k LIMIT 1; BACKUP c; DROP TABLE t')\n"
         "assert 'sqlglot' not in sys.modules and 'pyspark' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )

@@ -43,14 +43,18 @@ def test_create_table_with_indexes_and_partitions() -> None:
 
 
 def test_create_table_variants() -> None:
-    assert parse("create table if not exists `a/b` (k Int32, primary key (k))") == [CreateTable("/a/b", (K,), ("k",), if_not_exists=True)]
+    assert parse("create table if not exists `a/b` (k Int32, primary key (k))") == [
+        CreateTable("/a/b", (K,), ("k",), if_not_exists=True)
+    ]
     assert parse("CREATE TABLE Table (k Int32, PRIMARY KEY (k))") == [CreateTable("/Table", (K,), ("k",))]
     assert parse("CREATE TABLE IF (k Int32 NULL, PRIMARY KEY (k))") == [CreateTable("/IF", (K,), ("k",))]
     assert parse("CREATE TABLE t (PRIMARY KEY (k), k Int32)") == [CreateTable("/t", (K,), ("k",))]
 
 
 def test_words_of_the_grammar_can_be_columns() -> None:
-    [statement] = parse("CREATE TABLE t (primary Int32, index Utf8, key String, PRIMARY KEY (primary, key), INDEX index GLOBAL ON (index))")
+    [statement] = parse(
+        "CREATE TABLE t (primary Int32, index Utf8, key String, PRIMARY KEY (primary, key), INDEX index GLOBAL ON (index))"
+    )
     assert isinstance(statement, CreateTable)
     assert [column.name for column in statement.columns] == ["primary", "index", "key"]
     assert statement.key == ("primary", "key")
@@ -58,9 +62,17 @@ def test_words_of_the_grammar_can_be_columns() -> None:
 
 
 def test_types_keep_their_case_and_sizes() -> None:
-    [statement] = parse("CREATE TABLE t (a String, b string, c Decimal( 22 , 9 ), d numeric(5), `e f` Json, PRIMARY KEY (a))")
+    [statement] = parse(
+        "CREATE TABLE t (a String, b string, c Decimal( 22 , 9 ), d numeric(5), `e f` Json, PRIMARY KEY (a))"
+    )
     assert isinstance(statement, CreateTable)
-    assert [column.type for column in statement.columns] == ["String", "string", "Decimal(22,9)", "numeric(5)", "Json"]
+    assert [column.type for column in statement.columns] == [
+        "String",
+        "string",
+        "Decimal(22,9)",
+        "numeric(5)",
+        "Json",
+    ]
     assert statement.columns[4].name == "e f"
 
 
@@ -82,8 +94,12 @@ def test_alter_table() -> None:
     assert parse("ALTER TABLE t ADD c Int64 NOT NULL, DROP d") == [
         AlterTable("/t", (AddColumn(ColumnDef("c", "Int64", True)), DropColumn("d")))
     ]
-    assert parse("ALTER TABLE t ADD INDEX i GLOBAL ON (c)") == [AlterTable("/t", (AddIndex(IndexDef("i", "GLOBAL SYNC", ("c",))),))]
-    assert parse("ALTER TABLE t DROP INDEX i, DROP CHANGEFEED f") == [AlterTable("/t", (DropIndex("i"), DropChangefeed("f")))]
+    assert parse("ALTER TABLE t ADD INDEX i GLOBAL ON (c)") == [
+        AlterTable("/t", (AddIndex(IndexDef("i", "GLOBAL SYNC", ("c",))),))
+    ]
+    assert parse("ALTER TABLE t DROP INDEX i, DROP CHANGEFEED f") == [
+        AlterTable("/t", (DropIndex("i"), DropChangefeed("f")))
+    ]
     assert parse("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_AND_OLD_IMAGES', FORMAT = 'JSON')") == [
         AlterTable("/t", (AddChangefeed("f", (("MODE", "NEW_AND_OLD_IMAGES"), ("FORMAT", "JSON"))),))
     ]
@@ -118,7 +134,10 @@ def test_drop_and_check() -> None:
         ("CREATE TABLE t (k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = 5)", "expected \\("),
         ("CREATE TABLE t (k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = ())", "expected an expression"),
         ("CREATE TABLE t (k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (k))", "expected a constant"),
-        ("CREATE TABLE t (k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (1), PARTITION_AT_KEYS = (2))", "given twice"),
+        (
+            "CREATE TABLE t (k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (1), PARTITION_AT_KEYS = (2))",
+            "given twice",
+        ),
         ("CREATE TABLE t (k Int32, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 0)", "positive"),
         ("CREATE TABLE t (k Int32, PRIMARY KEY (k)) WITH ()", "name of a setting"),
         ('CREATE TABLE "t" (k Int32, PRIMARY KEY (k))', "expected a table name"),

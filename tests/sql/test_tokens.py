@@ -82,7 +82,9 @@ def test_values(text: str, expected: object) -> None:
     assert type(found) is type(expected)
 
 
-@pytest.mark.parametrize("text", ["256ut", "65536us", "4294967296u", "129t", "1.5L", "18446744073709551616ul"])
+@pytest.mark.parametrize(
+    "text", ["256ut", "65536us", "4294967296u", "129t", "1.5L", "18446744073709551616ul"]
+)
 def test_a_suffix_limits_its_number(text: str) -> None:
     with pytest.raises(SyntaxFault, match=r"Line 1, column 3.*suffix"):
         tokenize(f"  {text}")

@@ -28,7 +28,8 @@ def unsorted_segment(
     upto: int = PENDING,
     group: int = 2,
 ) -> Segment:
-    """Upserts in this order, in a file of small row groups, or inline without a ``name``. ``steps`` makes it a stepped segment."""
+    """Upserts in this order, in a file of small row groups, or inline without a ``name``. ``steps`` makes it
+    a stepped segment."""
     table = table_of(schema, schema.names, rows)
     stored = table.rename_columns([c.physical for c in schema.columns])
     if role == "log":
@@ -44,7 +45,21 @@ def unsorted_segment(
             writer.write_table(stored)
         data = bytes(sink.getvalue())
         keys = keys_of(schema, table)
-        return Segment(0, role, fresh, stepped, after, upto, len(rows), len(data), None, checksum_of(data), keys[0], keys[-1], data)
+        return Segment(
+            0,
+            role,
+            fresh,
+            stepped,
+            after,
+            upto,
+            len(rows),
+            len(data),
+            None,
+            checksum_of(data),
+            keys[0],
+            keys[-1],
+            data,
+        )
     pq.write_table(stored, sink, row_group_size=group, write_page_checksum=True)
     files.write(name, bytes(sink.getvalue()))
     return describe_file(files, schema, name, role=role, fresh=fresh, stepped=stepped, after=after, upto=upto)

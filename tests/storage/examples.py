@@ -1,4 +1,5 @@
-"""What the storage tests share: schemas, values of every type, and a table's history that is also kept as plain dictionaries."""
+"""What the storage tests share: schemas, values of every type, and a table's history that is also kept as
+plain dictionaries."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ SCHEMAS = [
 
 @dataclass
 class History:
-    """A table that was written commit by commit: its segments, and beside them what the state at each step must be."""
+    """A table that was written commit by commit: its segments, and beside them what the state at each step
+    must be."""
 
     files: LocalFiles
     schema: TableSchema
@@ -129,7 +131,9 @@ class History:
 
     def merge(self, start: int, stop: int, inline: bool = True) -> None:
         """Replaces the log segments ``start:stop`` by one."""
-        merged = merge_logs(self.files, self.schema, self.segments[start:stop], self.name(), inline_rows=2000 if inline else 0)
+        merged = merge_logs(
+            self.files, self.schema, self.segments[start:stop], self.name(), inline_rows=2000 if inline else 0
+        )
         self.segments[start:stop] = [merged]
 
     def compact(self, count: int) -> None:
@@ -141,7 +145,16 @@ class History:
         keys = keys_of(self.schema, state)
         table = state.append_column(STEP, [[last[key] for key in keys]])
         self.segments[:count] = [
-            segment.write_segment(self.files, self.schema, table, name=self.name(), role="base", fresh=True, stepped=True, upto=step)
+            segment.write_segment(
+                self.files,
+                self.schema,
+                table,
+                name=self.name(),
+                role="base",
+                fresh=True,
+                stepped=True,
+                upto=step,
+            )
         ]
 
 
@@ -149,7 +162,9 @@ class History:
 def histories(draw: st.DrawFn, root: Path, commits: int = 6) -> History:
     """Random writes, some merged, the oldest perhaps compacted."""
     table = draw(st.sampled_from(SCHEMAS))
-    key = st.tuples(*(values(c.type) if c.not_null else st.none() | values(c.type) for c in table.key_columns))
+    key = st.tuples(
+        *(values(c.type) if c.not_null else st.none() | values(c.type) for c in table.key_columns)
+    )
     pool = draw(st.lists(key, min_size=1, max_size=12, unique=True))
     history = History(QuickFiles(root), table)
     for _ in range(draw(st.integers(1, commits))):

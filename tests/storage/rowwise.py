@@ -1,4 +1,5 @@
-"""Writes one row at a time, in plain Python: what the code that works in columns, and Spark, are compared with."""
+"""Writes one row at a time, in plain Python: what the code that works in columns, and Spark, are compared
+with."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from strandline.types.arrays import column_to_python
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit does to one key. ``old`` None: the key was not there; ``new`` None: it is not there afterwards."""
+    """What one commit does to one key. ``old`` None: the key was not there; ``new`` None: it is not there
+    afterwards."""
 
     key: Key
     op: Literal["U", "R", "E"]
@@ -30,7 +32,10 @@ class Change:
 
 def in_columns(schema: TableSchema, changes: Sequence[Change]) -> Changes:
     keys = [dict(zip(schema.key, change.key, strict=True)) for change in changes]
-    new = [tuple(map(key.get, schema.names)) if c.new is None else c.new for c, key in zip(changes, keys, strict=True)]
+    new = [
+        tuple(map(key.get, schema.names)) if c.new is None else c.new
+        for c, key in zip(changes, keys, strict=True)
+    ]
     old = [change.old for change in changes if change.old is not None]
     had = np.array([change.old is not None for change in changes], np.bool_)
     ops = pa.array([change.op for change in changes], pa.string())
@@ -39,29 +44,47 @@ def in_columns(schema: TableSchema, changes: Sequence[Change]) -> Changes:
 
 def one_by_one(changes: Changes) -> list[Change]:
     def rows(table: pa.Table) -> list[Row]:
-        return list(zip(*(column_to_python(c.type, table.column(c.name)) for c in changes.schema.columns), strict=True))
+        return list(
+            zip(
+                *(column_to_python(c.type, table.column(c.name)) for c in changes.schema.columns), strict=True
+            )
+        )
 
     old = iter(rows(changes.old))
     return [
         Change(key, op, next(old) if had else None, None if op == "E" else row)
         for key, op, had, row in zip(
-            keys_of(changes.schema, changes.new), changes.ops.to_pylist(), changes.had.tolist(), rows(changes.new), strict=True
+            keys_of(changes.schema, changes.new),
+            changes.ops.to_pylist(),
+            changes.had.tolist(),
+            rows(changes.new),
+            strict=True,
         )
     ]
 
 
 def apply_write(
-    schema: TableSchema, mode: Mode, columns: Sequence[str], rows: Iterable[Sequence[Any]], old: Mapping[Key, Row]
+    schema: TableSchema,
+    mode: Mode,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    old: Mapping[Key, Row],
 ) -> list[Change]:
-    """The changes that a statement makes: one for each key, with the final image where the statement names the key more than once.
+    """The changes that a statement makes: one for each key, with the final image where the statement names
+    the key more than once.
 
-    ``rows`` are canonical values of ``columns``, which name all key columns; ``old`` has the present rows of those keys.
-    UPSERT sets the named columns and keeps the others; UPDATE does so for keys that are there; REPLACE and INSERT make the others
-    NULL, and INSERT refuses a key that is there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
+    ``rows`` are canonical values of ``columns``, which name all key columns; ``old`` has the present rows of
+    those keys. UPSERT sets the named columns and keeps the others; UPDATE does so for keys that are there;
+    REPLACE and INSERT make the others NULL, and INSERT refuses a key that is there; DELETE erases keys that
+    are there; DELETE ON records an erase for every key."""
     if lost := [name for name in schema.key if name not in columns]:
-        raise InvalidArgument(f"The key column {lost[0]} is missing.", "Name every column of the primary key.")
+        raise InvalidArgument(
+            f"The key column {lost[0]} is missing.", "Name every column of the primary key."
+        )
     if unknown := [name for name in columns if name not in schema]:
-        raise InvalidArgument(f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}.")
+        raise InvalidArgument(
+            f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}."
+        )
     at = {name: i for i, name in enumerate(columns)}
     key_of = _picker([at[name] for name in schema.key])
     source = [at.get(name) for name in schema.names]
@@ -88,8 +111,11 @@ def apply_write(
     return list(changes.values())
 
 
-def index_changes(schema: TableSchema, index: IndexDef, impl: TableSchema, changes: Iterable[Change]) -> list[Change]:
-    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema ``impl``."""
+def index_changes(
+    schema: TableSchema, index: IndexDef, impl: TableSchema, changes: Iterable[Change]
+) -> list[Change]:
+    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema
+    ``impl``."""
     place = {name: i for i, name in enumerate(schema.names)}
     entry_of = _picker([place[name] for name in impl.names])
     key_of = _picker([place[name] for name in impl.key])
@@ -120,7 +146,8 @@ def log_table(schema: TableSchema, changes: Sequence[Change]) -> tuple[pa.Table,
 
 
 def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Row]:
-    """Takes the values at some places out of a row. Commits do this for each row several times, so it must be quick."""
+    """Takes the values at some places out of a row. Commits do this for each row several times, so it must be
+    quick."""
     if len(places) == 1:
         only = places[0]
         return lambda row: (row[only],)
@@ -158,4 +185,6 @@ def _show(schema: TableSchema, key: Key) -> str:
         text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
         return text if len(text) <= 60 else f"{text[:60]}..."
 
-    return "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"
+    return (
+        "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"
+    )

@@ -52,12 +52,14 @@ def was_of(table: TableSchema, row: tuple[Any, ...] | None) -> tuple[int | None,
     return int(signed(high)[0]), int(signed(low)[0])
 
 
-# --- the law: whatever was written in whatever way, reading agrees with plain dictionaries -----------------------------------------------
+# --- the law: whatever was written in whatever way, reading agrees with plain dictionaries ----------------
 
 
 @settings(deadline=None)
 @given(st.data())
-def test_every_way_of_reading_agrees_with_the_history(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_every_way_of_reading_agrees_with_the_history(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "ROW_GROUP_ROWS", data.draw(st.sampled_from([2, 3, 8192])))
         history = data.draw(histories(tmp_path_factory.mktemp("h")))
@@ -68,7 +70,10 @@ def test_every_way_of_reading_agrees_with_the_history(tmp_path_factory: pytest.T
             state, chain = history.states[step], history.chain(step)
             found = chains.scan(files, table, chain)
             assert by_key(table, found) == state
-            assert digest_of(*row_hashes(table, {n: found.column(n) for n in table.names})) == history.digests[step]
+            assert (
+                digest_of(*row_hashes(table, {n: found.column(n) for n in table.names}))
+                == history.digests[step]
+            )
             assert chains.lookup(files, table, chain, keys) == state
             some = data.draw(st.lists(st.sampled_from(sorted(keys, key=order)))) if keys else []
             assert chains.lookup(files, table, chain, some) == {k: state[k] for k in some if k in state}
@@ -76,7 +81,9 @@ def test_every_way_of_reading_agrees_with_the_history(tmp_path_factory: pytest.T
 
 @settings(deadline=None)
 @given(st.data())
-def test_a_range_is_what_lies_between_two_prefixes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_range_is_what_lies_between_two_prefixes(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "ROW_GROUP_ROWS", data.draw(st.sampled_from([2, 8192])))
         history = data.draw(histories(tmp_path_factory.mktemp("h")))
@@ -86,14 +93,19 @@ def test_a_range_is_what_lies_between_two_prefixes(tmp_path_factory: pytest.Temp
         prefix = st.one_of(
             st.none(),
             *(st.tuples(*part[:n]) for n in range(len(part) + 1)),
-            *((st.builds(lambda k, n: k[:n], st.sampled_from(known), st.integers(1, len(part))),) if known else ()),
+            *(
+                (st.builds(lambda k, n: k[:n], st.sampled_from(known), st.integers(1, len(part))),)
+                if known
+                else ()
+            ),
         )
         lower, upper = data.draw(prefix), data.draw(prefix)
         found = by_key(table, chains.scan(history.files, table, history.chain(), lower=lower, upper=upper))
         expected = {
             key: row
             for key, row in history.states[-1].items()
-            if (lower is None or order(key[: len(lower)]) >= order(lower)) and (upper is None or order(key[: len(upper)]) <= order(upper))
+            if (lower is None or order(key[: len(lower)]) >= order(lower))
+            and (upper is None or order(key[: len(upper)]) <= order(upper))
         }
         assert found == expected
 
@@ -127,7 +139,9 @@ def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data:
         last = {change.key: (step, change.op) for step, change in window}
         assert got == {k: (was_of(table, history.states[after].get(k)), *last[k]) for k in last}
         alive = folded.filter(pc.not_equal(folded.column(OP), "E"))
-        assert by_key(table, alive) == {k: history.states[upto][k] for k, (_, op) in last.items() if op != "E"}
+        assert by_key(table, alive) == {
+            k: history.states[upto][k] for k, (_, op) in last.items() if op != "E"
+        }
 
         later = {change.key for step, change in history.log if step > after}
         assert chains.touched(files, table, logs, after) == later
@@ -136,7 +150,7 @@ def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data:
         assert chains.overlaps(files, table, logs, asked, after) == bool(later & set(asked))
 
 
-# --- examples ----------------------------------------------------------------------------------------------------------------------------
+# --- examples ---------------------------------------------------------------------------------------------
 
 
 def test_an_erased_key_is_gone_and_comes_back_without_its_old_columns(history: History) -> None:
@@ -170,7 +184,9 @@ def test_the_step_of_each_row_can_be_asked_for(history: History) -> None:
     history.merge(1, 3)
     for step, expected in ((1, {1: 1, 2: 1}), (2, {1: 1, 2: 2}), (3, {1: 1, 2: 2, 3: 3})):
         found = chains.scan(history.files, KV, history.chain(step), ["k", STEP])
-        assert dict(zip(found.column("k").to_pylist(), found.column(STEP).to_pylist(), strict=True)) == expected
+        assert (
+            dict(zip(found.column("k").to_pylist(), found.column(STEP).to_pylist(), strict=True)) == expected
+        )
 
 
 def test_an_empty_chain_has_no_rows(files: QuickFiles) -> None:
@@ -222,7 +238,9 @@ def test_later_statements_of_a_transaction_see_its_pending_changes_in_order(hist
     assert chains.overlaps(history.files, KV, chain.segments[1:], [(3,)], after=history.step)
 
 
-def test_a_key_with_many_steps_across_row_groups_reads_as_its_last(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_with_many_steps_across_row_groups_reads_as_its_last(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 4)
     monkeypatch.setattr("strandline.storage.find.BATCH_ROWS", 4)
     for i in range(30):
@@ -237,7 +255,12 @@ def test_a_key_with_many_steps_across_row_groups_reads_as_its_last(history: Hist
 def test_null_is_a_key_like_any_other(files: QuickFiles) -> None:
     table = schema("a Utf8", "b Int32", "v Utf8", key="a b")
     history = History(files, table)
-    history.write("UPSERT", ["a", "b", "v"], [(None, None, "1"), (None, 1, "2"), ("", None, "3"), ("", 1, "4")], inline=False)
+    history.write(
+        "UPSERT",
+        ["a", "b", "v"],
+        [(None, None, "1"), (None, 1, "2"), ("", None, "3"), ("", 1, "4")],
+        inline=False,
+    )
     history.compact(1)
     history.write("UPSERT", ["a", "b", "v"], [(None, 1, "new")])
     history.write("DELETE", ["a", "b"], [("", None)])
@@ -255,16 +278,22 @@ def test_a_range_finds_null_in_a_row_group_that_also_has_values(files: QuickFile
     assert chains.scan(files, table, history.chain(), lower=(8_999,)).num_rows == 1
 
 
-def test_only_row_groups_that_may_hold_the_key_are_read(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_row_groups_that_may_hold_the_key_are_read(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
     history.write("UPSERT", ["k", "v"], [(i, f"v{i}") for i in range(30_000)], inline=False)
     read: list[tuple[list[str], Any]] = []
 
-    def spy(files: Any, table: Any, segment: Any, columns: Any = None, row_groups: Any = None, **how: Any) -> pa.Table:
+    def spy(
+        files: Any, table: Any, segment: Any, columns: Any = None, row_groups: Any = None, **how: Any
+    ) -> pa.Table:
         read.append((list(columns), row_groups))
         return read_segment(files, table, segment, columns, row_groups, **how)
 
     monkeypatch.setattr("strandline.storage.find.read_segment", spy)
-    assert chains.lookup(history.files, KV, history.chain(), [(9_000,), (-1,), (50_000,)]) == {(9_000,): (9_000, "v9000", None)}
+    assert chains.lookup(history.files, KV, history.chain(), [(9_000,), (-1,), (50_000,)]) == {
+        (9_000,): (9_000, "v9000", None)
+    }
     assert read == [(["k"], [1]), (["v", "n", OP], [1])]
     read.clear()
     assert chains.lookup(history.files, KV, history.chain(), [(-5,)]) == {}
@@ -282,21 +311,35 @@ def test_a_second_key_column_narrows_the_search_where_the_first_does_not(files: 
 
 
 @pytest.mark.parametrize("options", [{"write_statistics": False}, {}])
-def test_keys_whose_statistics_are_missing_or_left_out_are_found(files: QuickFiles, options: dict[str, Any]) -> None:
+def test_keys_whose_statistics_are_missing_or_left_out_are_found(
+    files: QuickFiles, options: dict[str, Any]
+) -> None:
     table = schema("k Utf8", "v Int64", key="k")
     keys = sorted("é" * 3000 + f"{i:06d}" for i in range(9_000))
     rows = pa.table({"k": keys, "v": range(9_000), STEP: pa.array([1] * 9_000)})
     pq.write_table(rows, files.path("f"), row_group_size=1_000, **options)
     segment = describe_file(files, table, "f", role="base", fresh=True, stepped=True, upto=1)
     chain = Chain((segment,), 1)
-    assert chains.lookup(files, table, chain, [(keys[4_321],), ("é",)]) == {(keys[4_321],): (keys[4_321], 4_321)}
-    assert chains.scan(files, table, chain, lower=(keys[10],), upper=(keys[12],)).column("v").to_pylist() == [10, 11, 12]
+    assert chains.lookup(files, table, chain, [(keys[4_321],), ("é",)]) == {
+        (keys[4_321],): (keys[4_321], 4_321)
+    }
+    assert chains.scan(files, table, chain, lower=(keys[10],), upper=(keys[12],)).column("v").to_pylist() == [
+        10,
+        11,
+        12,
+    ]
 
 
 def test_many_keys_over_many_row_groups(files: QuickFiles) -> None:
     table = schema("a Int32", "k Int64", "v Int64", key="a k")
     count = 100_000
-    rows = pa.table({"a": pa.array(np.arange(count) // 30_000, pa.int32()), "k": np.arange(count) * 2, "v": np.arange(count)})
+    rows = pa.table(
+        {
+            "a": pa.array(np.arange(count) // 30_000, pa.int32()),
+            "k": np.arange(count) * 2,
+            "v": np.arange(count),
+        }
+    )
     stepped = rows.append_column(STEP, pa.array(np.ones(count, np.int64)))
     base = write_segment(files, table, stepped, name="b", role="base", fresh=True, stepped=True, upto=1)
     keys: list[Key] = [(i // 30_000, i * 2 + i % 2) for i in range(0, count, 3)]
@@ -323,7 +366,14 @@ def test_a_column_added_later_is_null_in_older_rows(history: History) -> None:
 
 
 def test_split_keeps_fresh_logs_on_both_sides_as_they_are(history: History) -> None:
-    for mode, key in (("INSERT", 1), ("INSERT", 2), ("UPSERT", 1), ("INSERT", 3), ("DELETE", 2), ("INSERT", 4)):
+    for mode, key in (
+        ("INSERT", 1),
+        ("INSERT", 2),
+        ("UPSERT", 1),
+        ("INSERT", 3),
+        ("DELETE", 2),
+        ("INSERT", 4),
+    ):
         history.write(mode, ["k"], [(key,)])  # type: ignore[arg-type]
     old, middle, new = chains.split(history.segments)
     assert [len(old), len(middle), len(new)] == [2, 3, 1]

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, TableSchema
-from strandline.storage.changes import Changes, Mode, apply_write, changes_between, index_changes, log_table, once_per_key, table_of
+from strandline.storage.changes import (
+    Changes,
+    Mode,
+    apply_write,
+    changes_between,
+    index_changes,
+    log_table,
+    once_per_key,
+    table_of,
+)
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import keys_of
 from strandline.types.arrays import python_to_array
@@ -24,20 +33,29 @@ KVN = schema("k Int64 NOT NULL", "v Utf8", "n Int32", key="k")
 OLD = {(1,): (1, "a", 10)}
 
 
-def written(mode: Mode, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], old: Any, table: TableSchema = KVN) -> Changes:
+def written(
+    mode: Mode, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], old: Any, table: TableSchema = KVN
+) -> Changes:
     """What a statement does to a table whose rows are ``old``."""
-    arrays = [pa.array([row[i] for row in rows]) if n not in table else column_of(table, n, rows, i) for i, n in enumerate(columns)]
+    arrays = [
+        pa.array([row[i] for row in rows]) if n not in table else column_of(table, n, rows, i)
+        for i, n in enumerate(columns)
+    ]
     given = once_per_key(table, mode, pa.table(arrays, list(columns)))
     keys = keys_of(table, given)
     at = [i for i, key in enumerate(keys) if key in old]
-    return apply_write(table, mode, given, np.array(at, np.int64), table_of(table, table.names, [old[keys[i]] for i in at]))
+    return apply_write(
+        table, mode, given, np.array(at, np.int64), table_of(table, table.names, [old[keys[i]] for i in at])
+    )
 
 
 def column_of(table: TableSchema, name: str, rows: Sequence[tuple[Any, ...]], place: int) -> pa.Array:
     return python_to_array(table[name].type, [row[place] for row in rows])
 
 
-def write(mode: Mode, columns: str, *rows: tuple[Any, ...], old: Any = OLD, table: TableSchema = KVN) -> list[Change]:
+def write(
+    mode: Mode, columns: str, *rows: tuple[Any, ...], old: Any = OLD, table: TableSchema = KVN
+) -> list[Change]:
     return one_by_one(written(mode, columns.split(), rows, old, table))
 
 
@@ -60,7 +78,9 @@ def test_several_partial_upserts_of_one_key_all_survive() -> None:
     assert write("UPSERT", "n k", (5, 1), (6, 1), old={}) == [Change((1,), "U", None, (1, None, 6))]
     first = write("UPSERT", "k v", (2, "x"))[0]
     assert first.new is not None
-    assert write("UPSERT", "k n", (2, 7), (2, 8), old={(2,): first.new}) == [Change((2,), "U", first.new, (2, "x", 8))]
+    assert write("UPSERT", "k n", (2, 7), (2, 8), old={(2,): first.new}) == [
+        Change((2,), "U", first.new, (2, "x", 8))
+    ]
 
 
 def test_columns_may_come_in_any_order() -> None:
@@ -126,7 +146,11 @@ def test_fresh_means_only_new_keys() -> None:
 
 
 def test_rows_and_columns_say_the_same() -> None:
-    changes = [Change((1,), "U", (1, "a", 10), (1, "b", 10)), Change((2,), "E", None, None), Change((3,), "R", None, (3, None, 1))]
+    changes = [
+        Change((1,), "U", (1, "a", 10), (1, "b", 10)),
+        Change((2,), "E", None, None),
+        Change((3,), "R", None, (3, None, 1)),
+    ]
     assert one_by_one(in_columns(KVN, changes)) == changes
 
 
@@ -141,7 +165,7 @@ def test_changes_between_two_states_know_what_came_and_what_went() -> None:
     ]
 
 
-# --- indexes -----------------------------------------------------------------------------------------------------------------------------
+# --- indexes ----------------------------------------------------------------------------------------------
 
 BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))
 PLAIN = IndexDef("plain", "GLOBAL SYNC", ("v",))
@@ -185,7 +209,9 @@ def test_an_index_may_share_columns_with_the_key() -> None:
     table = schema("a Int64", "b Int64", "v Utf8", key="a b")
     index = IndexDef("i", "GLOBAL SYNC", ("v", "b"))
     changes = in_columns(table, [Change((1, 2), "U", None, (1, 2, "x"))])
-    assert one_by_one(index_changes(changes, index.impl_schema(table))) == [Change(("x", 2, 1), "U", None, ("x", 2, 1))]
+    assert one_by_one(index_changes(changes, index.impl_schema(table))) == [
+        Change(("x", 2, 1), "U", None, ("x", 2, 1))
+    ]
 
 
 @settings(deadline=None)
@@ -198,8 +224,17 @@ def test_an_index_that_follows_all_changes_equals_the_projection(data: st.DataOb
     index_state: dict[Any, Any] = {}
     for _ in range(data.draw(st.integers(1, 5))):
         mode: Mode = data.draw(st.sampled_from(["UPSERT", "REPLACE", "UPDATE", "DELETE ON"]))
-        named = [] if mode == "DELETE ON" else data.draw(st.lists(st.sampled_from(["v", "w", "n", "o"]), unique=True))
-        small = {"v": st.sampled_from(["a", "b"]), "w": st.integers(0, 1), "n": st.integers(0, 1), "o": st.just("x")}
+        named = (
+            []
+            if mode == "DELETE ON"
+            else data.draw(st.lists(st.sampled_from(["v", "w", "n", "o"]), unique=True))
+        )
+        small = {
+            "v": st.sampled_from(["a", "b"]),
+            "w": st.integers(0, 1),
+            "n": st.integers(0, 1),
+            "o": st.just("x"),
+        }
         row = st.tuples(st.integers(0, 4), *(st.none() | small[name] for name in named))
         changes = written(mode, ["k", *named], data.draw(st.lists(row, max_size=5)), state, table)
         for target, made in ((state, changes), (index_state, index_changes(changes, impl))):
@@ -212,7 +247,7 @@ def test_an_index_that_follows_all_changes_equals_the_projection(data: st.DataOb
     assert index_state == {(w, v, k): (w, v, k, n) for k, v, w, n, _ in state.values()}
 
 
-# --- the log -----------------------------------------------------------------------------------------------------------------------------
+# --- the log ----------------------------------------------------------------------------------------------
 
 
 def digest(table: TableSchema, rows: list[tuple[Any, ...]]) -> Digest:
@@ -234,7 +269,10 @@ def test_a_log_holds_images_operations_and_the_hashes_of_what_was() -> None:
         {"k": 3, "v": None, "n": None, OP: "E"},
         {"k": 4, "v": None, "n": None, OP: "R"},
     ]
-    arrays = {c.name: python_to_array(c.type, [r[i] for r in [(1, "a", 10), (3, "c", None)]]) for i, c in enumerate(KVN.columns)}
+    arrays = {
+        c.name: python_to_array(c.type, [r[i] for r in [(1, "a", 10), (3, "c", None)]])
+        for i, c in enumerate(KVN.columns)
+    }
     high, low = row_hashes(KVN, arrays)
     assert table.column(WAS_HI).to_pylist() == [signed(high)[0], None, signed(high)[1], None]
     assert table.column(WAS_LO).to_pylist() == [signed(low)[0], None, signed(low)[1], None]
@@ -255,7 +293,12 @@ def test_the_digest_delta_leads_from_the_old_state_to_the_new(data: st.DataObjec
     changes = []
     for key in data.draw(st.lists(keys, unique=True, max_size=8)):
         parts = dict(zip(table.key, key, strict=True))
-        row = st.tuples(*(st.just(parts[c.name]) if c.name in parts else st.none() | values(c.type) for c in table.columns))
+        row = st.tuples(
+            *(
+                st.just(parts[c.name]) if c.name in parts else st.none() | values(c.type)
+                for c in table.columns
+            )
+        )
         old, new = data.draw(st.none() | row), data.draw(st.none() | row)
         changes.append(Change(key, "E" if new is None else "U", old, new))
     _, delta = log_table(in_columns(table, changes))
@@ -268,11 +311,17 @@ def test_the_digest_delta_leads_from_the_old_state_to_the_new(data: st.DataObjec
 @given(st.data())
 def test_columns_give_what_rows_one_by_one_give(data: st.DataObject) -> None:
     table = data.draw(st.sampled_from(SCHEMAS))
-    key = st.tuples(*(values(c.type) if c.not_null else st.none() | values(c.type) for c in table.key_columns))
+    key = st.tuples(
+        *(values(c.type) if c.not_null else st.none() | values(c.type) for c in table.key_columns)
+    )
     pool = data.draw(st.lists(key, min_size=1, max_size=6, unique=True))
     whole = [(*k, *(data.draw(st.none() | values(c.type)) for c in table.value_columns)) for k in pool]
     order = [[*table.key, *(c.name for c in table.value_columns)].index(name) for name in table.names]
-    state = {k: tuple(row[i] for i in order) for k, row in zip(pool, whole, strict=True) if data.draw(st.booleans())}
+    state = {
+        k: tuple(row[i] for i in order)
+        for k, row in zip(pool, whole, strict=True)
+        if data.draw(st.booleans())
+    }
     mode: Mode = data.draw(st.sampled_from(["UPSERT", "REPLACE", "INSERT", "UPDATE", "DELETE", "DELETE ON"]))
     may_name = [] if mode.startswith("DELETE") else [c.name for c in table.value_columns]
     named = data.draw(st.lists(st.sampled_from(may_name), unique=True)) if may_name else []
@@ -283,7 +332,9 @@ def test_columns_give_what_rows_one_by_one_give(data: st.DataObject) -> None:
     columns = [*table.key, *named]
 
     def shown(of: TableSchema, changes: list[Change]) -> list[str]:
-        return sorted(map(repr, one_by_one(in_columns(of, changes))))  # Through Arrow, which knows no two ways to write one time.
+        return sorted(
+            map(repr, one_by_one(in_columns(of, changes)))
+        )  # Through Arrow, which knows no two ways to write one time.
 
     def outcome(work: Callable[[], list[Change]]) -> object:
         try:
@@ -295,9 +346,17 @@ def test_columns_give_what_rows_one_by_one_give(data: st.DataObject) -> None:
     assert outcome(lambda: one_by_one(written(mode, columns, rows, state, table))) == expected
     if isinstance(expected, list):
         orderable = [c.name for c in table.value_columns if c.type.orderable]
-        on = data.draw(st.lists(st.sampled_from([*orderable, *table.key]), min_size=1, max_size=2, unique=True))
+        on = data.draw(
+            st.lists(st.sampled_from([*orderable, *table.key]), min_size=1, max_size=2, unique=True)
+        )
         cover = [c.name for c in table.value_columns if c.name not in on and data.draw(st.booleans())]
         index = IndexDef("i", "GLOBAL SYNC", tuple(on), tuple(cover))
         impl = index.impl_schema(table)
-        expected = shown(impl, rowwise.index_changes(table, index, impl, rowwise.apply_write(table, mode, columns, rows, state)))
-        assert shown(impl, one_by_one(index_changes(written(mode, columns, rows, state, table), impl))) == expected
+        expected = shown(
+            impl,
+            rowwise.index_changes(table, index, impl, rowwise.apply_write(table, mode, columns, rows, state)),
+        )
+        assert (
+            shown(impl, one_by_one(index_changes(written(mode, columns, rows, state, table), impl)))
+            == expected
+        )

@@ -32,14 +32,23 @@ def every_type(key: tuple[str, ...] = ("k1", "k2")) -> TableSchema:
 
 
 def arrays(schema: TableSchema, rows: list[tuple[Any, ...]]) -> dict[str, pa.Array]:
-    return {column.name: python_to_array(column.type, [row[i] for row in rows]) for i, column in enumerate(schema.columns)}
+    return {
+        column.name: python_to_array(column.type, [row[i] for row in rows])
+        for i, column in enumerate(schema.columns)
+    }
 
 
 def generated(schema: TableSchema, count: int) -> list[tuple[Any, ...]]:
     """Many rows from Hypothesis, for one job of Spark: a job for each example would take minutes."""
     rows: list[tuple[Any, ...]] = []
 
-    @settings(max_examples=count, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.tuples(*(st.none() | values_of(column.type) for column in schema.columns)))
     def collect(row: tuple[Any, ...]) -> None:
         rows.append(row)
@@ -69,7 +78,10 @@ def test_spark_and_arrow_agree_on_values_of_every_type(spark: SparkSession, tmp_
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=64)
     ddl = ", ".join(["row bigint", *(f"{column.name} {column.type.spark}" for column in schema.columns)])
     frame = spark.read.schema(ddl).parquet(str(tmp_path / "rows.parquet"))
-    frame = frame.select("row", *(part.alias(name) for part, name in zip(hash_columns(schema, F.col), ("hi", "lo"), strict=True)))
+    frame = frame.select(
+        "row",
+        *(part.alias(name) for part, name in zip(hash_columns(schema, F.col), ("hi", "lo"), strict=True)),
+    )
 
     high, low = row_hashes(schema, columns)
     expected = list(zip(range(len(high)), signed(high).tolist(), signed(low).tolist(), strict=True))
@@ -144,7 +156,12 @@ def test_a_column_that_is_null_adds_nothing() -> None:
 def test_equal_values_in_other_columns_hash_differently() -> None:
     text = parse_type("Utf8")
     schema = TableSchema.of([(name, text, False) for name in ("a", "b", "v", "w")], ("a", "b"))
-    rows = [("x", None, None, None), (None, "x", None, None), (None, None, "x", None), (None, None, None, "x")]
+    rows = [
+        ("x", None, None, None),
+        (None, "x", None, None),
+        (None, None, "x", None),
+        (None, None, None, "x"),
+    ]
     rows += [("xy", "", None, None), ("x", "y", None, None), ("", "xy", None, None), (None,) * 4]
     assert len(set(hashes(schema, arrays(schema, rows)))) == len(rows)
 
@@ -168,9 +185,9 @@ def test_chunks_and_slices_hash_as_their_rows() -> None:
     assert hashes(schema, chunked) == expected
     assert hashes(schema, {name: array[:0] for name, array in whole.items()}) == []
     order = list(reversed(range(count)))
-    assert digest_of(*row_hashes(schema, {name: array.take(pa.array(order)) for name, array in whole.items()})) == Digest(
-        count, sum(expected) % 2**128
-    )
+    assert digest_of(
+        *row_hashes(schema, {name: array.take(pa.array(order)) for name, array in whole.items()})
+    ) == Digest(count, sum(expected) % 2**128)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), max_size=20))

@@ -28,7 +28,9 @@ def expected(history: History, mode: str, after: int, upto: int) -> list[dict[st
     names, key = history.schema.names, history.schema.key
     values = [n for n in names if n not in key]
     found = []
-    for step, change in sorted(((s, c) for s, c in history.log if after < s <= upto), key=lambda pair: pair[0]):
+    for step, change in sorted(
+        ((s, c) for s, c in history.log if after < s <= upto), key=lambda pair: pair[0]
+    ):
         old = dict(zip(names, change.old, strict=True)) if change.old is not None else {}
         new = dict(zip(names, change.new, strict=True)) if change.new is not None else {}
         changed = [n for n in values if new and (not old or new[n] != old[n])]
@@ -36,17 +38,24 @@ def expected(history: History, mode: str, after: int, upto: int) -> list[dict[st
             "KEYS_ONLY": {},
             "NEW_IMAGE": {n: new.get(n) for n in values},
             "OLD_IMAGE": {n: old.get(n) for n in values},
-            "NEW_AND_OLD_IMAGES": {**{n: new.get(n) for n in values}, **{f"old_{n}": old.get(n) for n in values}},
+            "NEW_AND_OLD_IMAGES": {
+                **{n: new.get(n) for n in values},
+                **{f"old_{n}": old.get(n) for n in values},
+            },
             "UPDATES": {**{n: new[n] if n in changed else None for n in values}, "changed": changed},
         }
-        found.append({"step": step, "op": change.op, **dict(zip(key, change.key, strict=True)), **shown[mode]})
+        found.append(
+            {"step": step, "op": change.op, **dict(zip(key, change.key, strict=True)), **shown[mode]}
+        )
     return found
 
 
 @pytest.mark.parametrize("mode", MODES)
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())
-def test_every_mode_shows_what_happened(mode: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_every_mode_shows_what_happened(
+    mode: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     history = data.draw(histories(tmp_path_factory.mktemp("history")))
     compacted = max([0, *(s.upto for s in history.segments if s.role == "base")])
     after = data.draw(st.integers(compacted, history.step))
@@ -69,12 +78,22 @@ def test_every_mode_shows_what_happened(mode: str, tmp_path_factory: pytest.Temp
 
 def test_no_column_of_the_table_is_hidden(tmp_path: Path) -> None:
     history = History(
-        QuickFiles(tmp_path), schema("Step Int64", "op Utf8", "old_v Utf8", "_old_v Utf8", "v Utf8", "changed Int8", key="Step")
+        QuickFiles(tmp_path),
+        schema("Step Int64", "op Utf8", "old_v Utf8", "_old_v Utf8", "v Utf8", "changed Int8", key="Step"),
     )
     history.write("UPSERT", ["Step", "op", "v", "old_v", "changed"], [(5, "mine", "new", "also mine", 1)])
     (record,) = records(history.files, feed_of(history, "NEW_AND_OLD_IMAGES"))
     assert record == {
-        **{"_step": 1, "_op": "U", "Step": 5, "op": "mine", "old_v": "also mine", "_old_v": None, "v": "new", "changed": 1},
+        **{
+            "_step": 1,
+            "_op": "U",
+            "Step": 5,
+            "op": "mine",
+            "old_v": "also mine",
+            "_old_v": None,
+            "v": "new",
+            "changed": 1,
+        },
         **{"old_op": None, "old_old_v": None, "old__old_v": None, "__old_v": None, "old_changed": None},
     }
     (record,) = records(history.files, feed_of(history, "UPDATES"))

@@ -34,7 +34,9 @@ class Broken(LocalFiles):
 
     def _append(self, descriptor: int, data: memoryview) -> int:
         self._count("append")
-        return super()._append(descriptor, data[: max(1, len(data) // 2)])  # a disk may take less than it was given
+        return super()._append(
+            descriptor, data[: max(1, len(data) // 2)]
+        )  # a disk may take less than it was given
 
     def _flush(self, descriptor: int) -> None:
         self._count("flush")

@@ -30,7 +30,9 @@ def test_a_merge_keeps_every_change(tmp_path_factory: pytest.TempPathFactory, da
     if not logs:
         return
     before = chains.changes(history.files, history.schema, logs, -1, history.step)
-    merged = merge_logs(history.files, history.schema, logs, history.name(), inline_rows=data.draw(st.sampled_from([0, 2000])))
+    merged = merge_logs(
+        history.files, history.schema, logs, history.name(), inline_rows=data.draw(st.sampled_from([0, 2000]))
+    )
     after = chains.changes(history.files, history.schema, [merged], -1, history.step)
     assert after.equals(before)
     assert (merged.after, merged.upto, merged.stepped) == (logs[0].after, logs[-1].upto, True)

@@ -1,4 +1,5 @@
-"""The order of rows in a segment, and each key once in a state: proven where it holds, and named where it does not."""
+"""The order of rows in a segment, and each key once in a state: proven where it holds, and named where it
+does not."""
 
 from __future__ import annotations
 
@@ -56,22 +57,34 @@ Made = Callable[..., tuple[str | None, Segment]]
 
 @settings(deadline=None)
 @given(st.data())
-def test_nothing_is_wrong_with_what_is_written(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_nothing_is_wrong_with_what_is_written(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     history = data.draw(histories(tmp_path_factory.mktemp("h")))
     assert examine_all(history.files, history.schema, history.segments, HERE, no_spark) == []
     for step in range(history.step + 1):
         for ordered in (False, True):
-            assert doubled_keys(history.files, history.schema, history.chain(step), HERE, no_spark, ordered=ordered) == []
+            assert (
+                doubled_keys(
+                    history.files, history.schema, history.chain(step), HERE, no_spark, ordered=ordered
+                )
+                == []
+            )
 
 
 @settings(deadline=None)
 @given(st.data())
-def test_segments_that_meet_no_other_need_not_be_looked_at(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_segments_that_meet_no_other_need_not_be_looked_at(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     """Whichever segments wrongly call themselves fresh: with their ends known, the same keys are found."""
     history = data.draw(histories(tmp_path_factory.mktemp("h")))
     forged = [replace(s, fresh=s.fresh or data.draw(st.booleans())) for s in history.segments]
     for step in range(history.step + 1):
-        found = [doubled_keys(history.files, history.schema, Chain(tuple(forged), step), HERE, no_spark, ordered=o) for o in (False, True)]
+        found = [
+            doubled_keys(history.files, history.schema, Chain(tuple(forged), step), HERE, no_spark, ordered=o)
+            for o in (False, True)
+        ]
         # A log that has a key at several steps and calls itself fresh is found when it is examined.
         if not examine_all(history.files, history.schema, forged, HERE, no_spark):
             assert found[0] == found[1]
@@ -79,7 +92,9 @@ def test_segments_that_meet_no_other_need_not_be_looked_at(tmp_path_factory: pyt
 
 @settings(deadline=None)
 @given(st.data())
-def test_a_row_that_does_not_follow_is_found_in_every_type(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_row_that_does_not_follow_is_found_in_every_type(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     table = data.draw(st.sampled_from(SCHEMAS))
     one = st.tuples(*(st.none() | values(c.type) for c in table.key_columns))
     keys = data.draw(st.lists(one, min_size=1, max_size=8))
@@ -92,9 +107,15 @@ def test_a_row_that_does_not_follow_is_found_in_every_type(tmp_path_factory: pyt
     places = [(order(key), step) for key, step in zip(keys, steps, strict=True)]
     pairs = list(pairwise(places))
     unordered = {i for i, (before, here) in enumerate(pairs, 1) if here < before}
-    doubled = {i for i, (before, here) in enumerate(pairs, 1) if here[0] == before[0] and (made.fresh or here[1] == before[1])}
+    doubled = {
+        i
+        for i, (before, here) in enumerate(pairs, 1)
+        if here[0] == before[0] and (made.fresh or here[1] == before[1])
+    }
     found = kinds(name and files.path(name), table, made)
-    assert set(found) == {kind for kind, rows in (("unordered_rows", unordered), ("doubled_key", doubled)) if rows}
+    assert set(found) == {
+        kind for kind, rows in (("unordered_rows", unordered), ("doubled_key", doubled)) if rows
+    }
     for kind, which in (("unordered_rows", unordered), ("doubled_key", doubled)):
         assert list(found.get(kind, ())) == list(dict.fromkeys(keys[i] for i in sorted(which)))[:5]
 
@@ -112,7 +133,11 @@ def test_order_is_proven_across_batches(files: QuickFiles, monkeypatch: pytest.M
 
 
 def test_a_key_of_a_base_or_of_one_commit_occurs_once(made: Made) -> None:
-    for options in ({"role": "base", "steps": [1, 2, 3], "upto": 3}, {"fresh": False}, {"fresh": True, "steps": [1, 2, 3], "upto": 3}):
+    for options in (
+        {"role": "base", "steps": [1, 2, 3], "upto": 3},
+        {"fresh": False},
+        {"fresh": True, "steps": [1, 2, 3], "upto": 3},
+    ):
         path, segment = made(1, 1, 2, **options)
         assert kinds(path, KV, segment) == {"doubled_key": ((1,),)}, options
     path, segment = made(1, 1, 2, fresh=False, steps=[1, 2, 2], upto=3)
@@ -152,12 +177,18 @@ def test_five_examples_are_named(made: Made) -> None:
 def test_a_file_without_a_key_column_cannot_be_examined(files: QuickFiles) -> None:
     made = unsorted_segment(files, KV, [(1, "v")], "x.parquet")
     other = schema("other Int64", "v Utf8", key="other")
-    assert examine(files.path("x.parquet"), other, made) == [Finding("corrupt_file", "The file x.parquet has no column other.")]
+    assert examine(files.path("x.parquet"), other, made) == [
+        Finding("corrupt_file", "The file x.parquet has no column other.")
+    ]
 
 
 def test_a_key_in_two_segments_that_call_it_new(files: QuickFiles) -> None:
-    base = unsorted_segment(files, PAIR, [(None, 1, 0.0), ("a", None, float("nan")), ("a", 1, None)], "1", role="base", upto=1)
-    log = unsorted_segment(files, PAIR, [(None, 1, 0.0), ("a", 1, None), ("b", 1, None)], None, after=1, upto=2)
+    base = unsorted_segment(
+        files, PAIR, [(None, 1, 0.0), ("a", None, float("nan")), ("a", 1, None)], "1", role="base", upto=1
+    )
+    log = unsorted_segment(
+        files, PAIR, [(None, 1, 0.0), ("a", 1, None), ("b", 1, None)], None, after=1, upto=2
+    )
     assert doubled_keys(files, PAIR, Chain((base, log), 1), HERE, no_spark) == []
     assert doubled_keys(files, PAIR, Chain((base, log), 2), HERE, no_spark) == [
         Finding("doubled_key", "2 keys are in the table more than once", ((None, 1), ("a", 1)))
@@ -169,8 +200,13 @@ def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(file
     """Between two such logs a key that is wrongly called new replaces the older row, and is there once."""
     given: list[tuple[list[int], bool]] = [([1, 5], True), ([100], False), ([1], True), ([2, 5], False)]
     made = [
-        unsorted_segment(files, KV, [(key, "v") for key in keys], None, fresh=fresh, after=step, upto=step + 1)
+        unsorted_segment(
+            files, KV, [(key, "v") for key in keys], None, fresh=fresh, after=step, upto=step + 1
+        )
         for step, (keys, fresh) in enumerate(given)
     ]
     chain = Chain(tuple(made), 4)
-    assert [doubled_keys(files, KV, chain, HERE, no_spark, ordered=ordered) for ordered in (False, True)] == [[], []]
+    assert [doubled_keys(files, KV, chain, HERE, no_spark, ordered=ordered) for ordered in (False, True)] == [
+        [],
+        [],
+    ]

@@ -54,7 +54,17 @@ def log(files: LocalFiles, keys: list[int], inline_rows: int = 2000, **more: Any
             WAS_LO: pa.nulls(count, pa.int64()),
         }
     )
-    return write_segment(files, KV, table, name="t/log.parquet", role="log", fresh=True, stepped=False, inline_rows=inline_rows, **more)
+    return write_segment(
+        files,
+        KV,
+        table,
+        name="t/log.parquet",
+        role="log",
+        fresh=True,
+        stepped=False,
+        inline_rows=inline_rows,
+        **more,
+    )
 
 
 def damage(files: LocalFiles, name: str, content: bytes) -> None:
@@ -113,11 +123,16 @@ def test_only_the_asked_columns_and_row_groups_are_read(files: LocalFiles) -> No
 def test_meta_columns_are_filled_where_the_segment_has_none(files: LocalFiles) -> None:
     found = read_segment(files, KV, log(files, [1, 2], upto=7, after=6), [STEP, OP])
     assert found.to_pydict() == {STEP: [7, 7], OP: ["U", "U"]}
-    assert read_segment(files, KV, base(files, 2), [OP, WAS_HI]).to_pydict() == {OP: ["U", "U"], WAS_HI: [None, None]}
+    assert read_segment(files, KV, base(files, 2), [OP, WAS_HI]).to_pydict() == {
+        OP: ["U", "U"],
+        WAS_HI: [None, None],
+    }
 
 
 @pytest.mark.parametrize("count", [2, 20_000])
-def test_a_column_added_later_reads_as_null_and_one_added_again_does_not_bring_values_back(files: LocalFiles, count: int) -> None:
+def test_a_column_added_later_reads_as_null_and_one_added_again_does_not_bring_values_back(
+    files: LocalFiles, count: int
+) -> None:
     segment = base(files, count)
     longer = KV.with_column("n", parse_type("Uint64"))
     found = read_segment(files, longer, segment)
@@ -158,9 +173,13 @@ def test_null_sorts_before_every_value(files: LocalFiles) -> None:
 
 @settings(deadline=None)
 @given(st.data())
-def test_every_value_comes_back_in_the_order_of_keys(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_every_value_comes_back_in_the_order_of_keys(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     table = data.draw(st.sampled_from(SCHEMAS))
-    key = st.tuples(*(values(c.type) if c.not_null else st.none() | values(c.type) for c in table.key_columns))
+    key = st.tuples(
+        *(values(c.type) if c.not_null else st.none() | values(c.type) for c in table.key_columns)
+    )
     keys = data.draw(st.lists(key, unique=True, max_size=20))
     rows = [dict(zip(table.key, k, strict=True)) for k in keys]
     for row in rows:
@@ -170,7 +189,9 @@ def test_every_value_comes_back_in_the_order_of_keys(tmp_path_factory: pytest.Te
     files = QuickFiles(tmp_path_factory.mktemp("s"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "ROW_GROUP_ROWS", 4)
-        written = write_segment(files, table, pa.table(arrays), name="f", role="base", fresh=True, stepped=True, upto=1)
+        written = write_segment(
+            files, table, pa.table(arrays), name="f", role="base", fresh=True, stepped=True, upto=1
+        )
         described = describe_file(files, table, "f", role="base", fresh=True, stepped=True, upto=1)
         found = rows_of(table, read_segment(files, table, written))
     assert described == written
@@ -187,7 +208,9 @@ def test_describe_needs_the_columns_of_the_role(files: LocalFiles) -> None:
 def test_a_log_of_new_keys_may_leave_out_what_its_rows_did(files: LocalFiles) -> None:
     pq.write_table(pa.table({"k": pa.array([1], pa.int64()), "v": ["a"]}), files.path("f"))
     described = describe_file(files, KV, "f", role="log", fresh=True, stepped=False, upto=7)
-    assert read_segment(files, KV, described, ["k", OP, WAS_HI, STEP]).to_pylist() == [{"k": 1, OP: "U", WAS_HI: None, STEP: 7}]
+    assert read_segment(files, KV, described, ["k", OP, WAS_HI, STEP]).to_pylist() == [
+        {"k": 1, OP: "U", WAS_HI: None, STEP: 7}
+    ]
     with pytest.raises(Corrupted, match=f"file f has no column {OP}"):
         describe_file(files, KV, "f", role="log", fresh=False, stepped=False)
 
@@ -195,7 +218,9 @@ def test_a_log_of_new_keys_may_leave_out_what_its_rows_did(files: LocalFiles) ->
 def test_describe_does_not_trust_statistics(files: LocalFiles) -> None:
     table = schema("k String", key="k")
     low, high = b"\0" * 9000, b"\xff" * 9000
-    pq.write_table(pa.table({"k": pa.array([low, high], pa.binary())}), files.path("f"), write_statistics=False)
+    pq.write_table(
+        pa.table({"k": pa.array([low, high], pa.binary())}), files.path("f"), write_statistics=False
+    )
     segment = describe_file(files, table, "f", role="base", fresh=True, stepped=False, upto=1)
     assert (segment.min_key, segment.max_key, segment.rows) == ((low,), (high,), 2)
 
@@ -211,14 +236,25 @@ def test_a_damaged_footer_is_noticed(files: LocalFiles) -> None:
             footer_of(files, segment)
 
 
-@pytest.mark.parametrize(("count", "checked"), [(5, 1 << 20), (20_000, 1 << 20), (20_000, 0)], ids=["small", "medium", "large"])
-def test_a_missing_short_or_changed_file_is_named(files: LocalFiles, count: int, checked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("count", "checked"), [(5, 1 << 20), (20_000, 1 << 20), (20_000, 0)], ids=["small", "medium", "large"]
+)
+def test_a_missing_short_or_changed_file_is_named(
+    files: LocalFiles, count: int, checked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(segments, "CHECKED_BYTES", checked)
     segment = base(files, count)
     content = files.read("t/base.parquet")
     middle = len(content) // 3
     flipped = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
-    damages = [b"", content[:-1], content[: len(content) // 2], content + b"x", b"PAR1" * (len(content) // 4), flipped]
+    damages = [
+        b"",
+        content[:-1],
+        content[: len(content) // 2],
+        content + b"x",
+        b"PAR1" * (len(content) // 4),
+        flipped,
+    ]
     for damaged in damages:
         damage(files, "t/base.parquet", damaged)
         segments.forget()
@@ -263,7 +299,17 @@ def test_a_file_that_may_not_be_read_is_no_damage(files: LocalFiles, monkeypatch
 
 
 def test_exact_values_of_every_type_survive(files: LocalFiles) -> None:
-    table = schema("k Uint64", "a Decimal(38,10)", "b Date", "c Timestamp", "d String", "e Float", "f Bool", "g Int8", key="k")
+    table = schema(
+        "k Uint64",
+        "a Decimal(38,10)",
+        "b Date",
+        "c Timestamp",
+        "d String",
+        "e Float",
+        "f Bool",
+        "g Int8",
+        key="k",
+    )
     row = (
         2**64 - 1,
         Decimal("-9999999999999999999999999999.9999999999"),
@@ -275,6 +321,8 @@ def test_exact_values_of_every_type_survive(files: LocalFiles) -> None:
         -128,
     )
     arrays = {c.name: python_to_array(c.type, [v]) for c, v in zip(table.columns, row, strict=True)}
-    segment = write_segment(files, table, pa.table({**arrays, STEP: [1]}), name="f", role="base", fresh=True, stepped=True, upto=1)
+    segment = write_segment(
+        files, table, pa.table({**arrays, STEP: [1]}), name="f", role="base", fresh=True, stepped=True, upto=1
+    )
     assert rows_of(table, read_segment(files, table, segment)) == [row]
     assert segment.min_key == (2**64 - 1,)

@@ -36,7 +36,9 @@ def rows_of(files: QuickFiles, table: TableSchema, segments: tuple[Segment, ...]
     found = []
     for segment in segments:
         part = read_segment(files, table, segment)
-        columns = {n: column_to_python(table[n].type, part[n]) for n in table.names} | {n: part[n].to_pylist() for n in (OP, STEP)}
+        columns = {n: column_to_python(table[n].type, part[n]) for n in table.names} | {
+            n: part[n].to_pylist() for n in (OP, STEP)
+        }
         found += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return found
 
@@ -73,7 +75,9 @@ def test_every_window_of_every_history(tmp_path_factory: pytest.TempPathFactory,
     assert made.tombstones == sum(row[OP] == "E" for row in rows)
     assert history.digests[after] + made.delta == history.digests[upto]
     if after == 0:  # A slice from the beginning is a chain of its own.
-        assert chains.scan(history.files, history.schema, Chain(made.segments, upto)).num_rows == len(history.states[upto])
+        assert chains.scan(history.files, history.schema, Chain(made.segments, upto)).num_rows == len(
+            history.states[upto]
+        )
 
 
 @settings(deadline=None, max_examples=40)
@@ -99,10 +103,15 @@ BOUNDS = [
 
 @settings(deadline=None, max_examples=80)
 @given(st.data())
-def test_no_segment_has_keys_of_two_shards(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Also with composite keys, of which a bound gives only the beginning, and with NULLs, which sort first."""
+def test_no_segment_has_keys_of_two_shards(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Also with composite keys, of which a bound gives only the beginning, and with NULLs, which sort
+    first."""
     first, choices = data.draw(st.sampled_from(BOUNDS))
-    table = replace(schema(first, "b Int64", "v Utf8", key="k b"), bounds=tuple(data.draw(st.sampled_from(choices))))
+    table = replace(
+        schema(first, "b Int64", "v Utf8", key="k b"), bounds=tuple(data.draw(st.sampled_from(choices)))
+    )
     if data.draw(st.booleans()):
         table = replace(table, bounds=tuple((*bound, 0) for bound in table.bounds))
     kinds = {
@@ -110,7 +119,9 @@ def test_no_segment_has_keys_of_two_shards(tmp_path_factory: pytest.TempPathFact
         "k Utf8": st.text("aüz", max_size=2),
         "k String": st.binary(max_size=2),
     }
-    keys = data.draw(st.lists(st.tuples(st.none() | kinds[first], st.none() | st.integers(-2, 2)), min_size=1, unique=True))
+    keys = data.draw(
+        st.lists(st.tuples(st.none() | kinds[first], st.none() | st.integers(-2, 2)), min_size=1, unique=True)
+    )
     history = History(QuickFiles(tmp_path_factory.mktemp("shards")), table)
     history.write("UPSERT", ["k", "b", "v"], [(*key, "x") for key in keys])
     made = slice_of(history, Window(0, 1, tuple(history.segments)))
@@ -120,7 +131,9 @@ def test_no_segment_has_keys_of_two_shards(tmp_path_factory: pytest.TempPathFact
         assert len(found) == 1
         shards += found
     assert shards == sorted({shard_of(table, key) for key in keys})
-    expected = {key: sum(1 for bound in table.bounds if order(key[: len(bound)]) >= order(bound)) for key in keys}
+    expected = {
+        key: sum(1 for bound in table.bounds if order(key[: len(bound)]) >= order(bound)) for key in keys
+    }
     assert {key: shard_of(table, key) for key in keys} == expected
     assert sum(s.rows for s in made.segments) == len(keys)
 
@@ -130,7 +143,9 @@ def test_ten_thousand_shards_are_cut_at_once(tmp_path: Path) -> None:
     history = History(QuickFiles(tmp_path), replace(KV, bounds=bounds))
     history.write("UPSERT", ["k"], [(i,) for i in range(0, 100_000, 50)])
     rows = chains.changes(history.files, history.schema, history.segments, 0, 1)
-    assert [part["k"].to_pylist() for part in by_shard(history.schema, rows)] == [[i] for i in range(0, 100_000, 50)]
+    assert [part["k"].to_pylist() for part in by_shard(history.schema, rows)] == [
+        [i] for i in range(0, 100_000, 50)
+    ]
 
 
 def test_a_key_changed_many_times_is_one_row(tmp_path: Path) -> None:
@@ -172,7 +187,9 @@ class FullDisk(QuickFiles):
         super().write(name, data)
 
 
-def test_a_slice_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slice_that_cannot_be_written_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = replace(KV, bounds=((10_000,), (20_000,)))
     history = History(QuickFiles(tmp_path), table)
     history.write("UPSERT", ["k", "n"], [(i, i) for i in range(0, 30_000, 3)])

@@ -31,33 +31,87 @@ SOURCES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int": (pa.int32(), [-(2**31), -(2**15) - 1, -1, 0, 65535, 65536, 2**24, 2**24 + 1, 2**31 - 1, None]),
     "bigint": (
         pa.int64(),
-        [-(2**63), -(2**31) - 1, -1, 0, 999, 1000, 2**32 - 1, 2**32, 2**53, 2**53 + 1, 2**60, 2**63 - 1, None],
+        [
+            -(2**63),
+            -(2**31) - 1,
+            -1,
+            0,
+            999,
+            1000,
+            2**32 - 1,
+            2**32,
+            2**53,
+            2**53 + 1,
+            2**60,
+            2**63 - 1,
+            None,
+        ],
     ),
-    "decimal(20,0)": (pa.decimal128(20, 0), [Decimal(n) for n in (-1, 0, 255, 2**63, 2**64 - 1, 2**64, 10**20 - 1)] + [None]),
+    "decimal(20,0)": (
+        pa.decimal128(20, 0),
+        [Decimal(n) for n in (-1, 0, 255, 2**63, 2**64 - 1, 2**64, 10**20 - 1)] + [None],
+    ),
     "decimal(10,3)": (
         pa.decimal128(10, 3),
-        [Decimal(t) for t in ("0.000", "1.000", "-1.000", "1.500", "0.001", "999.990", "999.995", "127.500", "0.100")] + [None],
+        [
+            Decimal(t)
+            for t in ("0.000", "1.000", "-1.000", "1.500", "0.001", "999.990", "999.995", "127.500", "0.100")
+        ]
+        + [None],
     ),
-    "decimal(38,37)": (pa.decimal128(38, 37), [Decimal("1"), Decimal("1E-37"), Decimal(f"9.{'9' * 37}"), Decimal("0.1")]),
-    "decimal(38,0)": (pa.decimal128(38, 0), [Decimal(n) for n in (1, -(10**38) + 1, 10**38 - 1, 2**63, 2**127 // 10**3)]),
-    "decimal(30,28)": (pa.decimal128(30, 28), [Decimal(1) + Decimal(2) ** -24, Decimal("1.0000000596046447753906250001")]),
+    "decimal(38,37)": (
+        pa.decimal128(38, 37),
+        [Decimal("1"), Decimal("1E-37"), Decimal(f"9.{'9' * 37}"), Decimal("0.1")],
+    ),
+    "decimal(38,0)": (
+        pa.decimal128(38, 0),
+        [Decimal(n) for n in (1, -(10**38) + 1, 10**38 - 1, 2**63, 2**127 // 10**3)],
+    ),
+    "decimal(30,28)": (
+        pa.decimal128(30, 28),
+        [Decimal(1) + Decimal(2) ** -24, Decimal("1.0000000596046447753906250001")],
+    ),
     "float": (pa.float32(), [0.0, -0.0, 1.5, float("nan"), float("inf"), -float("inf"), None]),
-    "double": (pa.float64(), [0.0, 0.1, 1e38, 3.5e38, -1e300, 1e-300, float("nan"), float("inf"), -float("inf"), None]),
+    "double": (
+        pa.float64(),
+        [0.0, 0.1, 1e38, 3.5e38, -1e300, 1e-300, float("nan"), float("inf"), -float("inf"), None],
+    ),
     "string": (pa.string(), ["", "ü", "1", "true", "[1]", "{bad", "NaN", '"\\ud800"', None]),
     "binary": (pa.binary(), [b"", b"\xff", None]),
     "date": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31), date(2024, 1, 31), None]),
     "timestamp": (
         pa.timestamp("us", "UTC"),
-        [datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 3, 31, 2, 30, 0, 1, UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)],
+        [
+            datetime(1, 1, 1, tzinfo=UTC),
+            datetime(2024, 3, 31, 2, 30, 0, 1, UTC),
+            datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+        ],
     ),
     "timestamp_ntz": (
         pa.timestamp("us"),
-        [datetime(1, 1, 1), datetime(2024, 3, 31, 2, 30), datetime(2024, 10, 27, 2, 30, 0, 1), datetime(9999, 12, 31), None],
+        [
+            datetime(1, 1, 1),
+            datetime(2024, 3, 31, 2, 30),
+            datetime(2024, 10, 27, 2, 30, 0, 1),
+            datetime(9999, 12, 31),
+            None,
+        ],
     ),
 }
 TARGETS = (
     *("Bool", "Int8", "Int16", "Int32", "Int64", "Uint8", "Uint16", "Uint32", "Uint64", "Float", "Double"),
-    *("Decimal(5,2)", "Decimal(20,0)", "Decimal(38,37)", "Decimal(38,0)", "String", "Utf8", "Json", "Date", "Datetime", "Timestamp"),
+    *(
+        "Decimal(5,2)",
+        "Decimal(20,0)",
+        "Decimal(38,37)",
+        "Decimal(38,0)",
+        "String",
+        "Utf8",
+        "Json",
+        "Date",
+        "Datetime",
+        "Timestamp",
+    ),
 )
 
 
@@ -71,8 +125,11 @@ def verdict(target: str, source: pa.DataType, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-def test_spark_judges_as_arrow_does(spark: SparkSession, tmp_path: Path, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Instead of raising at the first refused value, give NULL for it, so that one job answers for all of them.
+def test_spark_judges_as_arrow_does(
+    spark: SparkSession, tmp_path: Path, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Instead of raising at the first refused value, give NULL for it, so that one job answers for all of
+    # them.
     monkeypatch.setattr(spark_types, "_checked", lambda type_, col, converted, *rest: converted)
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", zone)
@@ -120,7 +177,9 @@ def test_spark_judges_as_arrow_does(spark: SparkSession, tmp_path: Path, zone: s
         ("Timestamp", "'2024-01-31 12:00:00 Europe/Berlin'", "2024-01-31 12:00:00 Europe/Berlin"),
     ],
 )
-def test_a_refusal_by_spark_is_an_invalid_argument(spark: SparkSession, target: str, expression: str, shown: str) -> None:
+def test_a_refusal_by_spark_is_an_invalid_argument(
+    spark: SparkSession, target: str, expression: str, shown: str
+) -> None:
     frame = spark.sql(f"SELECT {expression} AS c FROM range(1)")
     cast = spark_cast(parse_type(target), frame["c"], frame.schema["c"].dataType, "price")
     with pytest.raises(InvalidArgument) as caught, spark_errors():
@@ -129,7 +188,9 @@ def test_a_refusal_by_spark_is_an_invalid_argument(spark: SparkSession, target: 
     assert "[" not in caught.value.hint
 
 
-@pytest.mark.parametrize(("target", "expression"), [("Int32", "1D"), ("Utf8", "x'00'"), ("Date", "1"), ("Bool", "1")])
+@pytest.mark.parametrize(
+    ("target", "expression"), [("Int32", "1D"), ("Utf8", "x'00'"), ("Date", "1"), ("Bool", "1")]
+)
 def test_impossible_pairs_are_refused_at_once(spark: SparkSession, target: str, expression: str) -> None:
     frame = spark.sql(f"SELECT {expression} AS c")
     with pytest.raises(InvalidArgument, match=f"Column price of type {target} cannot be made from Spark's"):
@@ -145,6 +206,8 @@ def test_null_fits_every_type(spark: SparkSession) -> None:
 
 def test_a_collation_is_left_behind(spark: SparkSession) -> None:
     frame = spark.sql("SELECT 'A' COLLATE UTF8_LCASE AS c")
-    cast = frame.select(spark_cast(parse_type("Utf8"), frame["c"], frame.schema["c"].dataType, "c").alias("c"))
+    cast = frame.select(
+        spark_cast(parse_type("Utf8"), frame["c"], frame.schema["c"].dataType, "c").alias("c")
+    )
     assert cast.schema["c"].dataType.simpleString() == "string"
     assert cast.collect() == [("A",)]

@@ -1,1 +1,2 @@
-"""What exists, at which version: one SQL database, the only source of truth. Never imports Spark or storage."""
+"""What exists, at which version: one SQL database, the only source of truth. Never imports Spark or
+storage."""

@@ -1,8 +1,8 @@
-"""The board carries publications to the caches of all processes: an append-only log of (generation, path, version).
+"""The board carries publications to the caches of all processes: an append-only log of (generation, path,
+version).
 
-A transaction that changes descriptions publishes all of them under one generation, so a cache that has caught up with a generation
-has seen either all of its paths or none.
-"""
+A transaction that changes descriptions publishes all of them under one generation, so a cache that has caught
+up with a generation has seen either all of its paths or none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert, select, text, update
 
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 from strandline.catalog.paths import Path
 
 CHANNEL = "strandline_board"
@@ -42,14 +42,15 @@ class Announcement:
 
 @dataclass(frozen=True)
 class Moment:
-    """The last step, and the last generation: everything that was published up to this step is in it, and nothing else."""
+    """The last step, and the last generation: everything that was published up to this step is in it, and
+    nothing else."""
 
     step: int
     generation: int
 
 
 _ANNOUNCED = "strandline_announced"
-_CLOCK = select(schema.clock.c.step, schema.clock.c.generation).where(schema.clock.c.id == 1)
+_CLOCK = select(sqltables.clock.c.step, sqltables.clock.c.generation).where(sqltables.clock.c.id == 1)
 
 
 def take_announced(conn: Connection) -> list[Announcement]:
@@ -62,7 +63,10 @@ def next_step(conn: Connection) -> int:
     """Take the next step of the commit clock; it becomes real with the transaction."""
     return int(
         conn.execute(
-            update(schema.clock).where(schema.clock.c.id == 1).values(step=schema.clock.c.step + 1).returning(schema.clock.c.step)
+            update(sqltables.clock)
+            .where(sqltables.clock.c.id == 1)
+            .values(step=sqltables.clock.c.step + 1)
+            .returning(sqltables.clock.c.step)
         ).scalar_one()
     )
 
@@ -88,26 +92,37 @@ def publish(
     dropped: Sequence[Path] = (),
     operation_id: str | None = None,
 ) -> int:
-    """Record the descriptions as they are from ``step`` on and announce them; ``changed`` must be freshly read."""
+    """Record the descriptions as they are from ``step`` on and announce them; ``changed`` must be freshly
+    read."""
     number = int(
         conn.execute(
-            update(schema.clock)
-            .where(schema.clock.c.id == 1)
-            .values(generation=schema.clock.c.generation + 1)
-            .returning(schema.clock.c.generation)
+            update(sqltables.clock)
+            .where(sqltables.clock.c.id == 1)
+            .values(generation=sqltables.clock.c.generation + 1)
+            .returning(sqltables.clock.c.generation)
         ).scalar_one()
     )
     if changed:
         conn.execute(
-            insert(schema.descriptions),
-            [{"path_id": p.id, "version": p.version, "step": step, "body": json.dumps(p.body)} for p in changed],
+            insert(sqltables.descriptions),
+            [
+                {"path_id": p.id, "version": p.version, "step": step, "body": json.dumps(p.body)}
+                for p in changed
+            ],
         )
     announced = [(p, False) for p in changed] + [(p, True) for p in dropped]
     if announced:
         conn.execute(
-            insert(schema.board),
+            insert(sqltables.board),
             [
-                {"generation": number, "path_id": p.id, "path": p.path, "version": p.version, "dropped": gone, "time": now}
+                {
+                    "generation": number,
+                    "path_id": p.id,
+                    "path": p.path,
+                    "version": p.version,
+                    "dropped": gone,
+                    "time": now,
+                }
                 for p, gone in announced
             ],
         )
@@ -121,6 +136,8 @@ def publish(
 def since(conn: Connection, after: int) -> list[Publication]:
     """The publications of all generations after ``after``, in order."""
     rows = conn.execute(
-        select(schema.board).where(schema.board.c.generation > after).order_by(schema.board.c.generation, schema.board.c.path_id)
+        select(sqltables.board)
+        .where(sqltables.board.c.generation > after)
+        .order_by(sqltables.board.c.generation, sqltables.board.c.path_id)
     )
     return [Publication(r.generation, r.path_id, r.path, r.version, r.dropped, r.time) for r in rows]

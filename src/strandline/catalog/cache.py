@@ -1,10 +1,10 @@
 """The descriptions that this process knows, kept fresh by the board.
 
-An entry is dropped when a publication says that there is a newer version, and loaded again by the next one who asks. Publications may
-come late, twice or in any order: an older one than what is known changes nothing. So an entry may be stale for a moment, and entries may
-not fit each other; the loader deals with that. States of paths are not published, so no entry has one: what a path's state forbids is
-checked in the transaction that would violate it.
-"""
+An entry is dropped when a publication says that there is a newer version, and loaded again by the next one
+who asks. Publications may come late, twice or in any order: an older one than what is known changes nothing.
+So an entry may be stale for a moment, and entries may not fit each other; the loader deals with that. States
+of paths are not published, so no entry has one: what a path's state forbids is checked in the transaction
+that would violate it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from strandline.catalog import board, paths, tables
 from strandline.catalog.board import Publication
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.paths import CLOSED_STATES, READY, Path
 from strandline.catalog.tables import TableInfo
 from strandline.metrics import Metrics
@@ -36,15 +36,17 @@ Delivery = Callable[[list[Publication]], list[Publication]]
 
 @dataclass(frozen=True)
 class Unit:
-    """A table with the implementation tables of its indexes, in the order of ``table.indexes``; None for one that is not there."""
+    """A table with the implementation tables of its indexes, in the order of ``table.indexes``; None for one
+    that is not there."""
 
     table: TableInfo
     impls: tuple[TableInfo | None, ...]
 
 
 class SchemeCache:
-    """Shared by all threads of a process. ``delivery`` stands between the board and the cache: a test can hold publications back there,
-    or give them out in another order. It is called at each poll with the new ones and answers those that arrive now."""
+    """Shared by all threads of a process. ``delivery`` stands between the board and the cache: a test can
+    hold publications back there, or give them out in another order. It is called at each poll with the new
+    ones and answers those that arrive now."""
 
     def __init__(
         self,
@@ -102,10 +104,15 @@ class SchemeCache:
                     self._drop(info.id)
 
     def poll(self) -> None:
-        """Look at the board now and take in what is new. Answers when all that was published before the call has been delivered."""
+        """Look at the board now and take in what is new. Answers when all that was published before the call
+        has been delivered."""
         with self._poll_lock, self.catalog.read() as conn:
             generation = board.generation(conn)
-            new = board.since(conn, self._generation) if self._generation is not None and self._generation < generation else []
+            new = (
+                board.since(conn, self._generation)
+                if self._generation is not None and self._generation < generation
+                else []
+            )
             self._apply(self._delivery(new))
             self._generation = generation  # last: who reads it may rely on everything before it
             self._polled = self.catalog.clock.now()
@@ -143,7 +150,8 @@ class SchemeCache:
 
     @contextmanager
     def _loading(self) -> Iterator[Connection]:
-        """A snapshot to load from. What is published meanwhile is remembered, so that an older description is not kept."""
+        """A snapshot to load from. What is published meanwhile is remembered, so that an older description is
+        not kept."""
         with self._lock:
             self._loads += 1
         try:

@@ -1,11 +1,12 @@
 """Chains of segments as the catalog keeps them, and the commits that make them longer or shorter.
 
-A row of ``chains`` says that a segment is part of a table's state from step ``added`` on and, once ``removed`` is set, only before it.
+A row of ``chains`` says that a segment is part of a table's state from step ``added`` on and, once
+``removed`` is set, only before it.
 
-A merge replaces log segments by one that holds the very same changes, each with its step. The rows it replaces are ``superseded``:
-nobody needs them but a reader that already has them in its plan. The new row ``reaches`` back to where the first of them began: it
-serves any state from there on, because readers ignore changes later than the step they ask for.
-"""
+A merge replaces log segments by one that holds the very same changes, each with its step. The rows it
+replaces are ``superseded``: nobody needs them but a reader that already has them in its plan. The new row
+``reaches`` back to where the first of them began: it serves any state from there on, because readers ignore
+changes later than the step they ask for."""
 
 from __future__ import annotations
 
@@ -17,34 +18,53 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Engine, Row, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    and_,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from strandline.catalog import board, schema, sessions
+from strandline.catalog import board, sessions, sqltables
 from strandline.catalog.paths import CLOSED_STATES
 from strandline.catalog.stale import RowsChanged, Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
 
 # What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
-_STATE = select(schema.tables).where(schema.tables.c.path_id == bindparam("table"))
+_STATE = select(sqltables.tables).where(sqltables.tables.c.path_id == bindparam("table"))
 _CURRENT = (
-    select(schema.tables, schema.paths.c.version, schema.paths.c.state, schema.paths.c.operation_id)
-    .select_from(schema.paths.outerjoin(schema.tables, schema.tables.c.path_id == schema.paths.c.id))
-    .where(schema.paths.c.id == bindparam("table"))
+    select(
+        sqltables.tables, sqltables.paths.c.version, sqltables.paths.c.state, sqltables.paths.c.operation_id
+    )
+    .select_from(
+        sqltables.paths.outerjoin(sqltables.tables, sqltables.tables.c.path_id == sqltables.paths.c.id)
+    )
+    .where(sqltables.paths.c.id == bindparam("table"))
 )
 
 
 def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
     """Whether a row of ``chains`` is a part of its table's state at a step."""
-    at = schema.chains.c
+    at = sqltables.chains.c
     return and_(at.superseded.is_(False), at.reaches <= step, or_(at.removed.is_(None), at.removed > step))
 
 
-_CHAIN = select(schema.chains.c.segment_id).where(schema.chains.c.table_id == bindparam("table"), is_part_at(bindparam("at")))
-_NEW_SEGMENT = insert(schema.segments).returning(schema.segments.c.id)
+_CHAIN = select(sqltables.chains.c.segment_id).where(
+    sqltables.chains.c.table_id == bindparam("table"), is_part_at(bindparam("at"))
+)
+_NEW_SEGMENT = insert(sqltables.segments).returning(sqltables.segments.c.id)
 _NEW_HEAD = (
-    update(schema.tables)
-    .where(schema.tables.c.path_id == bindparam("table"))
+    update(sqltables.tables)
+    .where(sqltables.tables.c.path_id == bindparam("table"))
     .values(step=bindparam("at"), rows=bindparam("now_rows"), digest=bindparam("now_digest"))
 )
 
@@ -65,8 +85,9 @@ class TableState:
 
 @dataclass(frozen=True)
 class Basis:
-    """What a change was planned with: a table by its id, its version, and the step at which the rows were read that the change depends on
-    (None: on none of its rows, as for a synchronous index, which follows its table)."""
+    """What a change was planned with: a table by its id, its version, and the step at which the rows were
+    read that the change depends on (None: on none of its rows, as for a synchronous index, which follows its
+    table)."""
 
     table_id: int
     version: int
@@ -89,8 +110,9 @@ def state(conn: Connection, table_id: int) -> TableState:
 
 
 def prove(conn: Connection, basis: Basis) -> TableState:
-    """The head of a table that is still as a change was planned with: the same table, at the same version, open, keeping the step that was
-    read, and without rows that came later. Every change that was planned outside its transaction proves this inside it."""
+    """The head of a table that is still as a change was planned with: the same table, at the same version,
+    open, keeping the step that was read, and without rows that came later. Every change that was planned
+    outside its transaction proves this inside it."""
     row = conn.execute(_CURRENT, {"table": basis.table_id}).one_or_none()
     if row is None:
         raise Stale(basis.table_id, "it was dropped")
@@ -110,21 +132,24 @@ def prove(conn: Connection, basis: Basis) -> TableState:
 
 
 def check_kept(head: TableState, step: int) -> None:
-    """What was collected can tell nothing any more: neither what the table was, nor what has happened to it since."""
+    """What was collected can tell nothing any more: neither what the table was, nor what has happened to it
+    since."""
     if head.kept_from > step:
         raise Stale(head.table_id, f"step {step} is no longer kept")
 
 
 def _state(row: Row[Any]) -> TableState:
-    return TableState(row.path_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step)
+    return TableState(
+        row.path_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step
+    )
 
 
 def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
     """Row count and digest that were recorded for the state at ``step``."""
     row = conn.execute(
-        select(schema.commits)
-        .where(schema.commits.c.table_id == table_id, schema.commits.c.step <= step)
-        .order_by(schema.commits.c.step.desc())
+        select(sqltables.commits)
+        .where(sqltables.commits.c.table_id == table_id, sqltables.commits.c.step <= step)
+        .order_by(sqltables.commits.c.step.desc())
         .limit(1)
     ).one_or_none()
     if row is None:
@@ -134,7 +159,9 @@ def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
 
 def step_at(conn: Connection, time: float) -> int | None:
     """The last step that had been committed at a time; None if there was none."""
-    step: int | None = conn.execute(select(func.max(schema.commits.c.step)).where(schema.commits.c.time <= time)).scalar_one()
+    step: int | None = conn.execute(
+        select(func.max(sqltables.commits.c.step)).where(sqltables.commits.c.time <= time)
+    ).scalar_one()
     return step
 
 
@@ -145,9 +172,14 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
         raise InvalidArgument(f"step {step} has not been committed yet", f"The last step is {now}.")
     kept_from = state(conn, table_id).kept_from
     if step < kept_from:
-        created = conn.execute(select(schema.paths.c.created_step).where(schema.paths.c.id == table_id)).scalar_one()
+        created = conn.execute(
+            select(sqltables.paths.c.created_step).where(sqltables.paths.c.id == table_id)
+        ).scalar_one()
         if step < created:
-            raise PathNotFound(f"{path} did not exist at step {step}", f"It was created at step {created}; ask for that or later.")
+            raise PathNotFound(
+                f"{path} did not exist at step {step}",
+                f"It was created at step {created}; ask for that or later.",
+            )
         raise PreconditionFailed(
             f"the state of {path} at step {step} is no longer kept",
             f"The oldest readable step is {kept_from}; pin a step with db.pin() to keep it, or restore a backup.",
@@ -155,35 +187,38 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
 
 
 def load_kept(conn: Connection, table_id: int, step: int) -> Chain:
-    """The chain that folds to the table's state at ``step``; Stale if the table is gone or does not keep the step any more."""
+    """The chain that folds to the table's state at ``step``; Stale if the table is gone or does not keep the
+    step any more."""
     check_kept(state(conn, table_id), step)
     return load(conn, table_id, step)
 
 
 def log_kept(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
-    """The log segments that hold every change in ``(after, upto]``; Stale if some may have been collected. For those who hold no stream."""
+    """The log segments that hold every change in ``(after, upto]``; Stale if some may have been collected.
+    For those who hold no stream."""
     check_kept(state(conn, table_id), after)
     return log_between(conn, table_id, after, upto)
 
 
 def load(conn: Connection, table_id: int, step: int) -> Chain:
-    """The chain that folds to the table's state at ``step``, which something must keep: a pin, a hold, or the caller's transaction."""
+    """The chain that folds to the table's state at ``step``, which something must keep: a pin, a hold, or the
+    caller's transaction."""
     ids = conn.execute(_CHAIN, {"table": table_id, "at": step}).scalars()
     return Chain(_in_order(segments(conn, ids)), step)
 
 
 def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
-    """The log segments that hold every change in ``(after, upto]``, whether or not the state still needs them. Something must hold them: a
-    stream, or a pin."""
+    """The log segments that hold every change in ``(after, upto]``, whether or not the state still needs
+    them. Something must hold them: a stream, or a pin."""
     ids = conn.execute(
-        select(schema.chains.c.segment_id)
-        .join(schema.segments, schema.segments.c.id == schema.chains.c.segment_id)
+        select(sqltables.chains.c.segment_id)
+        .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
         .where(
-            schema.chains.c.table_id == table_id,
-            schema.chains.c.superseded.is_(False),
-            schema.segments.c.role == "log",
-            schema.segments.c.upto > after,
-            schema.segments.c.after < upto,
+            sqltables.chains.c.table_id == table_id,
+            sqltables.chains.c.superseded.is_(False),
+            sqltables.segments.c.role == "log",
+            sqltables.segments.c.upto > after,
+            sqltables.segments.c.after < upto,
         )
     ).scalars()
     return _in_order(segments(conn, ids))
@@ -197,14 +232,15 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     missing = [i for i in wanted if i not in found]
     for start in range(0, len(missing), _CHUNK):
         chunk = missing[start : start + _CHUNK]
-        for row in conn.execute(select(schema.segments).where(schema.segments.c.id.in_(chunk))):
+        for row in conn.execute(select(sqltables.segments).where(sqltables.segments.c.id.in_(chunk))):
             found[row.id] = _segment(row)
             known.put(found[row.id])
     return [found[i] for i in wanted]
 
 
 def commit(conn: Connection, now: float, parts: Sequence[TablePart], reads: Sequence[Basis] = ()) -> int:
-    """Publish the segments of all tables at the next step; Stale if one of them, or one that was only read, is not as the writer saw it."""
+    """Publish the segments of all tables at the next step; Stale if one of them, or one that was only read,
+    is not as the writer saw it."""
     for read in reads:
         prove(conn, read)
     heads = [prove(conn, part) for part in parts]
@@ -213,7 +249,9 @@ def commit(conn: Connection, now: float, parts: Sequence[TablePart], reads: Sequ
         digest = head.digest + part.delta
         attach(conn, part.table_id, insert_segments(conn, part.segments, step), step)
         record(conn, part.table_id, step, "data", digest, now)
-        conn.execute(_NEW_HEAD, {"table": part.table_id, "at": step, "now_rows": digest.rows, "now_digest": digest.hex})
+        conn.execute(
+            _NEW_HEAD, {"table": part.table_id, "at": step, "now_rows": digest.rows, "now_digest": digest.hex}
+        )
     return step
 
 
@@ -226,12 +264,17 @@ def replace_segments(
     kind: str,
     digest: Digest | None = None,
 ) -> int:
-    """A commit that changes no state: other segments that fold to the same rows. ``kind`` merge: the new log segments hold the very
-    same changes, so nothing needs the old ones; ``kind`` compact: streams may still need the old logs. A ``digest`` is given only
-    by a rebuild, whose segments fold to other rows than the old ones."""
+    """A commit that changes no state: other segments that fold to the same rows. ``kind`` merge: the new log
+    segments hold the very same changes, so nothing needs the old ones; ``kind`` compact: streams may still
+    need the old logs. A ``digest`` is given only by a rebuild, whose segments fold to other rows than the old
+    ones."""
     live = {
         row.segment_id: row.reaches
-        for row in conn.execute(select(schema.chains).where(schema.chains.c.table_id == table_id, schema.chains.c.removed.is_(None)))
+        for row in conn.execute(
+            select(sqltables.chains).where(
+                sqltables.chains.c.table_id == table_id, sqltables.chains.c.removed.is_(None)
+            )
+        )
     }
     if not all(s.id in live for s in old):
         raise Stale(table_id, "its segments were replaced meanwhile")
@@ -240,22 +283,27 @@ def replace_segments(
     gone = [s.id for s in old]
     for start in range(0, len(gone), _CHUNK):
         conn.execute(
-            update(schema.chains)
-            .where(schema.chains.c.table_id == table_id, schema.chains.c.segment_id.in_(gone[start : start + _CHUNK]))
+            update(sqltables.chains)
+            .where(
+                sqltables.chains.c.table_id == table_id,
+                sqltables.chains.c.segment_id.in_(gone[start : start + _CHUNK]),
+            )
             .values(removed=step, superseded=(kind == "merge"))
         )
     attach(conn, table_id, insert_segments(conn, new, step), step, reaches)
     if digest is not None:
         conn.execute(
-            update(schema.tables).where(schema.tables.c.path_id == table_id).values(step=step, rows=digest.rows, digest=digest.hex)
+            update(sqltables.tables)
+            .where(sqltables.tables.c.path_id == table_id)
+            .values(step=step, rows=digest.rows, digest=digest.hex)
         )
     record(conn, table_id, step, kind, digest or state(conn, table_id).digest, now)
     return step
 
 
 def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list[int]:
-    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Stale if a file was written in the
-    name of a session that has ended since: the collector may have removed it."""
+    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Stale if
+    a file was written in the name of a session that has ended since: the collector may have removed it."""
     if lost := sessions.ended_writer(conn, (s.file for s in new if s.file is not None)):
         raise Stale(0, f"the session that wrote {lost} has ended")
     ids = []
@@ -279,12 +327,20 @@ def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list
     return ids
 
 
-def attach(conn: Connection, table_id: int, segment_ids: Iterable[int], step: int, reaches: int | None = None) -> None:
-    """Make segments part of a table's chain from ``step`` on. By reference: the same segment may be in many chains."""
-    row = {"table_id": table_id, "added": step, "reaches": step if reaches is None else reaches, "removed": None}
+def attach(
+    conn: Connection, table_id: int, segment_ids: Iterable[int], step: int, reaches: int | None = None
+) -> None:
+    """Make segments part of a table's chain from ``step`` on. By reference: the same segment may be in many
+    chains."""
+    row = {
+        "table_id": table_id,
+        "added": step,
+        "reaches": step if reaches is None else reaches,
+        "removed": None,
+    }
     rows = [{**row, "segment_id": i, "superseded": False} for i in segment_ids]
     if rows:
-        conn.execute(insert(schema.chains), rows)
+        conn.execute(insert(sqltables.chains), rows)
 
 
 def copied(conn: Connection, table_id: int, step: int) -> tuple[Segment, ...]:
@@ -293,22 +349,29 @@ def copied(conn: Connection, table_id: int, step: int) -> tuple[Segment, ...]:
 
 
 def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
-    """Ids of the very segments that were the table's state at ``step``, none with a later change in it: what a copy by reference
-    attaches. The caller has pinned ``step`` since it was the current one."""
+    """Ids of the very segments that were the table's state at ``step``, none with a later change in it: what
+    a copy by reference attaches. The caller has pinned ``step`` since it was the current one."""
     return list(
         conn.execute(
-            select(schema.chains.c.segment_id).where(
-                schema.chains.c.table_id == table_id,
-                schema.chains.c.added <= step,
-                or_(schema.chains.c.removed.is_(None), schema.chains.c.removed > step),
+            select(sqltables.chains.c.segment_id).where(
+                sqltables.chains.c.table_id == table_id,
+                sqltables.chains.c.added <= step,
+                or_(sqltables.chains.c.removed.is_(None), sqltables.chains.c.removed > step),
             )
         ).scalars()
     )
 
 
 def record(conn: Connection, table_id: int, step: int, kind: str, digest: Digest, now: float) -> None:
-    row = {"table_id": table_id, "step": step, "kind": kind, "rows": digest.rows, "digest": digest.hex, "time": now}
-    conn.execute(insert(schema.commits), row)
+    row = {
+        "table_id": table_id,
+        "step": step,
+        "kind": kind,
+        "rows": digest.rows,
+        "digest": digest.hex,
+        "time": now,
+    }
+    conn.execute(insert(sqltables.commits), row)
 
 
 def _in_order(found: Iterable[Segment]) -> tuple[Segment, ...]:
@@ -334,7 +397,8 @@ def _segment(row: Row[Any]) -> Segment:
 
 
 class _SegmentCache:
-    """Segments by id, the least recently used dropped first. Bounded by the bytes of inline rows and by number."""
+    """Segments by id, the least recently used dropped first. Bounded by the bytes of inline rows and by
+    number."""
 
     def __init__(self, max_bytes: int = 64 << 20, max_entries: int = 50_000) -> None:
         self._entries: OrderedDict[int, Segment] = OrderedDict()

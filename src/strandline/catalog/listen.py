@@ -1,4 +1,5 @@
-"""On PostgreSQL the board need not be polled: a thread listens, and tells the cache when there is something new."""
+"""On PostgreSQL the board need not be polled: a thread listens, and tells the cache when there is something
+new."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ _WAIT_SECONDS = 0.5
 
 
 class Listener:
-    """Keeps a cache fresh until ``close``. If its connection breaks, the cache goes back to polling until it is there again."""
+    """Keeps a cache fresh until ``close``. If its connection breaks, the cache goes back to polling until it
+    is there again."""
 
     def __init__(self, cache: SchemeCache) -> None:
         self._cache = cache
@@ -27,7 +29,9 @@ class Listener:
     def _listen(self) -> None:
         import psycopg
 
-        url = self._cache.catalog.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        url = self._cache.catalog.engine.url.set(drivername="postgresql").render_as_string(
+            hide_password=False
+        )
         while not self._stop.is_set():
             try:
                 with psycopg.connect(url, autocommit=True) as connection:

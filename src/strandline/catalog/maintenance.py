@@ -1,34 +1,45 @@
-"""Who maintains a table at the moment: merges and compactions of one table exclude each other, across processes."""
+"""Who maintains a table at the moment: merges and compactions of one table exclude each other, across
+processes."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, select, update
 
-from strandline.catalog import schema, sessions
+from strandline.catalog import sessions, sqltables
 from strandline.catalog.stale import Stale
 
 
 def take(conn: Connection, now: float, table_id: int, session_id: str) -> bool:
-    """Whether this session may maintain the table now. It stays so until ``release``, or until the session ends."""
-    row = conn.execute(select(schema.tables.c.maintained_by).where(schema.tables.c.path_id == table_id)).one_or_none()
+    """Whether this session may maintain the table now. It stays so until ``release``, or until the session
+    ends."""
+    row = conn.execute(
+        select(sqltables.tables.c.maintained_by).where(sqltables.tables.c.path_id == table_id)
+    ).one_or_none()
     if row is None:
         raise Stale(table_id, "it was dropped")
     if row.maintained_by is not None and row.maintained_by in sessions.live_sessions(conn, now):
         return False
-    conn.execute(update(schema.tables).where(schema.tables.c.path_id == table_id).values(maintained_by=session_id))
+    conn.execute(
+        update(sqltables.tables)
+        .where(sqltables.tables.c.path_id == table_id)
+        .values(maintained_by=session_id)
+    )
     return True
 
 
 def prove(conn: Connection, table_id: int, session_id: str) -> None:
-    """Refuse what was done under a turn that another session has taken meanwhile, because this one had not renewed its lease in time."""
-    row = conn.execute(select(schema.tables.c.maintained_by).where(schema.tables.c.path_id == table_id)).one_or_none()
+    """Refuse what was done under a turn that another session has taken meanwhile, because this one had not
+    renewed its lease in time."""
+    row = conn.execute(
+        select(sqltables.tables.c.maintained_by).where(sqltables.tables.c.path_id == table_id)
+    ).one_or_none()
     if row is None or row.maintained_by != session_id:
         raise Stale(table_id, "another process has maintained it meanwhile")
 
 
 def release(conn: Connection, table_id: int, session_id: str) -> None:
     conn.execute(
-        update(schema.tables)
-        .where(schema.tables.c.path_id == table_id, schema.tables.c.maintained_by == session_id)
+        update(sqltables.tables)
+        .where(sqltables.tables.c.path_id == table_id, sqltables.tables.c.maintained_by == session_id)
         .values(maintained_by=None)
     )

@@ -1,4 +1,5 @@
-"""Alembic, driven from code: no ini file, no command line. Imported only when a catalog is created or is older than this version."""
+"""Alembic, driven from code: no ini file, no command line. Imported only when a catalog is created or is
+older than this version."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _LOCK = 0x57A4D
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the catalog to this version's schema, in one transaction; a second process waits and then finds it done."""
+    """Bring the catalog to this version's schema, in one transaction; a second process waits and then finds
+    it done."""
     with engine.connect().execution_options(strandline_write=True) as conn, conn.begin():
         if engine.dialect.name == "postgresql":
             conn.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
@@ -24,7 +26,9 @@ def upgrade(engine: Engine) -> None:
 
 
 def knows(revision: str) -> bool:
-    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+    return any(
+        script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
+    )
 
 
 def _config() -> Config:

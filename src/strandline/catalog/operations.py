@@ -1,8 +1,9 @@
-"""Operations and their parts as the catalog keeps them, the paths they lock, and what is left of them when they end.
+"""Operations and their parts as the catalog keeps them, the paths they lock, and what is left of them when
+they end.
 
-All functions run inside the caller's transaction. ``complete`` and ``roll_back`` know an operation's paths by their state alone, so an
-end of either kind leaves nothing locked, whatever the operation was and wherever it stopped.
-"""
+All functions run inside the caller's transaction. ``complete`` and ``roll_back`` know an operation's paths by
+their state alone, so an end of either kind leaves nothing locked, whatever the operation was and wherever it
+stopped."""
 
 from __future__ import annotations
 
@@ -13,36 +14,56 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from strandline.catalog import board, paths, schema
+from strandline.catalog import board, paths, sqltables
 from strandline.catalog.paths import READY, Path
-from strandline.catalog.registry import VersionRegistry
+from strandline.catalog.versions import VersionRegistry
 from strandline.errors import OperationNotFound, StrandlineError
 
 RUNNING, CANCELLING = "running", "cancelling"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
-"""States of an operation: the first two can go on, the others have ended. A part that has ended is in state ``done``, too."""
+"""States of an operation: the first two can go on, the others have ended. A part that has ended is in state
+``done``, too."""
 
 # Every transition runs these; statements that are built once cost half as much.
-_OPERATION = select(schema.operations).where(schema.operations.c.id == bindparam("operation"))
-_PARTS = select(schema.parts).where(schema.parts.c.operation_id == bindparam("operation")).order_by(schema.parts.c.id)
-_PART = select(schema.parts).where(schema.parts.c.operation_id == bindparam("operation"), schema.parts.c.id == bindparam("part"))
-_WAITING = (schema.parts.c.operation_id == bindparam("operation")) & (schema.parts.c.state != DONE)
-_OPEN_STAGE = select(func.min(schema.parts.c.stage)).where(_WAITING)
-_OPEN_PARTS = select(schema.parts).where(_WAITING, schema.parts.c.stage == _OPEN_STAGE.scalar_subquery()).order_by(schema.parts.c.id)
+_OPERATION = select(sqltables.operations).where(sqltables.operations.c.id == bindparam("operation"))
+_PARTS = (
+    select(sqltables.parts)
+    .where(sqltables.parts.c.operation_id == bindparam("operation"))
+    .order_by(sqltables.parts.c.id)
+)
+_PART = select(sqltables.parts).where(
+    sqltables.parts.c.operation_id == bindparam("operation"), sqltables.parts.c.id == bindparam("part")
+)
+_WAITING = (sqltables.parts.c.operation_id == bindparam("operation")) & (sqltables.parts.c.state != DONE)
+_OPEN_STAGE = select(func.min(sqltables.parts.c.stage)).where(_WAITING)
+_OPEN_PARTS = (
+    select(sqltables.parts)
+    .where(_WAITING, sqltables.parts.c.stage == _OPEN_STAGE.scalar_subquery())
+    .order_by(sqltables.parts.c.id)
+)
 _SAVE_PART = (
-    update(schema.parts)
-    .where(schema.parts.c.operation_id == bindparam("operation"), schema.parts.c.id == bindparam("part"))
-    .values(state=bindparam("new_state"), attempt=bindparam("new_attempt"), changed=bindparam("now"), body=bindparam("new_body"))
+    update(sqltables.parts)
+    .where(
+        sqltables.parts.c.operation_id == bindparam("operation"), sqltables.parts.c.id == bindparam("part")
+    )
+    .values(
+        state=bindparam("new_state"),
+        attempt=bindparam("new_attempt"),
+        changed=bindparam("now"),
+        body=bindparam("new_body"),
+    )
 )
 
 CREATED_STATES = frozenset({"creating", "incoming restore"})
-"""Paths in these states were made by the operation: they appear when it is complete and are removed when it is rolled back."""
+"""Paths in these states were made by the operation: they appear when it is complete and are removed when it
+is rolled back."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the siblings. Parts of one stage run in any order; a stage begins when all parts of the earlier ones are done.
-    ``attempt`` grows with each failure, so that a late report of an earlier try can be told from the present one."""
+    """One of the siblings. Parts of one stage run in any order; a stage begins when all parts of the earlier
+    ones are done. ``attempt`` grows with each failure, so that a late report of an earlier try can be told
+    from the present one."""
 
     operation_id: str
     id: int
@@ -56,7 +77,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Operation:
-    """A persisted piece of work. ``request`` is what was asked for; ``body`` is what its kind planned from it."""
+    """A persisted piece of work. ``request`` is what was asked for; ``body`` is what its kind planned from
+    it."""
 
     id: str
     kind: str
@@ -92,7 +114,7 @@ def _subclasses(cls: type[StrandlineError]) -> Iterable[type[StrandlineError]]:
 
 def add(conn: Connection, operation: Operation) -> None:
     conn.execute(
-        insert(schema.operations).values(
+        insert(sqltables.operations).values(
             id=operation.id,
             kind=operation.kind,
             state=operation.state,
@@ -105,9 +127,13 @@ def add(conn: Connection, operation: Operation) -> None:
     )
 
 
-def add_parts(conn: Connection, operation_id: str, now: float, new: Sequence[tuple[str, int, str, dict[str, Any]]]) -> None:
+def add_parts(
+    conn: Connection, operation_id: str, now: float, new: Sequence[tuple[str, int, str, dict[str, Any]]]
+) -> None:
     """Parts given as (kind, stage, first state, body)."""
-    counted = conn.execute(select(func.count()).where(schema.parts.c.operation_id == operation_id)).scalar_one()
+    counted = conn.execute(
+        select(func.count()).where(sqltables.parts.c.operation_id == operation_id)
+    ).scalar_one()
     rows = [
         {
             "operation_id": operation_id,
@@ -122,7 +148,7 @@ def add_parts(conn: Connection, operation_id: str, now: float, new: Sequence[tup
         for number, (kind, stage, state, body) in enumerate(new, start=counted + 1)
     ]
     if rows:
-        conn.execute(insert(schema.parts), rows)
+        conn.execute(insert(sqltables.parts), rows)
 
 
 def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operation:
@@ -135,13 +161,17 @@ def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operat
 
 def listed(conn: Connection) -> list[Operation]:
     """All operations that are not forgotten, oldest first, counted."""
-    rows = conn.execute(select(schema.operations).order_by(schema.operations.c.number)).all()
+    rows = conn.execute(select(sqltables.operations).order_by(sqltables.operations.c.number)).all()
     counts = _counts(conn)
     return [_operation(row, counts) for row in rows]
 
 
 def unfinished(conn: Connection) -> list[Operation]:
-    rows = conn.execute(select(schema.operations).where(schema.operations.c.ended.is_(None)).order_by(schema.operations.c.number)).all()
+    rows = conn.execute(
+        select(sqltables.operations)
+        .where(sqltables.operations.c.ended.is_(None))
+        .order_by(sqltables.operations.c.number)
+    ).all()
     return [_operation(row, {}) for row in rows]
 
 
@@ -165,23 +195,33 @@ def first_open_stage(conn: Connection, operation_id: str) -> int:
 
 
 def save_part(conn: Connection, changed: Part) -> None:
-    values = {"new_state": changed.state, "new_attempt": changed.attempt, "now": changed.changed, "new_body": json.dumps(changed.body)}
+    values = {
+        "new_state": changed.state,
+        "new_attempt": changed.attempt,
+        "now": changed.changed,
+        "new_body": json.dumps(changed.body),
+    }
     conn.execute(_SAVE_PART, {"operation": changed.operation_id, "part": changed.id, **values})
 
 
 def save(conn: Connection, operation_id: str, **values: Any) -> None:
     """Change columns of an operation; those that hold JSON are given as values."""
-    encoded = {k: json.dumps(v) if k in ("body", "progress", "result", "error") else v for k, v in values.items()}
-    conn.execute(update(schema.operations).where(schema.operations.c.id == operation_id).values(**encoded))
+    encoded = {
+        k: json.dumps(v) if k in ("body", "progress", "result", "error") else v for k, v in values.items()
+    }
+    conn.execute(
+        update(sqltables.operations).where(sqltables.operations.c.id == operation_id).values(**encoded)
+    )
 
 
 def forget(conn: Connection, operation_id: str) -> None:
-    conn.execute(delete(schema.parts).where(schema.parts.c.operation_id == operation_id))
-    conn.execute(delete(schema.operations).where(schema.operations.c.id == operation_id))
+    conn.execute(delete(sqltables.parts).where(sqltables.parts.c.operation_id == operation_id))
+    conn.execute(delete(sqltables.operations).where(sqltables.operations.c.id == operation_id))
 
 
 def lock(conn: Connection, operation_id: str, locked: Sequence[Path], state: str) -> None:
-    """Put paths into a state; refused if another operation works on one of them. What this operation already holds stays as it is."""
+    """Put paths into a state; refused if another operation works on one of them. What this operation already
+    holds stays as it is."""
     for path in locked:
         paths.check_ready(path, operation_id)
     paths.set_state(conn, [p.id for p in locked if p.state == READY], state, operation_id)
@@ -189,20 +229,26 @@ def lock(conn: Connection, operation_id: str, locked: Sequence[Path], state: str
 
 def locked(conn: Connection, operation_id: str) -> list[Path]:
     """The paths that an operation works on, in the order they were made."""
-    ids = conn.execute(select(schema.paths.c.id).where(schema.paths.c.operation_id == operation_id).order_by(schema.paths.c.id)).scalars()
+    ids = conn.execute(
+        select(sqltables.paths.c.id)
+        .where(sqltables.paths.c.operation_id == operation_id)
+        .order_by(sqltables.paths.c.id)
+    ).scalars()
     return paths.by_ids(conn, ids.all())
 
 
-def complete(conn: Connection, operation_id: str, registry: VersionRegistry, step: int, now: float) -> list[Path]:
-    """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of it under one generation;
-    answers what was published."""
+def complete(
+    conn: Connection, operation_id: str, registry: VersionRegistry, step: int, now: float
+) -> list[Path]:
+    """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
+    it under one generation; answers what was published."""
     mine = locked(conn, operation_id)
     created = [p.id for p in mine if p.state in CREATED_STATES]
     dropped = [p for p in mine if p.state == "dropping"]
     moved = registry.apply(conn, operation_id)
     gone = [p.id for p in dropped]
     _remove(conn, gone, step)
-    conn.execute(update(schema.paths).where(schema.paths.c.id.in_(created)).values(created_step=step))
+    conn.execute(update(sqltables.paths).where(sqltables.paths.c.id.in_(created)).values(created_step=step))
     _unlock(conn, operation_id)
     changed = paths.by_ids(conn, [*created, *moved])
     if changed or dropped:
@@ -211,15 +257,18 @@ def complete(conn: Connection, operation_id: str, registry: VersionRegistry, ste
 
 
 def roll_back(conn: Connection, operation: Operation, registry: VersionRegistry) -> None:
-    """End the claims, remove what the operation made, unlock what it locked. The catalog is then as if it had never been."""
+    """End the claims, remove what the operation made, unlock what it locked. The catalog is then as if it had
+    never been."""
     registry.rollback(conn, operation.id)
     made = [p.id for p in locked(conn, operation.id) if p.state in CREATED_STATES]
-    conn.execute(delete(schema.chains).where(schema.chains.c.table_id.in_(made)))
-    conn.execute(delete(schema.commits).where(schema.commits.c.table_id.in_(made)))
+    conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(made)))
+    conn.execute(delete(sqltables.commits).where(sqltables.commits.c.table_id.in_(made)))
     _remove(conn, made, None)
     _unlock(conn, operation.id)
     for path_id in reversed(operation.body.get("directories", [])):
-        used = conn.execute(select(schema.paths.c.id).where(schema.paths.c.parent_id == path_id).limit(1)).one_or_none()
+        used = conn.execute(
+            select(sqltables.paths.c.id).where(sqltables.paths.c.parent_id == path_id).limit(1)
+        ).one_or_none()
         if used is None:
             paths.remove(conn, [path_id])
 
@@ -228,24 +277,36 @@ def _remove(conn: Connection, ids: list[int], step: int | None) -> None:
     if not ids:
         return
     if step is not None:
-        conn.execute(update(schema.chains).where(schema.chains.c.table_id.in_(ids), schema.chains.c.removed.is_(None)).values(removed=step))
-    conn.execute(delete(schema.holds).where(schema.holds.c.owner_id.in_(ids) | schema.holds.c.table_id.in_(ids)))
-    conn.execute(delete(schema.tables).where(schema.tables.c.path_id.in_(ids)))
+        conn.execute(
+            update(sqltables.chains)
+            .where(sqltables.chains.c.table_id.in_(ids), sqltables.chains.c.removed.is_(None))
+            .values(removed=step)
+        )
+    conn.execute(
+        delete(sqltables.holds).where(
+            sqltables.holds.c.owner_id.in_(ids) | sqltables.holds.c.table_id.in_(ids)
+        )
+    )
+    conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(ids)))
     paths.remove(conn, ids)
 
 
 def _unlock(conn: Connection, operation_id: str) -> None:
-    conn.execute(update(schema.paths).where(schema.paths.c.operation_id == operation_id).values(state=READY, operation_id=None))
-    conn.execute(delete(schema.pins).where(schema.pins.c.name == operation_id))
+    conn.execute(
+        update(sqltables.paths)
+        .where(sqltables.paths.c.operation_id == operation_id)
+        .values(state=READY, operation_id=None)
+    )
+    conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == operation_id))
 
 
 def _counts(conn: Connection, only: str | None = None) -> dict[str, tuple[int, int]]:
     """For each operation, how many of its parts are done, and how many there are."""
-    query = select(schema.parts.c.operation_id, schema.parts.c.state, func.count()).group_by(
-        schema.parts.c.operation_id, schema.parts.c.state
+    query = select(sqltables.parts.c.operation_id, sqltables.parts.c.state, func.count()).group_by(
+        sqltables.parts.c.operation_id, sqltables.parts.c.state
     )
     if only is not None:
-        query = query.where(schema.parts.c.operation_id == only)
+        query = query.where(sqltables.parts.c.operation_id == only)
     counts: dict[str, tuple[int, int]] = {}
     for operation_id, state, number in conn.execute(query):
         done, all_ = counts.get(operation_id, (0, 0))
@@ -273,4 +334,13 @@ def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> Operation:
 
 
 def _part(row: Row[Any]) -> Part:
-    return Part(row.operation_id, row.id, row.kind, row.stage, row.state, row.attempt, row.changed, json.loads(row.body))
+    return Part(
+        row.operation_id,
+        row.id,
+        row.kind,
+        row.stage,
+        row.state,
+        row.attempt,
+        row.changed,
+        json.loads(row.body),
+    )

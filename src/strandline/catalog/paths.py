@@ -1,4 +1,5 @@
-"""The tree of paths: rows of ``paths``, found, made, changed and published. All functions run inside the caller's transaction."""
+"""The tree of paths: rows of ``paths``, found, made, changed and published. All functions run inside the
+caller's transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, literal, select, update
 
 from strandline import names
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
 
 READY = "ready"
@@ -22,8 +23,10 @@ _CHUNK = 500
 """How many ids one IN list names; SQLite limits the number of bound values in a statement."""
 
 # Walking the tree is what the catalog does most; statements that are built once cost half as much.
-_ROW = select(schema.paths).where(schema.paths.c.id == bindparam("row_id"))
-_CHILD = select(schema.paths).where(schema.paths.c.parent_id == bindparam("parent"), schema.paths.c.name == bindparam("child"))
+_ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
+_CHILD = select(sqltables.paths).where(
+    sqltables.paths.c.parent_id == bindparam("parent"), sqltables.paths.c.name == bindparam("child")
+)
 
 # A table in one of these states has no rows that a statement may see or change.
 CLOSED_STATES = frozenset({"creating", "dropping", "incoming restore"})
@@ -93,7 +96,7 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     while missing:
         chunk = list(missing)[:_CHUNK]
         missing -= set(chunk)
-        for row in conn.execute(select(schema.paths).where(schema.paths.c.id.in_(chunk))):
+        for row in conn.execute(select(sqltables.paths).where(sqltables.paths.c.id.in_(chunk))):
             rows[row.id] = row
             if row.parent_id is not None and row.parent_id not in rows:
                 missing.add(row.parent_id)
@@ -114,23 +117,29 @@ def full_path(conn: Connection, row: Row[Any]) -> str:
 
 def children(conn: Connection, parent: Path) -> list[Path]:
     """What is directly below a path, by name."""
-    return [_path(row, path) for row, path in _below(conn, parent, select(schema.paths), 1)]
+    return [_path(row, path) for row, path in _below(conn, parent, select(sqltables.paths), 1)]
 
 
 def subtree(conn: Connection, root: Path) -> list[Path]:
     """The path and everything below it, parents first."""
-    return [root, *(_path(row, path) for row, path in _below(conn, root, select(schema.paths), None))]
+    return [root, *(_path(row, path) for row, path in _below(conn, root, select(sqltables.paths), None))]
 
 
 def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:
-    """The path and the type of everything down to ``depth`` levels below a path (None: any), by name, parents first."""
-    at = schema.paths.c
-    return [(path, row.type) for row, path in _below(conn, root, select(at.id, at.parent_id, at.name, at.type), depth)]
+    """The path and the type of everything down to ``depth`` levels below a path (None: any), by name, parents
+    first."""
+    at = sqltables.paths.c
+    return [
+        (path, row.type)
+        for row, path in _below(conn, root, select(at.id, at.parent_id, at.name, at.type), depth)
+    ]
 
 
-def _below(conn: Connection, root: Path, rows: Select[Any], depth: int | None) -> Iterator[tuple[Row[Any], str]]:
+def _below(
+    conn: Connection, root: Path, rows: Select[Any], depth: int | None
+) -> Iterator[tuple[Row[Any], str]]:
     """Rows with their full names. However many there are, one query finds them."""
-    at = schema.paths.c
+    at = sqltables.paths.c
     if depth == 1:
         found = rows.where(at.parent_id == root.id)
     else:
@@ -144,8 +153,12 @@ def _below(conn: Connection, root: Path, rows: Select[Any], depth: int | None) -
         below[row.parent_id].append(row)
 
     def under(parent_id: int, base: str) -> list[tuple[Row[Any], str]]:
-        # Sorted here, because two databases may collate text differently; the last one first, as it is taken from the end.
-        return [(row, f"{base}/{row.name}") for row in sorted(below.get(parent_id, ()), key=lambda row: row.name, reverse=True)]
+        # Sorted here, because two databases may collate text differently; the last one first, as it is taken
+        # from the end.
+        return [
+            (row, f"{base}/{row.name}")
+            for row in sorted(below.get(parent_id, ()), key=lambda row: row.name, reverse=True)
+        ]
 
     waiting = under(root.id, root.path.rstrip("/"))
     while waiting:
@@ -168,7 +181,10 @@ def check_own_name(name: str, what: str) -> None:
     names.check_name(name)
     names.check_not_reserved(name, what)
     if name == IMPL_TABLE:
-        raise InvalidArgument(f"the {what} name {name!r} is reserved", "Only an index has something of this name; choose another one.")
+        raise InvalidArgument(
+            f"the {what} name {name!r} is reserved",
+            "Only an index has something of this name; choose another one.",
+        )
 
 
 def make_parents(conn: Connection, path: str, step: int) -> Path:
@@ -181,7 +197,10 @@ def make_parents(conn: Connection, path: str, step: int) -> Path:
         here = names.join(parts[:depth])
         parent = find(conn, here) or add(conn, parent, parts[depth - 1], "directory", {}, step)
         if parent.type not in ("directory", "backup_collection", "backup"):
-            raise InvalidArgument(f"{here} is a {parent.type}, so nothing can be created below it", "Choose a path inside a directory.")
+            raise InvalidArgument(
+                f"{here} is a {parent.type}, so nothing can be created below it",
+                "Choose a path inside a directory.",
+            )
     return parent
 
 
@@ -202,7 +221,7 @@ def add(
     if find(conn, path) is not None:
         raise AlreadyExists(f"{path} already exists")
     row_id = conn.execute(
-        insert(schema.paths)
+        insert(sqltables.paths)
         .values(
             parent_id=parent.id,
             name=name,
@@ -213,31 +232,40 @@ def add(
             created_step=step,
             body=json.dumps(body),
         )
-        .returning(schema.paths.c.id)
+        .returning(sqltables.paths.c.id)
     ).scalar_one()
     return Path(row_id, parent.id, path, type_, version, state, operation_id, step, body)
 
 
 def set_body(conn: Connection, path_id: int, body: dict[str, Any]) -> None:
-    conn.execute(update(schema.paths).where(schema.paths.c.id == path_id).values(body=json.dumps(body)))
+    conn.execute(update(sqltables.paths).where(sqltables.paths.c.id == path_id).values(body=json.dumps(body)))
 
 
 def set_version(conn: Connection, path_id: int, version: int) -> None:
     """Versions grow strictly: writing one that does not is a defect, not a request to be ignored."""
     changed = conn.execute(
-        update(schema.paths).where(schema.paths.c.id == path_id, schema.paths.c.version < version).values(version=version)
+        update(sqltables.paths)
+        .where(sqltables.paths.c.id == path_id, sqltables.paths.c.version < version)
+        .values(version=version)
     ).rowcount
     if changed != 1:
         raise Internal(f"the version of path {path_id} would not grow to {version}")
 
 
 def set_state(conn: Connection, path_ids: Iterable[int], state: str, operation_id: str | None) -> None:
-    conn.execute(update(schema.paths).where(schema.paths.c.id.in_(list(path_ids))).values(state=state, operation_id=operation_id))
+    conn.execute(
+        update(sqltables.paths)
+        .where(sqltables.paths.c.id.in_(list(path_ids)))
+        .values(state=state, operation_id=operation_id)
+    )
 
 
 def remove(conn: Connection, path_ids: Iterable[int]) -> None:
     ids = list(path_ids)
-    for table, column in ((schema.paths, schema.paths.c.id), (schema.descriptions, schema.descriptions.c.path_id)):
+    for table, column in (
+        (sqltables.paths, sqltables.paths.c.id),
+        (sqltables.descriptions, sqltables.descriptions.c.path_id),
+    ):
         conn.execute(delete(table).where(column.in_(ids)))
 
 
@@ -260,5 +288,7 @@ def _nearest(conn: Connection, path: str) -> str | None:
     for depth in range(len(parts) - 1, -1, -1):
         parent = find(conn, names.join(parts[:depth]))
         if parent is not None:
-            return names.did_you_mean(parts[depth], (child.rsplit("/", 1)[1] for child, _ in entries(conn, parent, 1)))
+            return names.did_you_mean(
+                parts[depth], (child.rsplit("/", 1)[1] for child, _ in entries(conn, parent, 1))
+            )
     return None

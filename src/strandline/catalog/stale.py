@@ -17,4 +17,5 @@ class RowsChanged(Stale):
 
 
 class Ended(Stale):
-    """The session in whose name something was planned has ended: what it read, and what it wrote, may be gone."""
+    """The session in whose name something was planned has ended: what it read, and what it wrote, may be
+    gone."""

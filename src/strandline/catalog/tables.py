@@ -1,8 +1,7 @@
 """Descriptions of tables and their indexes, and the transactions that create, alter and drop them.
 
-A table's body lists its indexes with their versions; an index's version is always its implementation table's. Functions run inside
-the caller's write transaction and publish what they changed.
-"""
+A table's body lists its indexes with their versions; an index's version is always its implementation table's.
+Functions run inside the caller's write transaction and publish what they changed."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from strandline.catalog import board, paths, schema
+from strandline.catalog import board, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.errors import AlreadyExists, PathNotFound
 from strandline.model import Digest, IndexDef, TableSchema
@@ -22,7 +21,8 @@ from strandline.names import did_you_mean
 
 @dataclass(frozen=True)
 class IndexRef:
-    """An index as its table's description lists it. ``omitted``: it is only defined here; its implementation table holds no data."""
+    """An index as its table's description lists it. ``omitted``: it is only defined here; its implementation
+    table holds no data."""
 
     definition: IndexDef
     index_id: int
@@ -41,13 +41,19 @@ class IndexRef:
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> IndexRef:
-        return IndexRef(IndexDef.from_json(body), body["index_id"], body["impl_id"], body["version"], body.get("omitted", False))
+        return IndexRef(
+            IndexDef.from_json(body),
+            body["index_id"],
+            body["impl_id"],
+            body["version"],
+            body.get("omitted", False),
+        )
 
 
 @dataclass(frozen=True)
 class TableInfo:
-    """What a planner knows of a table: no rows, no segments. ``since``: the step from which on this is its description; it is the right
-    one for a step if it is the last whose ``since`` is not greater."""
+    """What a planner knows of a table: no rows, no segments. ``since``: the step from which on this is its
+    description; it is the right one for a step if it is the last whose ``since`` is not greater."""
 
     id: int
     path: str
@@ -80,7 +86,10 @@ class TableInfo:
         for ref in self.indexes:
             if ref.definition.name == name:
                 return ref
-        raise PathNotFound(f"{self.path} has no index {name!r}", did_you_mean(name, (i.definition.name for i in self.indexes)))
+        raise PathNotFound(
+            f"{self.path} has no index {name!r}",
+            did_you_mean(name, (i.definition.name for i in self.indexes)),
+        )
 
 
 def create(
@@ -95,7 +104,9 @@ def create(
     if paths.find(conn, path) is not None:
         raise AlreadyExists(f"{path} already exists")
     parent = paths.make_parents(conn, path, step)
-    row = paths.add(conn, parent, path.rsplit("/", 1)[1], "table", {"schema": table.to_json(), "indexes": []}, step)
+    row = paths.add(
+        conn, parent, path.rsplit("/", 1)[1], "table", {"schema": table.to_json(), "indexes": []}, step
+    )
     add_state(conn, row.id, step, now, Digest())
     refs = tuple(add_index_paths(conn, step, now, row, table, index, Digest()) for index in indexes)
     info = replace(TableInfo.of(row), indexes=refs)
@@ -105,12 +116,21 @@ def create(
 
 
 def add_index_paths(
-    conn: Connection, step: int, now: float, table_row: Path, table: TableSchema, index: IndexDef, digest: Digest
+    conn: Connection,
+    step: int,
+    now: float,
+    table_row: Path,
+    table: TableSchema,
+    index: IndexDef,
+    digest: Digest,
 ) -> IndexRef:
-    """The paths of an index and of its implementation table; the caller lists it in the table's body and publishes."""
+    """The paths of an index and of its implementation table; the caller lists it in the table's body and
+    publishes."""
     index_row = paths.add(conn, table_row, index.name, "index", index.to_json(), step)
     impl = index.impl_schema(table)
-    impl_row = paths.add(conn, index_row, IMPL_TABLE, "table", {"schema": impl.to_json(), "indexes": []}, step)
+    impl_row = paths.add(
+        conn, index_row, IMPL_TABLE, "table", {"schema": impl.to_json(), "indexes": []}, step
+    )
     add_state(conn, impl_row.id, step, now, digest)
     if not index.is_sync:
         begin_following(conn, impl_row.id, table_row.id, step)
@@ -118,18 +138,40 @@ def add_index_paths(
 
 
 def begin_following(conn: Connection, impl_id: int, table_id: int, step: int) -> None:
-    """An asynchronous index is as its table was at ``step``; to go on from there it needs the table as it was then."""
-    conn.execute(update(schema.tables).where(schema.tables.c.path_id == impl_id).values(followed_step=step))
-    conn.execute(insert(schema.holds).values(owner_id=impl_id, table_id=table_id, step=step, keeps_state=True))
-
-
-def add_state(conn: Connection, table_id: int, step: int, now: float, digest: Digest, *, followed_step: int | None = None) -> None:
+    """An asynchronous index is as its table was at ``step``; to go on from there it needs the table as it was
+    then."""
     conn.execute(
-        insert(schema.tables).values(
-            path_id=table_id, step=step, rows=digest.rows, digest=digest.hex, kept_from=step, followed_step=followed_step
+        update(sqltables.tables).where(sqltables.tables.c.path_id == impl_id).values(followed_step=step)
+    )
+    conn.execute(
+        insert(sqltables.holds).values(owner_id=impl_id, table_id=table_id, step=step, keeps_state=True)
+    )
+
+
+def add_state(
+    conn: Connection,
+    table_id: int,
+    step: int,
+    now: float,
+    digest: Digest,
+    *,
+    followed_step: int | None = None,
+) -> None:
+    conn.execute(
+        insert(sqltables.tables).values(
+            path_id=table_id,
+            step=step,
+            rows=digest.rows,
+            digest=digest.hex,
+            kept_from=step,
+            followed_step=followed_step,
         )
     )
-    conn.execute(insert(schema.commits).values(table_id=table_id, step=step, kind="create", rows=digest.rows, digest=digest.hex, time=now))
+    conn.execute(
+        insert(sqltables.commits).values(
+            table_id=table_id, step=step, kind="create", rows=digest.rows, digest=digest.hex, time=now
+        )
+    )
 
 
 def alter(conn: Connection, step: int, now: float, info: TableInfo) -> None:
@@ -143,9 +185,17 @@ def drop(conn: Connection, step: int, now: float, root: Path) -> None:
     """Remove a path and all below it. Segments stay until nothing refers to them any more."""
     gone = paths.subtree(conn, root)
     ids = [p.id for p in gone]
-    conn.execute(update(schema.chains).where(schema.chains.c.table_id.in_(ids), schema.chains.c.removed.is_(None)).values(removed=step))
-    conn.execute(delete(schema.holds).where(schema.holds.c.owner_id.in_(ids) | schema.holds.c.table_id.in_(ids)))
-    conn.execute(delete(schema.tables).where(schema.tables.c.path_id.in_(ids)))
+    conn.execute(
+        update(sqltables.chains)
+        .where(sqltables.chains.c.table_id.in_(ids), sqltables.chains.c.removed.is_(None))
+        .values(removed=step)
+    )
+    conn.execute(
+        delete(sqltables.holds).where(
+            sqltables.holds.c.owner_id.in_(ids) | sqltables.holds.c.table_id.in_(ids)
+        )
+    )
+    conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(ids)))
     paths.remove(conn, ids)
     board.publish(conn, step, now, [], gone)
 
@@ -158,27 +208,34 @@ def publish(conn: Connection, step: int, now: float, path_ids: Sequence[int]) ->
 def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
     """The table's description as it was at ``step``."""
     found = conn.execute(
-        select(schema.descriptions)
-        .where(schema.descriptions.c.path_id == row.id, schema.descriptions.c.step <= step)
-        .order_by(schema.descriptions.c.version.desc())
+        select(sqltables.descriptions)
+        .where(sqltables.descriptions.c.path_id == row.id, sqltables.descriptions.c.step <= step)
+        .order_by(sqltables.descriptions.c.version.desc())
         .limit(1)
     ).one_or_none()
     if found is None:
-        raise PathNotFound(f"{row.path} did not exist at step {step}", f"It was created at step {row.created_step}; ask for that or later.")
+        raise PathNotFound(
+            f"{row.path} did not exist at step {step}",
+            f"It was created at step {row.created_step}; ask for that or later.",
+        )
     return TableInfo.of(replace(row, version=found.version, body=json.loads(found.body)), found.step)
 
 
 def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
     """For each path the step from which on its present description holds."""
-    at = schema.descriptions.c
-    rows = conn.execute(select(at.path_id, func.max(at.step)).where(at.path_id.in_(path_ids)).group_by(at.path_id))
+    at = sqltables.descriptions.c
+    rows = conn.execute(
+        select(at.path_id, func.max(at.step)).where(at.path_id.in_(path_ids)).group_by(at.path_id)
+    )
     return {row[0]: row[1] for row in rows}
 
 
 def last_drop(conn: Connection, table_id: int) -> int:
     """The step of the last change of the table's description that dropped a column; 0 if none did."""
     rows = conn.execute(
-        select(schema.descriptions).where(schema.descriptions.c.path_id == table_id).order_by(schema.descriptions.c.version)
+        select(sqltables.descriptions)
+        .where(sqltables.descriptions.c.path_id == table_id)
+        .order_by(sqltables.descriptions.c.version)
     ).all()
     step, before = 0, set[int]()
     for row in rows:

@@ -6,33 +6,36 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select, text, update
 
-from strandline.catalog import schema
+from strandline.catalog import sqltables
 
 SAMPLE = 32
-"""So many of the oldest and of the newest files tell whether a folder holds the warehouse: an old copy lacks the newest."""
+"""So many of the oldest and of the newest files tell whether a folder holds the warehouse: an old copy lacks
+the newest."""
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """``location`` is the real path of the folder; None in a catalog of an older version, until the folder opens it."""
+    """``location`` is the real path of the folder; None in a catalog of an older version, until the folder
+    opens it."""
 
     id: str
     location: str | None
 
 
 def find(conn: Connection) -> Warehouse | None:
-    # Not by the names of columns: an older catalog, which is looked at before it is migrated, has no location.
+    # Not by the names of columns: an older catalog, which is looked at before it is migrated, has no
+    # location.
     row = conn.execute(text("SELECT * FROM warehouse")).mappings().one_or_none()
     return None if row is None else Warehouse(row["id"], row.get("location"))
 
 
 def move(conn: Connection, location: str) -> None:
-    conn.execute(update(schema.warehouse).values(location=location))
+    conn.execute(update(sqltables.warehouse).values(location=location))
 
 
 def some_files(conn: Connection) -> set[str]:
     """The names of the oldest and of the newest files that the catalog refers to."""
-    at = schema.segments.c
+    at = sqltables.segments.c
     files = select(at.file).where(at.file.is_not(None)).limit(SAMPLE)
     oldest, newest = (select(files.order_by(o).subquery().c.file) for o in (at.id, at.id.desc()))
     return set(conn.execute(oldest.union(newest)).scalars())

@@ -1,8 +1,8 @@
 """The command line: ``strandline``.
 
-One module per group of commands. Everything that is slow to import (Spark, Arrow, the SQL parser, progress bars, the shell's editor) is
-imported by the function that needs it, so that a command on metadata answers at once and starts no JVM.
-"""
+One module per group of commands. Everything that is slow to import (Spark, Arrow, the SQL parser, progress
+bars, the shell's editor) is imported by the function that needs it, so that a command on metadata answers at
+once and starts no JVM."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command and answer its exit code; raises nothing. Without ``args`` it is the one that this process was started for."""
+    """Run one command and answer its exit code; raises nothing. Without ``args`` it is the one that this
+    process was started for."""
     if args is not None:
         return _run(args)
-    # Nearly all that a command makes lives as long as its process, so to look for garbage in it takes time and finds nothing.
+    # Nearly all that a command makes lives as long as its process, so to look for garbage in it takes time
+    # and finds nothing.
     gc.set_threshold(50_000)
     code = _run(sys.argv[1:])
     gc.freeze()

@@ -8,7 +8,18 @@ import traceback
 
 import typer
 
-from strandline.cli import backups, care, chains, failures, loading, looking, operations, options, sql, starting
+from strandline.cli import (
+    backups,
+    care,
+    chains,
+    failures,
+    loading,
+    looking,
+    operations,
+    options,
+    sql,
+    starting,
+)
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
 from strandline.errors import Internal, StrandlineError
@@ -77,4 +88,6 @@ def _usage(error: typer.TyperException, as_json: bool) -> int:
         sys.stdout.write(context.get_help() + "\n")
         return failures.USAGE
     command = context.command_path if context is not None else "strandline"
-    return failures.say(message[:1].lower() + message[1:], f"See: {command} --help", "USAGE", failures.USAGE, as_json=as_json)
+    return failures.say(
+        message[:1].lower() + message[1:], f"See: {command} --help", "USAGE", failures.USAGE, as_json=as_json
+    )

@@ -15,8 +15,12 @@ from strandline.sql.tokens import quote
 
 PANEL = "Back up and restore"
 
-CollectionArgument = Annotated[str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)]
-NoWait = Annotated[bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")]
+CollectionArgument = Annotated[
+    str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)
+]
+NoWait = Annotated[
+    bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,10 +31,13 @@ def register(app: typer.Typer) -> None:
 def backup(
     cli: Cli,
     collection: CollectionArgument,
-    incremental: Annotated[bool, typer.Option("--incremental", "-i", help="Only what changed since the last backup.")] = False,
+    incremental: Annotated[
+        bool, typer.Option("--incremental", "-i", help="Only what changed since the last backup.")
+    ] = False,
     nowait: NoWait = False,
 ) -> None:
-    """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since the last backup."""
+    """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since
+    the last backup."""
     _start(cli, f"BACKUP {quote(collection)}{' INCREMENTAL' if incremental else ''}", nowait)
 
 
@@ -38,20 +45,38 @@ def restore(
     cli: Cli,
     collection: CollectionArgument,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="BACKUP|TIME", help="A backup's name, or a time such as 2026-01-31T12:00:00Z.")
+        str | None,
+        typer.Option(
+            "--at", metavar="BACKUP|TIME", help="A backup's name, or a time such as 2026-01-31T12:00:00Z."
+        ),
     ] = None,
     tables: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="TABLE[=NEW]", help="Only this table, or under another name. May be repeated."),
+        typer.Option(
+            "--table",
+            "-t",
+            metavar="TABLE[=NEW]",
+            help="Only this table, or under another name. May be repeated.",
+        ),
     ] = None,
-    into: Annotated[str | None, typer.Option("--into", metavar="DIRECTORY", help="Restore below this directory.")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Read everything again and compare before it becomes visible.")] = False,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy the files and check each copy, instead of sharing them.")] = False,
-    deadline: Annotated[int | None, typer.Option("--deadline", metavar="SECONDS", min=1, help="Give up and undo after this time.")] = None,
+    into: Annotated[
+        str | None, typer.Option("--into", metavar="DIRECTORY", help="Restore below this directory.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read everything again and compare before it becomes visible.")
+    ] = False,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Copy the files and check each copy, instead of sharing them.")
+    ] = False,
+    deadline: Annotated[
+        int | None,
+        typer.Option("--deadline", metavar="SECONDS", min=1, help="Give up and undo after this time."),
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Only say what would be done.")] = False,
     nowait: NoWait = False,
 ) -> None:
-    """Restore the tables of a collection with their indexes: the last backup, or one of your choice. Existing tables are never touched."""
+    """Restore the tables of a collection with their indexes: the last backup, or one of your choice. Existing
+    tables are never touched."""
     text = restore_statement(collection, at, tables or [], into, verify=verify, copy=copy, deadline=deadline)
     if explain:
         from strandline.cli.statements import run_text

@@ -15,7 +15,7 @@ from strandline.cli.values import count
 from strandline.errors import Corrupted
 
 if TYPE_CHECKING:
-    from strandline.database import Database
+    from strandline.api import Database
 
 PANEL = "Care"
 
@@ -28,17 +28,28 @@ def register(app: typer.Typer) -> None:
 
 def check(
     cli: Cli,
-    paths: Annotated[list[str] | None, typer.Argument(help="Tables to check (default: all).", autocompletion=completion.paths)] = None,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(help="Tables to check (default: all).", autocompletion=completion.paths),
+    ] = None,
     collection: Annotated[
         str | None,
-        typer.Option("--collection", "-c", help="Check the backups of a collection instead.", autocompletion=completion.collections),
+        typer.Option(
+            "--collection",
+            "-c",
+            help="Check the backups of a collection instead.",
+            autocompletion=completion.collections,
+        ),
     ] = None,
 ) -> None:
-    """Recompute digests and indexes from the data itself and compare them with what was recorded. Exit code 11 if they differ."""
+    """Recompute digests and indexes from the data itself and compare them with what was recorded. Exit code
+    11 if they differ."""
     with cli.database() as db:
         if collection is not None:
             problems = [dataclasses.asdict(problem) for problem in db.verify(collection)]
-            reports: list[dict[str, Any]] = [{"collection": collection, "ok": not problems, "problems": problems}]
+            reports: list[dict[str, Any]] = [
+                {"collection": collection, "ok": not problems, "problems": problems}
+            ]
         else:
             reports = [db.check(path).to_dict() for path in paths or _tables(db, "/")]
     broken = [report for report in reports if not report["ok"]]
@@ -55,10 +66,15 @@ def _tell_reports(cli: Cli, reports: list[dict[str, Any]]) -> None:
     for report in reports:
         name = report.get("path") or report.get("collection")
         verdict = "ok" if report["ok"] else count(len(report["problems"]), "problem")
-        about = [f"{report['rows']:,} rows" if "rows" in report else "", f"digest {report['digest']}" if "digest" in report else ""]
+        about = [
+            f"{report['rows']:,} rows" if "rows" in report else "",
+            f"digest {report['digest']}" if "digest" in report else "",
+        ]
         cli.output.line(f"{name}: {verdict}" + "".join(f", {text}" for text in about if text))
         for problem in report["problems"]:
-            keys = f" (for example {', '.join(str(k) for k in problem['keys'])})" if problem.get("keys") else ""
+            keys = (
+                f" (for example {', '.join(str(k) for k in problem['keys'])})" if problem.get("keys") else ""
+            )
             cli.output.line(f"  {problem['kind']} in {problem['path']}: {problem['message']}{keys}")
     if not reports:
         cli.output.line("there is no table to check")
@@ -74,10 +90,16 @@ def _tables(db: Database, path: str) -> Iterator[str]:
 
 def maintain(
     cli: Cli,
-    path: Annotated[str | None, typer.Argument(help="A table or a directory (default: all).", autocompletion=completion.paths)] = None,
-    compact: Annotated[bool, typer.Option("--compact", help="Compact the named table now, whatever its state.")] = False,
+    path: Annotated[
+        str | None,
+        typer.Argument(help="A table or a directory (default: all).", autocompletion=completion.paths),
+    ] = None,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Compact the named table now, whatever its state.")
+    ] = False,
 ) -> None:
-    """One round of housekeeping: follow asynchronous indexes, merge, compact, collect garbage. Changes no row."""
+    """One round of housekeeping: follow asynchronous indexes, merge, compact, collect garbage. Changes no
+    row."""
     with cli.database() as db:
         if compact:
             if path is None:
@@ -91,7 +113,9 @@ def maintain(
         for name in ("followed", "merged", "compacted"):
             if report[name]:
                 cli.output.line(f"{name} {', '.join(report[name])}")
-        cli.output.line(f"removed {count(report['removed_files'], 'file')} and {count(report['removed_orphans'], 'orphan')}")
+        cli.output.line(
+            f"removed {count(report['removed_files'], 'file')} and {count(report['removed_orphans'], 'orphan')}"
+        )
 
     cli.output.result(report, tell)
 

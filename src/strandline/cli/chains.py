@@ -1,4 +1,5 @@
-"""``show-backup``: the backups of a collection, or one of them with its place in the chain, its cost and what it proves."""
+"""``show-backup``: the backups of a collection, or one of them with its place in the chain, its cost and what
+it proves."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from strandline.errors import PathNotFound
 from strandline.names import did_you_mean
 
 if TYPE_CHECKING:
-    from strandline.database import Database
+    from strandline.api import Database
 
 PANEL = "Back up and restore"
 
@@ -26,10 +27,15 @@ def register(app: typer.Typer) -> None:
 
 def show_backup(
     cli: Cli,
-    collection: Annotated[str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)],
-    backup: Annotated[str | None, typer.Argument(help="One backup; 'last' is the newest. Without it: all of them.")] = None,
+    collection: Annotated[
+        str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)
+    ],
+    backup: Annotated[
+        str | None, typer.Argument(help="One backup; 'last' is the newest. Without it: all of them.")
+    ] = None,
 ) -> None:
-    """Show the backups of a collection; or one of them: root, parent, children, chain size, percent saved, digests and versions."""
+    """Show the backups of a collection; or one of them: root, parent, children, chain size, percent saved,
+    digests and versions."""
     with cli.database() as db:
         found = backups_of(db, collection)
     if backup is None:
@@ -98,18 +104,36 @@ def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _parts(tables: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for path, table in tables.items():
-        yield {"path": path, "type": "table", "holds": "data", **_slice(table["slice"]), "version": table["slice"]["version"]}
+        yield {
+            "path": path,
+            "type": "table",
+            "holds": "data",
+            **_slice(table["slice"]),
+            "version": table["slice"]["version"],
+        }
         for index in table["indexes"]:
             slice_ = _slice(index["slice"])
             place = f"{path}/{index['definition']['name']}"
-            yield {"path": place, "type": "index", "holds": index["holds"], **slice_, "version": index["version"]}
+            yield {
+                "path": place,
+                "type": "index",
+                "holds": index["holds"],
+                **slice_,
+                "version": index["version"],
+            }
 
 
 def _slice(body: dict[str, Any] | None) -> dict[str, Any]:
     if body is None:
         return {"rows": 0, "tombstones": 0, "bytes": 0, "rows_after": None, "digest": None}
     rows, digest = body["after"]
-    return {"rows": body["rows"], "tombstones": body["tombstones"], "bytes": body["bytes"], "rows_after": rows, "digest": digest}
+    return {
+        "rows": body["rows"],
+        "tombstones": body["tombstones"],
+        "bytes": body["bytes"],
+        "rows_after": rows,
+        "digest": digest,
+    }
 
 
 def _bytes(record: dict[str, Any]) -> int:
@@ -156,7 +180,16 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
     cli.output.line()
     columns = ("path", "holds", "rows", "deleted", "size", "version", "rows then", "digest")
     rows = [
-        (p["path"], p["holds"], p["rows"], p["tombstones"], size(p["bytes"]), p["version"], p["rows_after"], p["digest"])
+        (
+            p["path"],
+            p["holds"],
+            p["rows"],
+            p["tombstones"],
+            size(p["bytes"]),
+            p["version"],
+            p["rows_after"],
+            p["digest"],
+        )
         for p in b["parts"]
     ]
     cli.output.table(columns, rows, count=False)

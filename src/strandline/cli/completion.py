@@ -1,4 +1,5 @@
-"""What the Tab key of a shell (bash, zsh, fish) offers for paths, collections and operations. Never fails: no answer is an answer."""
+"""What the Tab key of a shell (bash, zsh, fish) offers for paths, collections and operations. Never fails: no
+answer is an answer."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from strandline.cli.session import Cli
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
-    from strandline.database import Database
+    from strandline.api import Database
 
 COLLECTIONS = "/.backups/collections"
 
@@ -29,11 +30,19 @@ def paths(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def collections(context: typer.Context, incomplete: str) -> list[str]:
-    return [name for name in _ask(context, lambda db: (e.name for e in db.ls(COLLECTIONS))) if name.startswith(incomplete)]
+    return [
+        name
+        for name in _ask(context, lambda db: (e.name for e in db.ls(COLLECTIONS)))
+        if name.startswith(incomplete)
+    ]
 
 
 def operations(context: typer.Context, incomplete: str) -> list[str]:
-    return [name for name in _ask(context, lambda db: (o.id for o in db.operations())) if name.startswith(incomplete)]
+    return [
+        name
+        for name in _ask(context, lambda db: (o.id for o in db.operations()))
+        if name.startswith(incomplete)
+    ]
 
 
 def _ask(context: typer.Context, find: Callable[[Database], Iterable[str]]) -> list[str]:

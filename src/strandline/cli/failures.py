@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from functools import partial
 
 from strandline.errors import Cancelled, StrandlineError
 
@@ -39,20 +40,30 @@ def say(message: str, hint: str, code: str, exit_code: int, *, as_json: bool = F
         body = {"error": {"code": code, "message": message, "hint": hint, "exit_code": exit_code}}
         sys.stderr.write(json.dumps(body, ensure_ascii=False) + "\n")
     else:
-        sys.stderr.write(f"{_colored('error:', 31)} {_sentence(message)} [{code}]\n{_colored('hint:', 36)} {hint}\n")
+        sys.stderr.write(
+            f"{_colored('error:', 31)} {_sentence(message)} [{code}]\n{_colored('hint:', 36)} {hint}\n"
+        )
     sys.stderr.flush()
     return exit_code
 
 
 def hint_for_shell(hint: str) -> str:
     for pattern, command in _IN_COMMANDS:
-        hint = pattern.sub(lambda found, c=command: " ".join(filter(None, ["strandline", c, found[1] or ""])), hint)  # type: ignore[misc]
+        hint = pattern.sub(partial(_as_command, command), hint)
     return hint
+
+
+def _as_command(command: str, found: re.Match[str]) -> str:
+    return " ".join(filter(None, ["strandline", command, found[1] or ""]))
 
 
 def interrupted(*, as_json: bool = False) -> int:
     return say(
-        "interrupted", "Nothing half done is visible; run it again when you are ready.", Cancelled.code, INTERRUPTED, as_json=as_json
+        "interrupted",
+        "Nothing half done is visible; run it again when you are ready.",
+        Cancelled.code,
+        INTERRUPTED,
+        as_json=as_json,
     )
 
 

@@ -34,13 +34,18 @@ def ls(
     with cli.database() as db:
         entries = db.overview(path) if long else [entry._asdict() for entry in db.ls(path)]
     columns = ["name", "type", *(("version", "state", "rows", "bytes") if long else ())]
-    cli.output.result(entries, lambda: cli.output.table(columns, [[entry[c] for c in columns] for entry in entries], count=False))
+    cli.output.result(
+        entries,
+        lambda: cli.output.table(columns, [[entry[c] for c in columns] for entry in entries], count=False),
+    )
 
 
 def tree(
     cli: Cli,
     path: PathArgument = "/",
-    depth: Annotated[int | None, typer.Option("--depth", "-d", min=1, help="Go down at most so many levels.")] = None,
+    depth: Annotated[
+        int | None, typer.Option("--depth", "-d", min=1, help="Go down at most so many levels.")
+    ] = None,
 ) -> None:
     """Draw what is below a path, at any depth."""
     with cli.database() as db:
@@ -67,7 +72,8 @@ def _draw(output: Output, children: list[dict[str, Any]], indent: str) -> None:
 
 
 def describe(cli: Cli, path: PathArgument) -> None:
-    """Tell what there is to know about a path: its version and state; for a table columns, indexes, rows and digest."""
+    """Tell what there is to know about a path: its version and state; for a table columns, indexes, rows and
+    digest."""
     with cli.database() as db:
         found = db.describe(path)
     cli.output.result(found, lambda: tell_description(cli.output, found))
@@ -77,16 +83,25 @@ def tell_description(output: Output, found: dict[str, Any]) -> None:
     columns, indexes = found.get("columns"), found.get("indexes")
     parts = {"columns", "indexes"} if found["type"] == "table" else set()
     output.fields(
-        (name, size(value) if name == "bytes" else value) for name, value in found.items() if name not in parts and value is not None
+        (name, size(value) if name == "bytes" else value)
+        for name, value in found.items()
+        if name not in parts and value is not None
     )
     if found["type"] != "table":
         return
     output.line()
-    output.table(("column", "type", "not null"), [(c["name"], c["type"], c["not_null"]) for c in columns or ()], count=False)
+    output.table(
+        ("column", "type", "not null"),
+        [(c["name"], c["type"], c["not_null"]) for c in columns or ()],
+        count=False,
+    )
     if indexes:
         output.line()
         output.table(
             ("index", "kind", "on", "cover", "version"),
-            [(i["name"], i["kind"], ", ".join(i["columns"]), ", ".join(i["cover"]), i["version"]) for i in indexes],
+            [
+                (i["name"], i["kind"], ", ".join(i["columns"]), ", ".join(i["cover"]), i["version"])
+                for i in indexes
+            ],
             count=False,
         )

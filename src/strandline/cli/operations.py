@@ -13,17 +13,27 @@ from strandline.cli.session import Cli
 from strandline.cli.values import moment, size
 
 if TYPE_CHECKING:
-    from strandline.database.progress import OperationInfo
+    from strandline.api.progress import OperationInfo
 
 PANEL = "Back up and restore"
 
-OperationId = Annotated[str, typer.Argument(metavar="ID", help="The operation's id.", autocompletion=completion.operations)]
+OperationId = Annotated[
+    str, typer.Argument(metavar="ID", help="The operation's id.", autocompletion=completion.operations)
+]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Look at long operations, wait for them, cancel and forget them.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Look at long operations, wait for them, cancel and forget them.", no_args_is_help=True
+    )
     app.add_typer(group, name="operations", rich_help_panel=PANEL)
-    for name, function in (("list", list_), ("get", get), ("wait", wait), ("cancel", cancel), ("forget", forget)):
+    for name, function in (
+        ("list", list_),
+        ("get", get),
+        ("wait", wait),
+        ("cancel", cancel),
+        ("forget", forget),
+    ):
         command(group, name)(function)
 
 
@@ -46,7 +56,9 @@ def get(cli: Cli, operation: OperationId) -> None:
 def wait(
     cli: Cli,
     operation: OperationId,
-    timeout: Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="Give up waiting after this time.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="Give up waiting after this time.")
+    ] = None,
 ) -> None:
     """Wait for an operation with its progress in sight. One whose process died is carried on here."""
     with cli.database() as db:

@@ -34,8 +34,12 @@ Catalog = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, one document per result.", rich_help_panel=PANEL)]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=PANEL)]
+Json = Annotated[
+    bool, typer.Option("--json", help="Answer in JSON, one document per result.", rich_help_panel=PANEL)
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=PANEL)
+]
 
 _SHARED: dict[str, tuple[Any, Any]] = {
     "warehouse": (Warehouse, None),
@@ -50,8 +54,14 @@ def command(app: typer.Typer, name: str, panel: str | None = None) -> Callable[[
 
     def register(function: F) -> F:
         hints = get_type_hints(function, include_extras=True)
-        own = [p.replace(annotation=hints[p.name]) for p in list(inspect.signature(function).parameters.values())[1:]]
-        shared = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=a) for n, (a, d) in _SHARED.items()]
+        own = [
+            p.replace(annotation=hints[p.name])
+            for p in list(inspect.signature(function).parameters.values())[1:]
+        ]
+        shared = [
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=a)
+            for n, (a, d) in _SHARED.items()
+        ]
         context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
         @functools.wraps(function)

@@ -1,7 +1,7 @@
 """Where results go: one JSON document per result with ``--json``, text for people otherwise.
 
-Results go to stdout, everything about them (progress, remarks, errors) to stderr, so that a pipe gets results only.
-"""
+Results go to stdout, everything about them (progress, remarks, errors) to stderr, so that a pipe gets results
+only."""
 
 from __future__ import annotations
 
@@ -49,15 +49,20 @@ class Output:
     def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Rows as one JSON document, written as they come, so that a result may be larger than memory."""
         coming = iter(rows)
-        first = [plain(row) for row in itertools.islice(coming, 1)]  # what fails at once has then written nothing
+        first = [
+            plain(row) for row in itertools.islice(coming, 1)
+        ]  # what fails at once has then written nothing
         write = sys.stdout.write
         write(f'{{"columns": {json.dumps(columns, ensure_ascii=False)}, "rows": [')
         for number, row in enumerate(itertools.chain(first, map(plain, coming))):
             write((", " if number else "") + json.dumps(row, ensure_ascii=False))
         write("]}\n")
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True, more: bool = False) -> None:
-        """Rows in aligned columns, numbers to the right. ``more``: these are only the first ones, and nobody has counted the others."""
+    def table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True, more: bool = False
+    ) -> None:
+        """Rows in aligned columns, numbers to the right. ``more``: these are only the first ones, and nobody
+        has counted the others."""
         cut = rows[:SHOWN_ROWS] if self.is_terminal else rows
         for text in table_lines(columns, cut, bold=self.is_terminal and "NO_COLOR" not in os.environ):
             self.line(text)
@@ -75,14 +80,18 @@ class Output:
             self.line(f"{name:<{width}}  {value}".rstrip())
 
 
-def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, bold: bool = False) -> Iterable[str]:
+def table_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, bold: bool = False
+) -> Iterable[str]:
     from rich.cells import cell_len
 
     cells = [[shown(value) for value in row] for row in rows]
     heads = [shown(name) for name in columns]
     widths = [max(cell_len(text) for text in column) for column in zip(heads, *cells, strict=True)]
     right = [
-        bool(rows) and all(_is_number(row[at]) or row[at] is None for row in rows) and any(row[at] is not None for row in rows)
+        bool(rows)
+        and all(_is_number(row[at]) or row[at] is None for row in rows)
+        and any(row[at] is not None for row in rows)
         for at in range(len(heads))
     ]
 

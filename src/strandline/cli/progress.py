@@ -1,4 +1,5 @@
-"""Waiting for an operation in sight of a person: a bar on a terminal, plain lines otherwise, and a question on Ctrl-C."""
+"""Waiting for an operation in sight of a person: a bar on a terminal, plain lines otherwise, and a question
+on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from strandline.cli.values import duration, size
 from strandline.errors import PreconditionFailed
 
 if TYPE_CHECKING:
-    from strandline.database import Database
-    from strandline.database.progress import OperationInfo
+    from strandline.api import Database
+    from strandline.api.progress import OperationInfo
 
 Show: TypeAlias = "Callable[[OperationInfo], None]"
 
@@ -38,7 +39,9 @@ def words(operation: OperationInfo) -> str:
     if progress.get("increments"):
         said.append(f"increment {progress.get('increment', 0)} of {progress['increments']}")
     if operation.parts:
-        said.append(f"{operation.parts_done} of {operation.parts} {'shards' if operation.kind == 'restore' else 'parts'}")
+        said.append(
+            f"{operation.parts_done} of {operation.parts} {'shards' if operation.kind == 'restore' else 'parts'}"
+        )
     if progress.get("bytes_total"):
         said.append(f"{size(progress.get('bytes', 0))} of {size(progress['bytes_total'])}")
     return ", ".join(said)
@@ -63,13 +66,15 @@ def follow(cli: Cli, db: Database, operation_id: str, *, stay: bool = False) -> 
 
 
 class _Waiting:
-    """Waits in a thread of its own: whoever waits for an operation that nobody runs carries it out, and Ctrl-C must not tear that."""
+    """Waits in a thread of its own: whoever waits for an operation that nobody runs carries it out, and
+    Ctrl-C must not tear that."""
 
     def __init__(self, db: Database, operation_id: str) -> None:
         self._db = db
         self._id = operation_id
         self._failure: Exception | None = None
-        # Not Thread.join: interrupted by Ctrl-C, it takes a thread that still runs for one that has ended (bpo-45274).
+        # Not Thread.join: interrupted by Ctrl-C, it takes a thread that still runs for one that has ended
+        # (bpo-45274).
         self._ended = threading.Event()
         threading.Thread(target=self._wait, name=f"strandline-follow-{operation_id}", daemon=True).start()
 
@@ -122,7 +127,12 @@ def _bar() -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TextColumn("{task.fields[words]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[words]}"),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task: Any = None
 
@@ -146,14 +156,17 @@ def _left(operation: OperationInfo) -> str:
 
 
 def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
-    """What to do about an operation after Ctrl-C. Returns if it is to be waited for, be it for its end or for its undoing."""
+    """What to do about an operation after Ctrl-C. Returns if it is to be waited for, be it for its end or for
+    its undoing."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or cli.output.as_json:
         cli.output.note(
             f"interrupted; operation {operation_id} stays unfinished.\n"
             f"Go on with: strandline operations wait {operation_id}\nUndo it with: strandline operations cancel {operation_id}"
         )
         raise LeftAlone
-    answer = _answer(f"\nOperation {operation_id} is still running. [c]ancel and undo it, [l]eave it running, or [w]ait? ")
+    answer = _answer(
+        f"\nOperation {operation_id} is still running. [c]ancel and undo it, [l]eave it running, or [w]ait? "
+    )
     if answer == "w":
         return
     if answer == "c":
@@ -163,10 +176,13 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
             cli.output.note("It has ended in the meantime.")
         return
     if not stay:
-        # Without its session this process no longer owns the operation, and the next one that waits for it carries it on.
+        # Without its session this process no longer owns the operation, and the next one that waits for it
+        # carries it on.
         db.close()
         run_in_background(cli, operation_id)
-    cli.output.note(f"It goes on in the background. Follow it with: strandline operations wait {operation_id}")
+    cli.output.note(
+        f"It goes on in the background. Follow it with: strandline operations wait {operation_id}"
+    )
     raise LeftAlone
 
 
@@ -189,6 +205,15 @@ def run_in_background(cli: Cli, operation_id: str) -> None:
     """A process of its own that carries an operation to its end."""
     where = ["-w", str(Path(cli.folder()).expanduser().absolute())]
     url = cli.catalog_url()
-    command = [sys.executable, "-m", "strandline.cli", *where, *(["--catalog", url] if url else []), "operations", "wait", operation_id]
+    command = [
+        sys.executable,
+        "-m",
+        "strandline.cli",
+        *where,
+        *(["--catalog", url] if url else []),
+        "operations",
+        "wait",
+        operation_id,
+    ]
     nowhere = subprocess.DEVNULL
     subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)

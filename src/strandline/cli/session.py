@@ -13,7 +13,7 @@ from strandline.cli.output import Output
 from strandline.errors import Unavailable
 
 if TYPE_CHECKING:
-    from strandline.database import Database
+    from strandline.api import Database
 
 MARKER = "strandline.json"
 """The file by which a warehouse folder is known."""
@@ -48,7 +48,7 @@ class Cli:
     def database(self, *, create: bool = False, adopt: bool = False) -> Iterator[Database]:
         """The warehouse, open for one command."""
         folder, url = self.folder(), self.catalog_url()
-        from strandline.database import connect
+        from strandline.api import connect
 
         db = connect(folder, catalog=url, create=create, adopt=adopt)
         try:

@@ -1,4 +1,5 @@
-"""The interactive shell: statements over several lines, history, completion, and a few commands that start with a backslash."""
+"""The interactive shell: statements over several lines, history, completion, and a few commands that start
+with a backslash."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from strandline.errors import Internal, InvalidArgument, StrandlineError, Syntax
 from strandline.sql.tokens import quote, tokenize
 
 if TYPE_CHECKING:
-    from strandline.database import Database
+    from strandline.api import Database
 
 HELP = """\
 End a statement with ; and press Enter. Tab completes keywords and names, the arrow keys walk through the history.
@@ -67,7 +68,9 @@ class Shell:
 
     def run(self) -> None:
         """Until the end of input."""
-        self._cli.output.line(f"Strandline {__version__}, warehouse {self._cli.folder()}. \\? for help, \\q to leave.")
+        self._cli.output.line(
+            f"Strandline {__version__}, warehouse {self._cli.folder()}. \\? for help, \\q to leave."
+        )
         while True:
             try:
                 text = self._session.prompt(ANSI("strandline> ")).strip()
@@ -130,7 +133,12 @@ class Shell:
             return
         entries = self._db.ls(path or "/")
         body = [entry._asdict() for entry in entries]
-        self._cli.output.result(body, lambda: self._cli.output.table(("name", "type"), [(e.name, e.type) for e in entries], count=False))
+        self._cli.output.result(
+            body,
+            lambda: self._cli.output.table(
+                ("name", "type"), [(e.name, e.type) for e in entries], count=False
+            ),
+        )
 
     def _backups(self, collection: str) -> None:
         self._sql(f"SHOW BACKUPS IN {quote(collection)}" if collection else "SHOW BACKUP COLLECTIONS")
@@ -176,12 +184,15 @@ def _keys() -> KeyBindings:
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter runs the text: it is empty, a backslash command, or ends with a ``;`` that is not inside a string or a comment."""
+    """Whether Enter runs the text: it is empty, a backslash command, or ends with a ``;`` that is not inside
+    a string or a comment."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\"):
         return True
     try:
         tokens: Any = tokenize(text)
     except SyntaxFault as fault:
-        return stripped.endswith(";") and "not closed" not in fault.message  # an open string or comment goes on
+        return (
+            stripped.endswith(";") and "not closed" not in fault.message
+        )  # an open string or comment goes on
     return bool(tokens) and tokens[-1].key == ";"

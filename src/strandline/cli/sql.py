@@ -21,13 +21,18 @@ def register(app: typer.Typer) -> None:
 
 def sql(
     cli: Cli,
-    statement: Annotated[str | None, typer.Argument(help="One or more statements, ';' between them. Without it: the shell.")] = None,
-    file: Annotated[str | None, typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file; - is stdin.")] = None,
+    statement: Annotated[
+        str | None, typer.Argument(help="One or more statements, ';' between them. Without it: the shell.")
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file; - is stdin."),
+    ] = None,
 ) -> None:
     """Run SQL: a statement, a file, or (on a terminal, with neither) an interactive shell.
 
-    Consecutive statements that change rows are one commit. The whole text is read before the first statement runs, so a mistake in its
-    syntax leaves everything as it was."""
+    Consecutive statements that change rows are one commit. The whole text is read before the first statement
+    runs, so a mistake in its syntax leaves everything as it was."""
     if statement is not None and file is not None:
         raise InvalidArgument("a statement and a file are given", "Give one of them.")
     text = statement if statement is not None else _text_of(file)
@@ -54,6 +59,8 @@ def read_file(file: str) -> str:
     try:
         return Path(file).read_text("utf-8")
     except OSError as error:
-        raise Unavailable(f"the file {file} cannot be read: {error.strerror}", "Check its name and its rights.") from None
+        raise Unavailable(
+            f"the file {file} cannot be read: {error.strerror}", "Check its name and its rights."
+        ) from None
     except UnicodeDecodeError:
         raise InvalidArgument(f"the file {file} is not text in UTF-8", "Save it as UTF-8.") from None

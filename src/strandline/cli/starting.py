@@ -21,13 +21,20 @@ def register(app: typer.Typer) -> None:
 
 def init(
     cli: Cli,
-    folder: Annotated[str | None, typer.Argument(help="The folder to be the warehouse (else -w, else STRANDLINE_WAREHOUSE).")] = None,
+    folder: Annotated[
+        str | None,
+        typer.Argument(help="The folder to be the warehouse (else -w, else STRANDLINE_WAREHOUSE)."),
+    ] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Make this the folder of a catalog that exists: its files were brought here from another place.")
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Make this the folder of a catalog that exists: its files were brought here from another place.",
+        ),
     ] = False,
 ) -> None:
     """Create a warehouse. A folder that is one already stays as it is."""
-    from strandline.database.connecting import folder_of
+    from strandline.api.connector import folder_of
 
     cli.warehouse = folder or cli.warehouse or os.environ.get("STRANDLINE_WAREHOUSE") or "."
     where = str(folder_of(cli.warehouse))
@@ -58,11 +65,20 @@ def version(cli: Cli) -> None:
 
 def demo(
     cli: Cli,
-    rows: Annotated[int, typer.Option("--rows", min=1000, help="How many orders the shop starts with.")] = 200_000,
-    keep: Annotated[str | None, typer.Option("--keep", metavar="FOLDER", help="Keep the warehouse in this folder to look around.")] = None,
-    picture: Annotated[str | None, typer.Option("--picture", metavar="FILE", help="Also write what was shown to an SVG file.")] = None,
+    rows: Annotated[
+        int, typer.Option("--rows", min=1000, help="How many orders the shop starts with.")
+    ] = 200_000,
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="FOLDER", help="Keep the warehouse in this folder to look around."),
+    ] = None,
+    picture: Annotated[
+        str | None,
+        typer.Option("--picture", metavar="FILE", help="Also write what was shown to an SVG file."),
+    ] = None,
 ) -> None:
-    """Tell the whole story in about a minute: an indexed shop, backups, a disaster, a restore, and the proof."""
+    """Tell the whole story in about a minute: an indexed shop, backups, a disaster, a restore, and the
+    proof."""
     from strandline.demo import run
 
     report = run(folder=keep, catalog=cli.catalog_url(), rows=rows, quiet=cli.output.as_json, picture=picture)

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from strandline.api.execute import groups
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
 from strandline.cli.progress import follow
 from strandline.cli.session import Cli
 from strandline.cli.values import count
-from strandline.database.executor import groups
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
 
 if TYPE_CHECKING:
-    from strandline.database import Database
-    from strandline.database.result import Result
+    from strandline.api import Database
+    from strandline.api.result import Result
 
 
 def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
-    """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes on in it."""
+    """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes
+    on in it."""
     for group in groups(parse(text)):
         run_group(cli, db, group, stay=stay)
 
@@ -47,7 +48,9 @@ def tell_result(cli: Cli, result: Result) -> None:
         _tell_rows(output, result)
         return
     if result.operation_id is not None:
-        output.result({"operation_id": result.operation_id}, lambda: output.line(f"operation {result.operation_id}"))
+        output.result(
+            {"operation_id": result.operation_id}, lambda: output.line(f"operation {result.operation_id}")
+        )
         return
     body: dict[str, Any] = {"step": result.step}
     said = "done" if result.step is None else f"done at step {result.step}"

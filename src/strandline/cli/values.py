@@ -12,8 +12,8 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it. Whole numbers are numbers of any size; decimals with a fraction, dates and times are text, so that nothing
-    is rounded; times are in UTC; bytes are base64."""
+    """A value as JSON has it. Whole numbers are numbers of any size; decimals with a fraction, dates and
+    times are text, so that nothing is rounded; times are in UTC; bytes are base64."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -90,4 +90,6 @@ def duration(seconds: float) -> str:
 
 def moment(epoch: float | None) -> str | None:
     """A time that the catalog recorded, in UTC and to the second."""
-    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    )

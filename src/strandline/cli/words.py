@@ -1,4 +1,5 @@
-"""What the shell's Tab key offers: keywords where a keyword can stand, and the names that exist where a name can stand."""
+"""What the shell's Tab key offers: keywords where a keyword can stand, and the names that exist where a name
+can stand."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from prompt_toolkit.document import Document
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
-    from strandline.database import Database
+    from strandline.api import Database
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -56,9 +57,13 @@ class Words(Completer):
         if previous == "IN" and len(said) > 1 and said[-2] == "BACKUPS":
             previous = "BACKUPS"
         try:
-            of_a_statement = previous == "BACKUP" and said[-2:-1] and said[-2] in ("CREATE", "ALTER", "DROP", "SHOW")
+            of_a_statement = (
+                previous == "BACKUP" and said[-2:-1] and said[-2] in ("CREATE", "ALTER", "DROP", "SHOW")
+            )
             if previous in _COLLECTION_FOLLOWS and not of_a_statement:
-                yield from self._matching(word, ((e.name, "collection") for e in self._db.ls("/.backups/collections")))
+                yield from self._matching(
+                    word, ((e.name, "collection") for e in self._db.ls("/.backups/collections"))
+                )
                 return
             if previous in _TABLE_FOLLOWS:
                 yield from self._matching(word, self._paths(word))

@@ -1,1 +1,2 @@
-"""The operation engine, and one module per kind of operation."""
+"""The engine that carries out operations, and the kinds that need nothing but the catalog: copies and
+streams."""

@@ -1,10 +1,10 @@
 """Consistent copy: tables with their indexes and implementation tables, all at one step, by reference.
 
-The first transaction fixes the step, pins it, locks the sources and makes the targets, which stay invisible. Then there is one part for
-each table, for each index and for each implementation table; they may run in any order. A part attaches the segments that make up its
-source at the step to its target: no data moves. Where streams are asked for, the part of a table creates the one on its source, at the
-same step, so what the copy does not hold the stream will.
-"""
+The first transaction fixes the step, pins it, locks the sources and makes the targets, which stay invisible.
+Then there is one part for each table, for each index and for each implementation table; they may run in any
+order. A part attaches the segments that make up its source at the step to its target: no data moves. Where
+streams are asked for, the part of a table creates the one on its source, at the same step, so what the copy
+does not hold the stream will."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from strandline import names
 from strandline.catalog import board, chains, paths, tables
 from strandline.catalog.operations import Part
 from strandline.catalog.paths import IMPL_TABLE, Path, require_id
-from strandline.catalog.registry import unit_above
 from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.catalog.versions import unit_above
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.model import Digest
 from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
@@ -27,9 +27,10 @@ from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec
 
 @dataclass(frozen=True)
 class CopyRequest:
-    """``tables``: pairs of source and target path. ``stream``: the stream to create on every source and on the implementation table of
-    each of its synchronous indexes. ``omit_indexes``: targets get the definitions of the indexes, not their data, and implementation
-    tables get no streams. ``drop_streams``: paths of streams that the new ones replace."""
+    """``tables``: pairs of source and target path. ``stream``: the stream to create on every source and on
+    the implementation table of each of its synchronous indexes. ``omit_indexes``: targets get the definitions
+    of the indexes, not their data, and implementation tables get no streams. ``drop_streams``: paths of
+    streams that the new ones replace."""
 
     tables: tuple[tuple[str, str], ...]
     stream: StreamSpec | None = None
@@ -77,14 +78,18 @@ def copy_handlers() -> dict[str, Handler]:
 
 
 def plan_copy(conn: Connection, run: Run, request: CopyRequest, step: int) -> list[PartPlan]:
-    """Pin ``step`` (the present one), lock the sources, make the targets in state creating; answers the parts, siblings all."""
+    """Pin ``step`` (the present one), lock the sources, make the targets in state creating; answers the
+    parts, siblings all."""
     _check_distinct(request)
     run.pin(conn, step)
     plans: list[PartPlan] = []
     for source_path, target_path in request.tables:
         source = paths.require(conn, source_path, "table")
         if unit_above(conn, source):
-            raise InvalidArgument(f"{source.path} is the implementation table of an index", "Copy its table: the index comes with it.")
+            raise InvalidArgument(
+                f"{source.path} is the implementation table of an index",
+                "Copy its table: the index comes with it.",
+            )
         plans += _plan_table(conn, run, request, step, source, names.normalize(target_path))
     if request.drop_streams:
         plans += plan_drops(conn, run, list(request.drop_streams))
@@ -101,10 +106,14 @@ def _check_distinct(request: CopyRequest) -> None:
             raise InvalidArgument(f"{twice} is named twice as a {what}", f"Name each {what} once.")
 
 
-def _plan_table(conn: Connection, run: Run, request: CopyRequest, step: int, source: Path, target_path: str) -> list[PartPlan]:
+def _plan_table(
+    conn: Connection, run: Run, request: CopyRequest, step: int, source: Path, target_path: str
+) -> list[PartPlan]:
     info = TableInfo.of(source)
     impls = {ref.impl_id: require_id(conn, ref.impl_id) for ref in info.indexes}
-    run.lock(conn, [source, *(require_id(conn, ref.index_id) for ref in info.indexes), *impls.values()], "copying")
+    run.lock(
+        conn, [source, *(require_id(conn, ref.index_id) for ref in info.indexes), *impls.values()], "copying"
+    )
     target = _make_target(conn, run, step, source, target_path)
     plans = [PartPlan("table", _table_body(conn, source, target.id, step, request.stream, omitted=False))]
     order = [ref.definition.name for ref in info.indexes]
@@ -126,11 +135,15 @@ def _plan_table(conn: Connection, run: Run, request: CopyRequest, step: int, sou
                 },
             )
         )
-        plans.append(PartPlan("table", _table_body(conn, impls[ref.impl_id], impl.id, step, stream, omitted=omitted)))
+        plans.append(
+            PartPlan("table", _table_body(conn, impls[ref.impl_id], impl.id, step, stream, omitted=omitted))
+        )
     return plans
 
 
-def _table_body(conn: Connection, source: Path, target_id: int, step: int, stream: StreamSpec | None, *, omitted: bool) -> dict[str, Any]:
+def _table_body(
+    conn: Connection, source: Path, target_id: int, step: int, stream: StreamSpec | None, *, omitted: bool
+) -> dict[str, Any]:
     if stream is not None:
         check_free(conn, source, stream.name)
     return {
@@ -152,7 +165,9 @@ def _make_target(conn: Connection, run: Run, step: int, source: Path, path: str)
     return _make(conn, run, parent, path.rsplit("/", 1)[1], "table", {**source.body, "indexes": []}, step)
 
 
-def _make(conn: Connection, run: Run, parent: Path, name: str, type_: str, body: dict[str, Any], step: int) -> Path:
+def _make(
+    conn: Connection, run: Run, parent: Path, name: str, type_: str, body: dict[str, Any], step: int
+) -> Path:
     return paths.add(conn, parent, name, type_, body, step, state="creating", operation_id=run.operation.id)
 
 
@@ -162,7 +177,8 @@ class TablePart(StreamPart):
     def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
         source, target, step = part.body["table_id"], part.body["target_id"], part.body["step"]
         if part.body["omitted"]:
-            # Nothing of its table is in it yet; an asynchronous index must know, so that it starts from the beginning.
+            # Nothing of its table is in it yet; an asynchronous index must know, so that it starts from the
+            # beginning.
             followed = None if chains.state(conn, source).followed_step is None else 0
             tables.add_state(conn, target, step, run.now, Digest(), followed_step=followed)
         else:
@@ -172,14 +188,17 @@ class TablePart(StreamPart):
 
     def wait(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
         source, target, step = part.body["table_id"], part.body["target_id"], part.body["step"]
-        copied = part.body["omitted"] or set(chains.chain_ids(conn, source, step)) == set(chains.chain_ids(conn, target, step))
+        copied = part.body["omitted"] or set(chains.chain_ids(conn, source, step)) == set(
+            chains.chain_ids(conn, target, step)
+        )
         if not copied:
             raise Internal(f"the copy of table {source} at step {step} does not hold the same segments")
         return super().wait(conn, run, part, made)
 
 
 class IndexPart(Handler):
-    """Lists a copied index in its copied table, and moves the source index along when its implementation table gets a stream."""
+    """Lists a copied index in its copied table, and moves the source index along when its implementation
+    table gets a stream."""
 
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
 
@@ -191,6 +210,8 @@ class IndexPart(Handler):
     def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
         target = require_id(conn, part.body["target_id"])
         order: list[str] = part.body["order"]
-        listed = sorted([*target.body["indexes"], part.body["index"]], key=lambda ref: order.index(ref["name"]))
+        listed = sorted(
+            [*target.body["indexes"], part.body["index"]], key=lambda ref: order.index(ref["name"])
+        )
         paths.set_body(conn, target.id, {**target.body, "indexes": listed})
         return part.body

@@ -1,8 +1,9 @@
-"""Carries out operations: starts them, makes one transition after the other, ends them, and takes over those whose process died.
+"""Carries out operations: starts them, makes one transition after the other, ends them, and takes over those
+whose process died.
 
-Every transition is one catalog transaction that first makes sure that the operation still runs and still belongs to this session, so a
-process that was thought dead and comes back changes nothing. Wherever a process dies, the rows say what is left to do.
-"""
+Every transition is one catalog transaction that first makes sure that the operation still runs and still
+belongs to this session, so a process that was thought dead and comes back changes nothing. Wherever a process
+dies, the rows say what is left to do."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from strandline.catalog import board, operations, sessions
-from strandline.catalog.engine import Catalog
+from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, Part
-from strandline.catalog.registry import VersionRegistry
+from strandline.catalog.versions import VersionRegistry
 from strandline.errors import (
     Cancelled,
     Internal,
@@ -31,8 +32,8 @@ from strandline.errors import (
 )
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import Handler, Kind, Run
-from strandline.operations.pool import run_parallel
 from strandline.operations.scheduler import InOrder, Scheduler
+from strandline.operations.workers import run_parallel
 
 _POLL_SECONDS = 0.05
 
@@ -58,7 +59,8 @@ class _Cancelling(Exception):
 class Engine:
     """The operations of one catalog as this process sees and runs them. Safe to use from any thread.
 
-    ``on_publish`` is called after each publication, so that this process's own cache need not wait for the board."""
+    ``on_publish`` is called after each publication, so that this process's own cache need not wait for the
+    board."""
 
     def __init__(
         self,
@@ -85,13 +87,17 @@ class Engine:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
 
-    # -- starting and running ---------------------------------------------------------------------------------------------------
+    # -- starting and running
+    # ---------------------------------------------------------------------------------------------------
 
     def start(self, kind: str, request: dict[str, Any]) -> str:
-        """Plan an operation and make it durable, in one transaction; answers its id. A refused request leaves nothing."""
+        """Plan an operation and make it durable, in one transaction; answers its id. A refused request leaves
+        nothing."""
         session_id = self.lease.ensure()
         now = self.catalog.clock.now()
-        operation = Operation(self._new_id(), kind, RUNNING, request, {}, {}, None, None, session_id, now, None)
+        operation = Operation(
+            self._new_id(), kind, RUNNING, request, {}, {}, None, None, session_id, now, None
+        )
         run = self.run_of(operation)
         with self.catalog.write() as conn:
             plan = self.kinds[kind].plan(conn, run)
@@ -101,9 +107,12 @@ class Engine:
         event("operation started", operation=operation.id, kind=kind, parts=len(plan.parts))
         return operation.id
 
-    def run(self, operation_id: str, workers: int = 1, after_step: Callable[[], None] = lambda: None) -> Operation:
-        """Carry an operation to its end and answer it as it ended: in this thread, or with its parts on ``workers`` threads. If another
-        thread is at it, wait for that one. After ``stopping``, or if another process has taken it over, it is left unfinished."""
+    def run(
+        self, operation_id: str, workers: int = 1, after_step: Callable[[], None] = lambda: None
+    ) -> Operation:
+        """Carry an operation to its end and answer it as it ended: in this thread, or with its parts on
+        ``workers`` threads. If another thread is at it, wait for that one. After ``stopping``, or if another
+        process has taken it over, it is left unfinished."""
         with self._driving(operation_id) as is_ours:
             if is_ours and workers > 1:
                 run_parallel(self, operation_id, workers, after_step)
@@ -121,7 +130,8 @@ class Engine:
         return ended
 
     def step(self, operation_id: str) -> bool:
-        """One transition of one part, or the end of the operation; False when there is nothing more to do for this process."""
+        """One transition of one part, or the end of the operation; False when there is nothing more to do for
+        this process."""
         operation, runnable = self.runnable(operation_id)
         if operation.is_over or operation.session_id != self.lease.id:
             return False
@@ -155,15 +165,24 @@ class Engine:
         if after is not None:
             run.flush()
             self.metrics.part_transitions.labels(after.state).inc()
-            event("part", operation=operation.id, part=part.id, kind=part.kind, was=part.state, state=after.state)
+            event(
+                "part",
+                operation=operation.id,
+                part=part.id,
+                kind=part.kind,
+                was=part.state,
+                state=after.state,
+            )
         return True
 
     def _transition(self, handler: Handler, run: Run, part: Part, made: Any) -> Part | None:
-        """The transaction of a part's phase; None if it must not take place. What was made for it is then discarded. If the catalog does
-        not say whether it took place, that stays: a file too many is an orphan, one too few is a table that cannot be read."""
+        """The transaction of a part's phase; None if it must not take place. What was made for it is then
+        discarded. If the catalog does not say whether it took place, that stays: a file too many is an
+        orphan, one too few is a table that cannot be read."""
         after: Part | None = None
         try:
-            # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and then whether it may write.
+            # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
+            # then whether it may write.
             with self._turn, self.catalog.write() as conn:
                 run.operation = self._fence(conn, run.operation.id)
                 if self._is_due(conn, part):
@@ -187,8 +206,8 @@ class Engine:
         return True
 
     def part_failed(self, operation: Operation, part: Part, error: Exception) -> bool:
-        """Try the part again later if its handler thinks that this may help; otherwise fail the operation and undo it. The failure of an
-        attempt that was given up before is not news."""
+        """Try the part again later if its handler thinks that this may help; otherwise fail the operation and
+        undo it. The failure of an attempt that was given up before is not news."""
         if not self._is_present(part):
             return True
         pause = self.kinds[operation.kind].handler(part.kind).retry_after(error, part.attempt + 1)
@@ -201,7 +220,14 @@ class Engine:
             if (present.state, present.attempt) == (part.state, part.attempt):
                 operations.save_part(conn, replace(part, attempt=part.attempt + 1))
         self.metrics.part_retries.labels(part.kind).inc()
-        event("part retried", operation=operation.id, part=part.id, kind=part.kind, attempt=part.attempt + 1, error=str(error))
+        event(
+            "part retried",
+            operation=operation.id,
+            part=part.id,
+            kind=part.kind,
+            attempt=part.attempt + 1,
+            error=str(error),
+        )
         self.catalog.clock.sleep(pause)
         return True
 
@@ -211,7 +237,8 @@ class Engine:
         return [(p.state, p.attempt) for p in found] == [(part.state, part.attempt)]
 
     def finish(self, operation: Operation) -> None:
-        """The one transaction that applies all claims and publishes all paths; an error in it fails the operation."""
+        """The one transaction that applies all claims and publishes all paths; an error in it fails the
+        operation."""
         run = self.run_of(operation)
         try:
             with self.catalog.write() as conn:
@@ -253,7 +280,13 @@ class Engine:
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
         self.metrics.operations.labels(operation.kind, state).inc()
-        event("operation ended", operation=operation.id, kind=operation.kind, state=state, error=error and error.message)
+        event(
+            "operation ended",
+            operation=operation.id,
+            kind=operation.kind,
+            state=state,
+            error=error and error.message,
+        )
 
     def _fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
         """The operation, if it still runs and is still ours."""
@@ -270,13 +303,18 @@ class Engine:
     def run_of(self, operation: Operation) -> Run:
         kind = self.kinds.get(operation.kind)
         if kind is None:
-            raise InvalidArgument(f"this process does not know operations of kind {operation.kind!r}", "Use the version that started it.")
+            raise InvalidArgument(
+                f"this process does not know operations of kind {operation.kind!r}",
+                "Use the version that started it.",
+            )
         return Run(operation, self.registry, self.metrics, self.catalog.clock.now(), kind)
 
-    # -- taking over ------------------------------------------------------------------------------------------------------------
+    # -- taking over
+    # ------------------------------------------------------------------------------------------------------------
 
     def orphans(self) -> list[Operation]:
-        """Unfinished operations that nobody carries out: their process died, or it is this one and no thread is at it."""
+        """Unfinished operations that nobody carries out: their process died, or it is this one and no thread
+        is at it."""
         with self.catalog.read() as conn:
             return self._orphans(conn)
 
@@ -288,7 +326,8 @@ class Engine:
         return [
             o
             for o in operations.unfinished(conn)
-            if o.kind in self.kinds and (o.id not in driven if o.session_id == mine else o.session_id not in live)
+            if o.kind in self.kinds
+            and (o.id not in driven if o.session_id == mine else o.session_id not in live)
         ]
 
     def take_over(self, only: str | None = None) -> list[str]:
@@ -302,7 +341,12 @@ class Engine:
                 operations.save(conn, operation.id, session_id=session_id)
         for operation in (o for o in found if o.session_id != session_id):
             self.metrics.resumed.labels(operation.kind).inc()
-            event("operation taken over", operation=operation.id, kind=operation.kind, from_session=operation.session_id)
+            event(
+                "operation taken over",
+                operation=operation.id,
+                kind=operation.kind,
+                from_session=operation.session_id,
+            )
         return [o.id for o in found]
 
     def resume(self) -> list[Operation]:
@@ -311,7 +355,8 @@ class Engine:
 
     @contextlib.contextmanager
     def _driving(self, operation_id: str) -> Iterator[bool]:
-        """The time in which this thread carries out the operation; False if another one of this process does."""
+        """The time in which this thread carries out the operation; False if another one of this process
+        does."""
         with self._lock:
             is_ours = operation_id not in self._driven
             self._driven.add(operation_id)
@@ -322,7 +367,8 @@ class Engine:
                 with self._lock:
                     self._driven.discard(operation_id)
 
-    # -- looking, waiting, ending -----------------------------------------------------------------------------------------------
+    # -- looking, waiting, ending
+    # -----------------------------------------------------------------------------------------------
 
     def get(self, operation_id: str) -> Operation:
         with self.catalog.read() as conn:
@@ -344,7 +390,8 @@ class Engine:
         on_progress: Callable[[Operation], None] = lambda _: None,
         workers: int = 1,
     ) -> Operation:
-        """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT leaves it running."""
+        """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
+        leaves it running."""
         deadline = None if timeout is None else self.catalog.clock.now() + timeout
         while True:
             operation = self.get(operation_id)
@@ -352,7 +399,10 @@ class Engine:
             if operation.is_over:
                 return operation
             if self.stopping.is_set():
-                raise Unavailable(f"the database was closed before operation {operation_id} ended", "Connect again and wait for it.")
+                raise Unavailable(
+                    f"the database was closed before operation {operation_id} ended",
+                    "Connect again and wait for it.",
+                )
             if self.take_over(operation_id):
                 self.run(operation_id, workers, lambda: on_progress(self.get(operation_id)))
                 continue
@@ -364,12 +414,14 @@ class Engine:
             self.catalog.clock.sleep(_POLL_SECONDS)
 
     def cancel(self, operation_id: str) -> Operation:
-        """Ask for an operation to be undone. Whoever runs it does so before its next transition; if nobody does, this call does."""
+        """Ask for an operation to be undone. Whoever runs it does so before its next transition; if nobody
+        does, this call does."""
         with self.catalog.write() as conn:
             operation = operations.get(conn, operation_id)
             if operation.is_over:
                 raise PreconditionFailed(
-                    f"operation {operation_id} is {operation.state} already", "Only an operation that is still running can be cancelled."
+                    f"operation {operation_id} is {operation.state} already",
+                    "Only an operation that is still running can be cancelled.",
                 )
             operations.save(conn, operation_id, state=CANCELLING)
         event("operation cancelling", operation=operation_id, kind=operation.kind)
@@ -382,7 +434,9 @@ class Engine:
         with self.catalog.write() as conn:
             operation = operations.get(conn, operation_id)
             if not operation.is_over:
-                raise PreconditionFailed(f"operation {operation_id} is still {operation.state}", "Wait for it, or cancel it first.")
+                raise PreconditionFailed(
+                    f"operation {operation_id} is still {operation.state}", "Wait for it, or cancel it first."
+                )
             operations.forget(conn, operation_id)
 
 

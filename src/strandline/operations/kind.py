@@ -1,9 +1,9 @@
 """What a kind of operation is made of: a plan, handlers for its parts, a finish and an undo.
 
-To write one, subclass ``Kind`` and give it a ``Handler`` for each kind of part. Everything that takes a ``Connection`` runs inside the
-one write transaction that also records the transition, so its effects and the new state are durable together or not at all. Slow work
-(files, Spark) belongs into ``Handler.work``, outside any transaction; it may run more than once and must tolerate that.
-"""
+To write one, subclass ``Kind`` and give it a ``Handler`` for each kind of part. Everything that takes a
+``Connection`` runs inside the one write transaction that also records the transition, so its effects and the
+new state are durable together or not at all. Slow work (files, Spark) belongs into ``Handler.work``, outside
+any transaction; it may run more than once and must tolerate that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strandline import names
 from strandline.catalog import operations, paths, sessions
 from strandline.catalog.operations import DONE, Operation, Part
 from strandline.catalog.paths import Path
-from strandline.catalog.registry import Claim, Conflict, VersionRegistry
+from strandline.catalog.versions import Claim, Conflict, VersionRegistry
 from strandline.errors import UnderOperation
 from strandline.metrics import Metrics, event
 
@@ -41,11 +41,14 @@ class Plan:
 
 
 class Run:
-    """An operation while it is carried out: what kinds and handlers may do to the catalog, inside the transaction they are given.
+    """An operation while it is carried out: what kinds and handlers may do to the catalog, inside the
+    transaction they are given.
 
     What it counts and logs is held back until the transaction is durable (``flush``)."""
 
-    def __init__(self, operation: Operation, registry: VersionRegistry, metrics: Metrics, now: float, kind: Kind) -> None:
+    def __init__(
+        self, operation: Operation, registry: VersionRegistry, metrics: Metrics, now: float, kind: Kind
+    ) -> None:
         self.operation = operation
         self.registry = registry
         self.now = now
@@ -59,14 +62,17 @@ class Run:
         operations.lock(conn, self.operation.id, locked, state)
 
     def pin(self, conn: Connection, step: int) -> None:
-        """Keep the state at ``step``, and every change after it, from being collected until the operation ends."""
+        """Keep the state at ``step``, and every change after it, from being collected until the operation
+        ends."""
         sessions.add_pin(conn, self.operation.id, step)
 
     def make_parents(self, conn: Connection, path: str, step: int) -> Path:
-        """The parent of a path; directories that are made for it are removed again if the operation fails and they are empty. To be
-        called while planning."""
+        """The parent of a path; directories that are made for it are removed again if the operation fails and
+        they are empty. To be called while planning."""
         parts = names.split(path)
-        missing = [p for p in (names.join(parts[:n]) for n in range(1, len(parts))) if paths.find(conn, p) is None]
+        missing = [
+            p for p in (names.join(parts[:n]) for n in range(1, len(parts))) if paths.find(conn, p) is None
+        ]
         parent = paths.make_parents(conn, path, step)
         paths.check_ready(parent, self.operation.id)
         self.directories += [paths.require(conn, p).id for p in missing]
@@ -109,7 +115,15 @@ class Run:
 
         def note() -> None:
             self._metrics.claims.labels(result).inc()
-            event("claim", operation=operation, part=part.id, path=path.path, result=result, version=version, holder=holder)
+            event(
+                "claim",
+                operation=operation,
+                part=part.id,
+                path=path.path,
+                result=result,
+                version=version,
+                holder=holder,
+            )
 
         self.after_commit(note)
 
@@ -120,12 +134,13 @@ class Handler:
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure", "wait")
 
     def work(self, run: Run, part: Part) -> Any:
-        """Slow work before the phase's transaction, outside any; its answer is handed to the phase. May be repeated, or run for
-        nothing when the operation is cancelled or the part times out."""
+        """Slow work before the phase's transaction, outside any; its answer is handed to the phase. May be
+        repeated, or run for nothing when the operation is cancelled or the part times out."""
         return None
 
     def discard(self, made: Any) -> None:
-        """Called with the answer of ``work`` when its phase does not take place: the report came too late, or was refused."""
+        """Called with the answer of ``work`` when its phase does not take place: the report came too late, or
+        was refused."""
 
     def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
         return part.body
@@ -144,11 +159,13 @@ class Handler:
         return replace(part, state=rest[0] if rest else DONE, changed=run.now, body=body)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        """Seconds to wait before the part is tried again after its ``attempt``-th failure; None: the operation fails."""
+        """Seconds to wait before the part is tried again after its ``attempt``-th failure; None: the
+        operation fails."""
         return None
 
     def time_limit(self, part: Part) -> float | None:
-        """Seconds after which a part whose work does not answer is tried again (when parts run on several threads)."""
+        """Seconds after which a part whose work does not answer is tried again (when parts run on several
+        threads)."""
         return None
 
 
@@ -163,12 +180,15 @@ class Kind(ABC):
 
     @abstractmethod
     def plan(self, conn: Connection, run: Run) -> Plan:
-        """Check the request, lock every path it needs and decide on the parts. An exception leaves nothing behind."""
+        """Check the request, lock every path it needs and decide on the parts. An exception leaves nothing
+        behind."""
 
     def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
-        """What is to be done in the transaction that applies all claims and publishes all paths at ``step``, before that; answers the
-        operation's result. New and dropped paths need nothing here: they are told by their state."""
+        """What is to be done in the transaction that applies all claims and publishes all paths at ``step``,
+        before that; answers the operation's result. New and dropped paths need nothing here: they are told by
+        their state."""
         return {}
 
     def undo(self, conn: Connection, run: Run) -> None:  # noqa: B027 - nothing is the right default
-        """What a rollback must do beyond removing what was created, ending claims, and unlocking: that is done for every kind."""
+        """What a rollback must do beyond removing what was created, ending claims, and unlocking: that is
+        done for every kind."""

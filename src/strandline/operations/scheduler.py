@@ -1,4 +1,5 @@
-"""Which of the parts that could go on goes on next. The engine's answer to "in any order": the order is a parameter."""
+"""Which of the parts that could go on goes on next. The engine's answer to "in any order": the order is a
+parameter."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from strandline.catalog.operations import Part
 
 
 class Scheduler(Protocol):
-    """Chooses the next part; called for every transition with the parts that are runnable at that moment, never with none."""
+    """Chooses the next part; called for every transition with the parts that are runnable at that moment,
+    never with none."""
 
     def choose(self, runnable: Sequence[Part]) -> Part: ...
 
@@ -23,7 +25,8 @@ class InOrder:
 
 
 class Shuffled:
-    """Any runnable part at every transition, as the random numbers fall: a seed tells the whole interleaving."""
+    """Any runnable part at every transition, as the random numbers fall: a seed tells the whole
+    interleaving."""
 
     def __init__(self, random_: random.Random) -> None:
         self._random = random_

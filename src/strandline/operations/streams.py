@@ -1,9 +1,9 @@
-"""Streams: named cursors on a table's changes, each with a hold that keeps those changes from being collected.
+"""Streams: named cursors on a table's changes, each with a hold that keeps those changes from being
+collected.
 
-A stream is created in three phases: its description (a path that is not visible yet), its hold on the table at the exact step, and its
-cursor. Creating or dropping one changes the description of its table, so the table's version grows with it; on an implementation table
-the index and the table above it move, too.
-"""
+A stream is created in three phases: its description (a path that is not visible yet), its hold on the table
+at the exact step, and its cursor. Creating or dropping one changes the description of its table, so the
+table's version grows with it; on an implementation table the index and the table above it move, too."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection, insert
 
-from strandline.catalog import board, paths, schema
+from strandline.catalog import board, paths, sqltables
 from strandline.catalog.operations import Part
 from strandline.catalog.paths import Path, require_id
-from strandline.catalog.registry import unit_above
+from strandline.catalog.versions import unit_above
 from strandline.errors import AlreadyExists, InvalidArgument
 from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
 from strandline.storage.feed import STATEFUL_MODES
@@ -23,7 +23,8 @@ from strandline.storage.feed import STATEFUL_MODES
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """What a stream is asked to be. ``owner``: the id of the backup collection that it belongs to, None for a user's own."""
+    """What a stream is asked to be. ``owner``: the id of the backup collection that it belongs to, None for a
+    user's own."""
 
     name: str
     mode: str = "NEW_AND_OLD_IMAGES"
@@ -39,7 +40,8 @@ class StreamSpec:
 
 
 class CreateStream(Kind):
-    """Create one stream. Request: ``table`` (path of a table or an implementation table) and ``stream`` (a ``StreamSpec``)."""
+    """Create one stream. Request: ``table`` (path of a table or an implementation table) and ``stream`` (a
+    ``StreamSpec``)."""
 
     name = "create stream"
 
@@ -53,14 +55,18 @@ class CreateStream(Kind):
         run.lock(conn, [table, *unit_above(conn, table)], "altering")
         check_free(conn, table, spec.name)
         run.pin(conn, step)
-        return Plan([PartPlan("stream", {"table_id": table.id, "step": step, "stream": spec.to_json()})], {"step": step})
+        return Plan(
+            [PartPlan("stream", {"table_id": table.id, "step": step, "stream": spec.to_json()})],
+            {"step": step},
+        )
 
     def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
         return {"step": run.operation.body["step"]}
 
 
 class StreamPart(Handler):
-    """Creates a stream on the table ``table_id`` at ``step``, if the body has a ``stream``. Other handlers build on it."""
+    """Creates a stream on the table ``table_id`` at ``step``, if the body has a ``stream``. Other handlers
+    build on it."""
 
     def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
         if part.body["stream"] is None:
@@ -75,7 +81,16 @@ class StreamPart(Handler):
             "created_step": part.body["step"],
             "cursor": None,
         }
-        stream = paths.add(conn, table, spec.name, "stream", body, part.body["step"], state="creating", operation_id=run.operation.id)
+        stream = paths.add(
+            conn,
+            table,
+            spec.name,
+            "stream",
+            body,
+            part.body["step"],
+            state="creating",
+            operation_id=run.operation.id,
+        )
         run.move(conn, part, table)
         return {**part.body, "stream_id": stream.id}
 
@@ -83,7 +98,7 @@ class StreamPart(Handler):
         if part.body["stream"] is not None:
             keeps_state = part.body["stream"]["mode"] in STATEFUL_MODES
             conn.execute(
-                insert(schema.holds).values(
+                insert(sqltables.holds).values(
                     owner_id=part.body["stream_id"],
                     table_id=part.body["table_id"],
                     step=part.body["step"],
@@ -112,7 +127,8 @@ class DropStreams(Kind):
 
 
 class DropStreamPart(Handler):
-    """Claims the next version of the stream's table; the stream itself goes with the publication, for it is in state dropping."""
+    """Claims the next version of the stream's table; the stream itself goes with the publication, for it is
+    in state dropping."""
 
     phases: ClassVar[tuple[str, ...]] = ("propose",)
 

@@ -1,1 +1,2 @@
-"""Text -> statements: what a text asks for, without looking anything up, running anything or starting Spark."""
+"""Text -> statements: what a text asks for, without looking anything up, running anything or starting
+Spark."""

@@ -24,7 +24,13 @@ from strandline.sql.statements import (
     Setting,
 )
 
-__all__ = ["read_alter_collection", "read_backup", "read_create_collection", "read_drop_collection", "read_restore"]
+__all__ = [
+    "read_alter_collection",
+    "read_backup",
+    "read_create_collection",
+    "read_drop_collection",
+    "read_restore",
+]
 
 CREATE_FORM = (
     "CREATE BACKUP COLLECTION name (TABLE table, ...) | DATABASE "
@@ -119,7 +125,11 @@ def read_backup(cursor: Cursor) -> Backup:
     incremental = cursor.accept("INCREMENTAL")
     nowait = cursor.accept("NOWAIT")
     if not cursor.done:
-        raise cursor.fault("expected the end of the statement" if nowait else "expected INCREMENTAL, NOWAIT or the end of the statement")
+        raise cursor.fault(
+            "expected the end of the statement"
+            if nowait
+            else "expected INCREMENTAL, NOWAIT or the end of the statement"
+        )
     return Backup(name, incremental, nowait)
 
 
@@ -148,7 +158,9 @@ def read_restore(cursor: Cursor) -> Restore:
         settings = read_settings(cursor)
     nowait = cursor.accept("NOWAIT")
     if not cursor.done:
-        raise cursor.fault("expected AT, TABLE, INTO, WITH, NOWAIT (in this order) or the end of the statement")
+        raise cursor.fault(
+            "expected AT, TABLE, INTO, WITH, NOWAIT (in this order) or the end of the statement"
+        )
     return Restore(name, at_backup, at_timestamp, tables, into, settings, nowait)
 
 

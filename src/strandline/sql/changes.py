@@ -14,7 +14,9 @@ __all__ = ["read_delete", "read_update", "read_write"]
 
 WRITE_FORM = "UPSERT | INSERT | REPLACE INTO table [(columns)] VALUES (values), ... | SELECT ..."
 UPDATE_FORM = "UPDATE table SET column = expression, ... [WHERE condition]"
-DELETE_FORM = "DELETE FROM table [WHERE condition] | DELETE FROM table ON (columns) VALUES (values), ... | SELECT ..."
+DELETE_FORM = (
+    "DELETE FROM table [WHERE condition] | DELETE FROM table ON (columns) VALUES (values), ... | SELECT ..."
+)
 
 _QUERY_WORDS = ("SELECT", "WITH", "FROM")
 
@@ -89,13 +91,19 @@ def read_update(cursor: Cursor) -> Update:
         assignments.append(_read_assignment(cursor))
     where = _read_where(cursor)
     if not cursor.done:
-        raise cursor.fault("expected the end of the statement" if where else "expected , or WHERE or the end of the statement")
+        raise cursor.fault(
+            "expected the end of the statement"
+            if where
+            else "expected , or WHERE or the end of the statement"
+        )
     return Update(path, tuple(assignments), where, written)
 
 
 def _read_assignment(cursor: Cursor) -> tuple[str, Expression]:
     if cursor.sees("("):
-        raise cursor.unsupported("UPDATE ... SET (columns) = ...", f"Assign one column at a time. {cursor.hint}")
+        raise cursor.unsupported(
+            "UPDATE ... SET (columns) = ...", f"Assign one column at a time. {cursor.hint}"
+        )
     column = cursor.name("a column name")
     cursor.expect("=")
     return column, cursor.expression(",", "WHERE")
@@ -116,7 +124,11 @@ def read_delete(cursor: Cursor) -> Delete | DeleteOn:
         return DeleteOn(path, columns, _read_source(cursor, columns))
     if not cursor.done and not cursor.sees("WHERE"):
         kind = cursor.peek().kind
-        raise cursor.fault("expected WHERE or ON" if kind in (WORD, NAME) else "expected WHERE, ON or the end of the statement")
+        raise cursor.fault(
+            "expected WHERE or ON"
+            if kind in (WORD, NAME)
+            else "expected WHERE, ON or the end of the statement"
+        )
     where = _read_where(cursor)
     cursor.expect_end()
     return Delete(path, where, written)

@@ -61,7 +61,7 @@ class Cursor:
         if not self.done:
             raise self.fault("expected the end of the statement")
 
-    # --- errors ------------------------------------------------------------------------------------------------------------------
+    # --- errors --------------------------------------------------------------------------------------------
 
     def found(self) -> str:
         token = self.peek()
@@ -72,12 +72,16 @@ class Cursor:
     def fault(self, message: str, hint: str | None = None, token: Token | None = None) -> SyntaxFault:
         """An error at ``token``, or at the next one, which is then named as what was found instead."""
         if token is None:
-            return fault(self.source, self.peek().start, f"{message}, found {self.found()}", hint or self.hint)
+            return fault(
+                self.source, self.peek().start, f"{message}, found {self.found()}", hint or self.hint
+            )
         return fault(self.source, token.start, message, hint or self.hint)
 
     def unsupported(self, what: str, hint: str | None = None) -> Unsupported:
         where = place(self.source, self.peek().start)
-        return Unsupported(f"Line {where.line}, column {where.column}: {what} is not supported.", hint or self.hint)
+        return Unsupported(
+            f"Line {where.line}, column {where.column}: {what} is not supported.", hint or self.hint
+        )
 
     def invalid(self, error: InvalidArgument, token: Token) -> InvalidArgument:
         where = place(self.source, token.start)
@@ -87,7 +91,7 @@ class Cursor:
     def hint(self) -> str | None:
         return f"The form is: {self.form}" if self.form else None
 
-    # --- names -------------------------------------------------------------------------------------------------------------------
+    # --- names ---------------------------------------------------------------------------------------------
 
     def sees_name(self, ahead: int = 0) -> bool:
         return self.peek(ahead).kind in (WORD, NAME)
@@ -119,11 +123,16 @@ class Cursor:
         return written, path
 
     def refuse_continuation(self, token: Token) -> None:
-        """``dir.t`` and ``dir/t`` are no names; said here, because what would be said further on is harder to understand."""
+        """``dir.t`` and ``dir/t`` are no names; said here, because what would be said further on is harder to
+        understand."""
         following = self.peek()
         if following.key in (".", "/") and following.start == token.end:
             sign = "dot" if following.key == "." else "slash"
-            raise self.fault(f"a name outside backticks has no {sign}", "Put a path in backticks, with slashes: `dir/table`.", following)
+            raise self.fault(
+                f"a name outside backticks has no {sign}",
+                "Put a path in backticks, with slashes: `dir/table`.",
+                following,
+            )
 
     def path(self, what: str = "a table name") -> str:
         return self.name_and_path(what)[1]
@@ -158,10 +167,11 @@ class Cursor:
     def string_or_name(self, what: str) -> str:
         return self.string(what) if self.peek().kind == STRING else self.name(what)
 
-    # --- expressions -------------------------------------------------------------------------------------------------------------
+    # --- expressions ---------------------------------------------------------------------------------------
 
     def expression(self, *stops: str) -> Expression:
-        """Everything up to one of ``stops`` outside parentheses, or to the end or a parenthesis that closes."""
+        """Everything up to one of ``stops`` outside parentheses, or to the end or a parenthesis that
+        closes."""
         start, depth = self.at, 0
         if self.peek().kind in (NUMBER, STRING) and self.peek(1).key in (*stops, ")"):
             # By far the most frequent case in long lists of values.

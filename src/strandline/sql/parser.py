@@ -1,8 +1,7 @@
 """Text -> statements.
 
-``parse`` raises SyntaxFault for what is no statement, Unsupported for what is one elsewhere, InvalidArgument for a path that cannot
-exist, and nothing else, whatever the text.
-"""
+``parse`` raises SyntaxFault for what is no statement, Unsupported for what is one elsewhere, InvalidArgument
+for a path that cannot exist, and nothing else, whatever the text."""
 
 from __future__ import annotations
 
@@ -21,6 +20,7 @@ from strandline.sql.backups import (
 )
 from strandline.sql.changes import read_delete, read_update, read_write
 from strandline.sql.cursor import Cursor
+from strandline.sql.keywords import OTHER_OBJECTS
 from strandline.sql.query import query_of
 from strandline.sql.statements import (
     Describe,
@@ -36,7 +36,6 @@ from strandline.sql.statements import (
 )
 from strandline.sql.tables import read_alter_table, read_check_table, read_create_table, read_drop_table
 from strandline.sql.tokens import Position, Token, tokenize
-from strandline.sql.words import OTHER_OBJECTS
 
 __all__ = ["parse"]
 
@@ -169,16 +168,34 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
 _ONE_COMMIT = "Consecutive changes of one sql() call are one commit; over several calls use db.transaction()."
 _ELSEWHERE = {
     **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK", "START", "ABORT"), _ONE_COMMIT),
-    **dict.fromkeys(("DECLARE", "PRAGMA", "DEFINE", "DO"), "Leave it out; write values and subqueries in their place."),
+    **dict.fromkeys(
+        ("DECLARE", "PRAGMA", "DEFINE", "DO"), "Leave it out; write values and subqueries in their place."
+    ),
     **dict.fromkeys(("SET", "RESET", "USE"), "Settings are given to connect(); paths are always complete."),
     "MERGE": "Use UPSERT INTO table SELECT ...; it inserts or updates by key.",
     "TRUNCATE": "Use DELETE FROM table, which can be backed up incrementally like any change.",
     "TABLE": "Write SELECT * FROM table.",
     **dict.fromkeys(
-        ("ANALYZE", "CACHE", "CALL", "CLEAR", "COMMENT", "COPY", "GRANT", "LOAD", "MSCK", "REFRESH", "REVOKE", "UNCACHE", "VACUUM"),
+        (
+            "ANALYZE",
+            "CACHE",
+            "CALL",
+            "CLEAR",
+            "COMMENT",
+            "COPY",
+            "GRANT",
+            "LOAD",
+            "MSCK",
+            "REFRESH",
+            "REVOKE",
+            "UNCACHE",
+            "VACUUM",
+        ),
         "See the SQL reference for the statements there are.",
     ),
-    **dict.fromkeys(("CREATE", "ALTER", "DROP"), "Only TABLE and BACKUP COLLECTION can be created, altered and dropped."),
+    **dict.fromkeys(
+        ("CREATE", "ALTER", "DROP"), "Only TABLE and BACKUP COLLECTION can be created, altered and dropped."
+    ),
 }
 
 
@@ -194,4 +211,7 @@ def _refusal(cursor: Cursor) -> SyntaxFault | Unsupported:
     if first.key in _ELSEWHERE:
         return cursor.unsupported(first.key, _ELSEWHERE[first.key])
     starts = sorted({key.split()[0] for key in _READERS} - {"("})
-    return cursor.fault("expected a statement", names.did_you_mean(first.key, starts) or f"Statements start with {', '.join(starts)}.")
+    return cursor.fault(
+        "expected a statement",
+        names.did_you_mean(first.key, starts) or f"Statements start with {', '.join(starts)}.",
+    )

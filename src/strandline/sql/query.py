@@ -1,8 +1,7 @@
 """Queries: which tables a text reads, and the same text over other tables.
 
-A query is Spark's to understand. Strandline only finds the tables in it, takes away its own clauses behind them, and lets everything else
-stand as it was written.
-"""
+A query is Spark's to understand. Strandline only finds the tables in it, takes away its own clauses behind
+them, and lets everything else stand as it was written."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from strandline.sql.cursor import Cursor
+from strandline.sql.evaluate.simple import SimpleSelect, recognise
 from strandline.sql.references import TableRef, has_extras, read_reference
-from strandline.sql.simple import SimpleSelect, recognise
 from strandline.sql.spark import rewrites, splice
 from strandline.sql.syntax import Parsed, names_in, parse_spark
 from strandline.sql.tokens import Token, fault, spark_quote, tokenize
@@ -22,14 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Query", "parse_query", "query_of", "simple_select"]
 
-_FORM = "SELECT ... FROM table [VIEW index] [WHERE ...] [GROUP BY ...] [ORDER BY ...] [LIMIT n], as in Spark SQL."
-_FORMATS = frozenset({"avro", "binaryfile", "csv", "delta", "iceberg", "json", "orc", "parquet", "text", "xml"})
+_FORM = (
+    "SELECT ... FROM table [VIEW index] [WHERE ...] [GROUP BY ...] [ORDER BY ...] [LIMIT n], as in Spark SQL."
+)
+_FORMATS = frozenset(
+    {"avro", "binaryfile", "csv", "delta", "iceberg", "json", "orc", "parquet", "text", "xml"}
+)
 
 
 @dataclass(frozen=True)
 class Query:
-    """``tables`` are in the order of the text; a table that is named twice is there twice. Names of common table expressions, table
-    functions and ``files`` are not among them. ``files`` are the sources that Spark reads by itself, such as parquet.`/a/b`."""
+    """``tables`` are in the order of the text; a table that is named twice is there twice. Names of common
+    table expressions, table functions and ``files`` are not among them. ``files`` are the sources that Spark
+    reads by itself, such as parquet.`/a/b`."""
 
     text: str
     tables: tuple[TableRef, ...] = field(default=(), compare=False)
@@ -41,17 +45,20 @@ class Query:
     """Every name in the text, of columns or not, in lower case."""
 
     def render(self, names: Sequence[str]) -> str:
-        """The text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, in place of the tables.
+        """The text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, in place of the
+        tables.
 
-        That text is a format string, so braces of the query itself are doubled; but pyspark formats only if there are data frames,
-        so they are not if there are no tables."""
+        That text is a format string, so braces of the query itself are doubled; but pyspark formats only if
+        there are data frames, so they are not if there are no tables."""
         if len(names) != len(self.tables):
             raise ValueError(f"{len(self.tables)} tables need as many names, not {len(names)}")
         if not self.tables:
             return splice(self.text, self.edits)
         covered = [(table.start, table.end) for table in self.tables]
         pieces = [
-            (start, end, _doubled(piece)) for start, end, piece in self.edits if not any(low <= start < high for low, high in covered)
+            (start, end, _doubled(piece))
+            for start, end, piece in self.edits
+            if not any(low <= start < high for low, high in covered)
         ]
         for table, name in zip(self.tables, names, strict=True):
             pieces.append((table.start, table.end, name))
@@ -88,7 +95,9 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
     """The query that consecutive tokens of ``source`` are."""
     base = tokens[0].start
     text = source[base : tokens[-1].end]
-    edits = tuple((tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(rewrites(tokens).items()))
+    edits = tuple(
+        (tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(rewrites(tokens).items())
+    )
     simple = recognise(source, tokens)
     if simple is not None:
         table = _moved(simple.table, base)
@@ -97,7 +106,9 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
     skip = {place for ref_place, (_, end) in folded.items() for place in range(ref_place + 1, end)}
     parsed = parse_spark(source, tokens, hint=f"The form is: {_FORM}", skip=skip)
     tables, files = _tables(source, tokens, parsed, folded)
-    return Query(text, tuple(_moved(table, base) for table in tables), files, edits=edits, names=names_in(tokens))
+    return Query(
+        text, tuple(_moved(table, base) for table in tables), files, edits=edits, names=names_in(tokens)
+    )
 
 
 def _moved(ref: TableRef, base: int) -> TableRef:
@@ -105,7 +116,8 @@ def _moved(ref: TableRef, base: int) -> TableRef:
 
 
 def _fold(source: str, tokens: Sequence[Token]) -> dict[int, tuple[TableRef, int]]:
-    """The references with clauses that sqlglot does not know: by the place of their name, with the place behind them."""
+    """The references with clauses that sqlglot does not know: by the place of their name, with the place
+    behind them."""
     folded: dict[int, tuple[TableRef, int]] = {}
     for place in range(1, len(tokens) - 1):
         if tokens[place - 1].key in ("FROM", "JOIN", ",", "(") and has_extras(tokens, place):
@@ -121,7 +133,12 @@ def _tables(
     from sqlglot import exp
 
     if not isinstance(parsed.tree, (exp.Query, exp.Values)):
-        raise fault(source, tokens[0].start, f"expected a query, found {type(parsed.tree).__name__.upper()}", f"The form is: {_FORM}")
+        raise fault(
+            source,
+            tokens[0].start,
+            f"expected a query, found {type(parsed.tree).__name__.upper()}",
+            f"The form is: {_FORM}",
+        )
     tables: dict[int, TableRef] = {}
     files: list[str] = []
     stack: list[tuple[exp.Expr, frozenset[str]]] = [(parsed.tree, frozenset())]
@@ -133,16 +150,29 @@ def _tables(
         if isinstance(node, exp.Table):
             _add_table(source, tokens, parsed, folded, node, hidden, tables, files)
         elif isinstance(node, (exp.Insert, exp.Into)):
-            raise fault(source, tokens[0].start, "a query cannot write", "Use UPSERT, INSERT or REPLACE INTO table SELECT ...")
+            raise fault(
+                source,
+                tokens[0].start,
+                "a query cannot write",
+                "Use UPSERT, INSERT or REPLACE INTO table SELECT ...",
+            )
         stack += [(child, hidden) for child in node.iter_expressions() if child is not with_]
     for place in folded:
         if place not in tables:
-            raise fault(source, tokens[place + 1].start, "this clause does not stand behind a table", f"The form is: {_FORM}")
+            raise fault(
+                source,
+                tokens[place + 1].start,
+                "this clause does not stand behind a table",
+                f"The form is: {_FORM}",
+            )
     return [tables[start] for start in sorted(tables)], tuple(files)
 
 
-def _enter_with(with_: exp.Expr, hidden: frozenset[str], stack: list[tuple[exp.Expr, frozenset[str]]]) -> frozenset[str]:
-    """The names that hide tables behind a WITH. Each expression in it sees those before it, and itself if it is recursive."""
+def _enter_with(
+    with_: exp.Expr, hidden: frozenset[str], stack: list[tuple[exp.Expr, frozenset[str]]]
+) -> frozenset[str]:
+    """The names that hide tables behind a WITH. Each expression in it sees those before it, and itself if it
+    is recursive."""
     for cte in with_.expressions:
         inner = hidden | {cte.alias.lower()}
         stack.append((cte.this, inner if with_.args.get("recursive") else hidden))
@@ -172,7 +202,12 @@ def _add_table(
     if node.args.get("db") or isinstance(name, exp.Dot):
         first = str(node.args["db"].name if node.args.get("db") else name).lower()
         if first not in _FORMATS or node.args.get("catalog") or isinstance(name, exp.Dot):
-            raise fault(source, tokens[place].start, "a dot does not separate the parts of a path", "Put a path in backticks: `dir/table`.")
+            raise fault(
+                source,
+                tokens[place].start,
+                "a dot does not separate the parts of a path",
+                "Put a path in backticks: `dir/table`.",
+            )
         files.append(f"{first}.{spark_quote(name.name)}")
         return
     alias = node.args.get("alias")

@@ -11,8 +11,8 @@ from datetime import datetime
 
 from strandline.errors import InvalidArgument
 from strandline.sql.cursor import Cursor
+from strandline.sql.keywords import CLAUSES
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, value
-from strandline.sql.words import CLAUSES
 from strandline.types import coerce, parse_type
 
 __all__ = ["TableRef", "has_extras", "read_moment", "read_reference"]
@@ -24,9 +24,10 @@ _FORM = "FROM table [VIEW index] [VERSION AS OF step | TIMESTAMP AS OF 'time'] [
 class TableRef:
     """One table in a query. ``name`` is the path as written, ``path`` its absolute form.
 
-    At most one of ``version`` (a step), ``timestamp`` (UTC) and ``backup`` is given; ``backup`` is a collection and the name of one of its
-    backups, None for the last. ``start`` and ``end`` are the offsets in the query's text of the name and what belongs to it, and
-    ``alias_at`` is where an alias goes if there is none."""
+    At most one of ``version`` (a step), ``timestamp`` (UTC) and ``backup`` is given; ``backup`` is a
+    collection and the name of one of its backups, None for the last. ``start`` and ``end`` are the offsets in
+    the query's text of the name and what belongs to it, and ``alias_at`` is where an alias goes if there is
+    none."""
 
     path: str
     name: str
@@ -75,7 +76,9 @@ def read_reference(cursor: Cursor) -> TableRef:
 def _read_view(cursor: Cursor) -> str | None:
     """The index of a VIEW clause, empty for the primary key; None if there is no such clause here."""
     following = cursor.peek(1)
-    if not cursor.sees("VIEW") or not (following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES)):
+    if not cursor.sees("VIEW") or not (
+        following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES)
+    ):
         return None
     cursor.take()
     if cursor.accept("PRIMARY", "KEY"):
@@ -90,7 +93,11 @@ def _read_time(cursor: Cursor, ref: TableRef) -> TableRef | None:
         if cursor.accept("AT"):
             backup = cursor.string_or_name("the name of a backup")
         return replace(ref, backup=(collection, backup))
-    if not any(cursor.sees(*optional, word, "AS", "OF") for optional in ((), ("FOR",)) for word in ("VERSION", "TIMESTAMP")):
+    if not any(
+        cursor.sees(*optional, word, "AS", "OF")
+        for optional in ((), ("FOR",))
+        for word in ("VERSION", "TIMESTAMP")
+    ):
         return None
     cursor.accept("FOR")
     word = cursor.take().key
@@ -108,7 +115,8 @@ def _read_time(cursor: Cursor, ref: TableRef) -> TableRef | None:
 
 
 def read_moment(cursor: Cursor) -> datetime:
-    """A point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an offset."""
+    """A point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an
+    offset."""
     if cursor.peek(1).kind == STRING:
         cursor.accept("TIMESTAMP")
     token = cursor.peek()
@@ -116,7 +124,9 @@ def read_moment(cursor: Cursor) -> datetime:
     try:
         moment = coerce(parse_type("Timestamp"), text, "TIMESTAMP")
     except InvalidArgument:
-        raise cursor.fault(f"{text[:40]!r} is not a time", "Write it in ISO form: '2026-01-31T12:00:00Z'.", token) from None
+        raise cursor.fault(
+            f"{text[:40]!r} is not a time", "Write it in ISO form: '2026-01-31T12:00:00Z'.", token
+        ) from None
     assert isinstance(moment, datetime)
     return moment
 
@@ -136,7 +146,8 @@ def _behind_sample(cursor: Cursor, end: int) -> int:
 
 
 def has_extras(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the name at ``place`` has one of Strandline's clauses behind it, and not a LATERAL VIEW or an alias."""
+    """Whether the name at ``place`` has one of Strandline's clauses behind it, and not a LATERAL VIEW or an
+    alias."""
     if tokens[place].kind not in (WORD, NAME) or tokens[place].key in CLAUSES:
         return False
     keys = [token.key for token in tokens[place + 1 : place + 5]] + [""] * 4
@@ -144,5 +155,7 @@ def has_extras(tokens: Sequence[Token], place: int) -> bool:
         keys = [*keys[1:], ""]
     if keys[0] == "VIEW":
         following = tokens[place + 2] if place + 2 < len(tokens) else None
-        return following is not None and (following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES))
+        return following is not None and (
+            following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES)
+        )
     return keys[:2] == ["IN", "BACKUP"] or (keys[0] in ("VERSION", "TIMESTAMP") and keys[1:3] == ["AS", "OF"])

@@ -26,7 +26,8 @@ def read_settings(cursor: Cursor) -> tuple[Setting, ...]:
 
 
 def read_setting_value(cursor: Cursor) -> SettingValue:
-    """A string, a number, TRUE, FALSE, a word (which is a string then), or YQL's Interval('...') (whose string it is)."""
+    """A string, a number, TRUE, FALSE, a word (which is a string then), or YQL's Interval('...') (whose
+    string it is)."""
     if cursor.sees("INTERVAL", "(") and cursor.peek(2).kind == STRING and cursor.peek(3).key == ")":
         cursor.at += 4
         return str(value(cursor.tokens[cursor.at - 2]))

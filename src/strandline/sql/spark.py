@@ -1,4 +1,5 @@
-"""What has to be written differently for Spark inside an expression, token by token: YQL's words, and numbers that Spark gets wrong.
+"""What has to be written differently for Spark inside an expression, token by token: YQL's words, and numbers
+that Spark gets wrong.
 
 Everything else in a query or an expression is Spark SQL already and goes to Spark as it was written.
 """
@@ -29,7 +30,8 @@ _TYPES = {
     "JSON": "STRING",
     "DATETIME": "TIMESTAMP",
 }
-"""The types that Spark does not know by this name. ``String`` is not here: inside an expression it is Spark's, that is text."""
+"""The types that Spark does not know by this name. ``String`` is not here: inside an expression it is
+Spark's, that is text."""
 
 _SUFFIXES = {"UL": "", "US": "", "UT": "", "U": "", "T": "Y"}
 
@@ -47,7 +49,9 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
                 found[place] = digits + _SUFFIXES[suffix]
             if _is_beyond_bigint(token, before):
                 if before == "-":
-                    found[place - 1] = "+-"  # not between the two: to negate a decimal, Spark rounds it to 34 digits
+                    found[place - 1] = (
+                        "+-"  # not between the two: to negate a decimal, Spark rounds it to 34 digits
+                    )
                 else:
                     found[place] = "+" + found.get(place, token.text)
         elif token.kind == STRING:
@@ -71,8 +75,9 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
 
 
 def _is_beyond_bigint(token: Token, before: str) -> bool:
-    """Whether a number is an exact one that no integer column can hold. Spark decides ``a < 9223372036854775808`` without a look at
-    ``a``, so that it is true even of NULL; but only where the number stands there as such, without the sign that says nothing."""
+    """Whether a number is an exact one that no integer column can hold. Spark decides ``a <
+    9223372036854775808`` without a look at ``a``, so that it is true even of NULL; but only where the number
+    stands there as such, without the sign that says nothing."""
     found = value(token)
     return isinstance(found, int | Decimal) and found > 2**63 - (before != "-")
 
@@ -93,5 +98,8 @@ def splice(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
 
 
 def in_spark(text: str, base: int, tokens: Sequence[Token], changed: Mapping[int, str]) -> str:
-    """``text``, whose first character stands at offset ``base`` of the source of ``tokens``, with the rewrites done."""
-    return splice(text, ((tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(changed.items())))
+    """``text``, whose first character stands at offset ``base`` of the source of ``tokens``, with the
+    rewrites done."""
+    return splice(
+        text, ((tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(changed.items()))
+    )

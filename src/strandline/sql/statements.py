@@ -1,9 +1,9 @@
 """One frozen value per statement: what a text asks for, before anything is looked up.
 
-Paths are absolute and normalised (``/dir/t``), names of columns, indexes, streams and collections are as written. Settings are pairs
-in the order of the text, names in upper case; which of them exist, and how often each may be given, is for the executor to say.
-Two statements are equal when they ask for the same thing, wherever in a text they stand.
-"""
+Paths are absolute and normalised (``/dir/t``), names of columns, indexes, streams and collections are as
+written. Settings are pairs in the order of the text, names in upper case; which of them exist, and how often
+each may be given, is for the executor to say. Two statements are equal when they ask for the same thing,
+wherever in a text they stand."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ Setting: TypeAlias = tuple[str, SettingValue]
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """``text`` is the statement as written, without its ``;``; ``position`` is where it starts in the whole text."""
+    """``text`` is the statement as written, without its ``;``; ``position`` is where it starts in the whole
+    text."""
 
     text: str = field(default="", compare=False)
     position: Position = field(default=START, compare=False, repr=False)
@@ -80,7 +81,7 @@ class Values:
     rows: tuple[tuple[Expression, ...], ...]
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------------------
+# --- tables -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ class ColumnDef:
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
-    """``partition_at_keys`` has one tuple per split point, a prefix of the key; its values are plain Python values as literals give
-    them. ``settings`` are the settings other than the two for partitions."""
+    """``partition_at_keys`` has one tuple per split point, a prefix of the key; its values are plain Python
+    values as literals give them. ``settings`` are the settings other than the two for partitions."""
 
     path: str
     columns: tuple[ColumnDef, ...]
@@ -158,7 +159,7 @@ class CheckTable(Statement):
     path: str
 
 
-# --- changes of rows ------------------------------------------------------------------------------------------------------------
+# --- changes of rows --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class DeleteOn(Change):
     source: Values | Query
 
 
-# --- questions ------------------------------------------------------------------------------------------------------------------
+# --- questions --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,7 @@ class Describe(Statement):
     path: str
 
 
-# --- backups --------------------------------------------------------------------------------------------------------------------
+# --- backups ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,8 @@ class RestoreTable:
 
 @dataclass(frozen=True)
 class Restore(Statement):
-    """At most one of ``at_backup`` and ``at_timestamp`` (UTC) is given. ``tables`` empty: all of them. ``into`` is a directory."""
+    """At most one of ``at_backup`` and ``at_timestamp`` (UTC) is given. ``tables`` empty: all of them.
+    ``into`` is a directory."""
 
     collection: str
     at_backup: str | None = None

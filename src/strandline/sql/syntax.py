@@ -1,8 +1,8 @@
 """Expressions and the bridge to sqlglot, whose Spark grammar reads what Strandline does not read itself.
 
-sqlglot is imported on first use: it takes a tenth of a second, which plain writes of literals never need. It is given the tokens of
-``tokens.py`` with every literal replaced by its number, so that no literal is too long for it and each keeps Spark's exact meaning.
-"""
+sqlglot is imported on first use: it takes a tenth of a second, which plain writes of literals never need. It
+is given the tokens of ``tokens.py`` with every literal replaced by its number, so that no literal is too long
+for it and each keeps Spark's exact meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.errors import SyntaxFault
 from strandline.sql.spark import UINT64, in_spark, rewrites
-from strandline.sql.tokens import HEX, NAME, NUMBER, PUNCT, STRING, WORD, Token, fault, spark_quote, tokenize, unquote
+from strandline.sql.tokens import (
+    HEX,
+    NAME,
+    NUMBER,
+    PUNCT,
+    STRING,
+    WORD,
+    Token,
+    fault,
+    spark_quote,
+    tokenize,
+    unquote,
+)
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -28,8 +40,8 @@ MAX_DEPTH = 150
 class Expression:
     """An expression of Spark SQL. Equal when the text is. ``offset`` is where it stands in the whole text.
 
-    ``ast`` is sqlglot's tree of it. A single literal is not parsed before somebody asks for its tree; all else has been, so a value of
-    this class is always well formed."""
+    ``ast`` is sqlglot's tree of it. A single literal is not parsed before somebody asks for its tree; all
+    else has been, so a value of this class is always well formed."""
 
     __slots__ = ("_ast", "offset", "source", "text", "tokens")
 
@@ -75,12 +87,18 @@ def parse_expression(text: str) -> Expression:
     """The expression that a text is, or SyntaxFault."""
     tokens = tokenize(text)
     if not tokens:
-        raise fault(text, 0, "expected an expression", "Write a value, a column or a condition, for example n + 1.")
+        raise fault(
+            text, 0, "expected an expression", "Write a value, a column or a condition, for example n + 1."
+        )
     return Expression(text, tokens)
 
 
 def names_in(tokens: Sequence[Token]) -> frozenset[str]:
-    return frozenset((unquote(token.text) if token.kind == NAME else token.text).lower() for token in tokens if token.kind in (NAME, WORD))
+    return frozenset(
+        (unquote(token.text) if token.kind == NAME else token.text).lower()
+        for token in tokens
+        if token.kind in (NAME, WORD)
+    )
 
 
 def _is_plain(tokens: Sequence[Token]) -> bool:
@@ -99,7 +117,12 @@ def _tree(source: str, tokens: Sequence[Token]) -> exp.Expr:
     tree = parsed.tree
     found = tree.args.get("expressions") or []
     others = [name for name, arg in tree.args.items() if name != "expressions" and arg]
-    if not isinstance(tree, exp.Select) or len(found) != 1 or others or isinstance(found[0], (exp.Alias, exp.Aliases, exp.Star)):
+    if (
+        not isinstance(tree, exp.Select)
+        or len(found) != 1
+        or others
+        or isinstance(found[0], (exp.Alias, exp.Aliases, exp.Star))
+    ):
         raise fault(source, tokens[0].start, "expected a single expression here", hint)
     root: exp.Expr = found[0].pop()
     for node in root.find_all(exp.Literal):
@@ -128,7 +151,9 @@ class Parsed:
         return self._places[max(bisect_right(self._starts, offset) - 1, 0)]
 
 
-def parse_spark(source: str, tokens: Sequence[Token], prefix: str = "", hint: str = "", skip: Collection[int] = ()) -> Parsed:
+def parse_spark(
+    source: str, tokens: Sequence[Token], prefix: str = "", hint: str = "", skip: Collection[int] = ()
+) -> Parsed:
     """The tree of ``tokens`` without those at the places in ``skip``. Any failure is a SyntaxFault."""
     import sqlglot
     from sqlglot.errors import SqlglotError
@@ -140,12 +165,18 @@ def parse_spark(source: str, tokens: Sequence[Token], prefix: str = "", hint: st
         trees = sqlglot.parse(text, dialect="spark")
         tree = trees[0] if len(trees) == 1 else None
     except SqlglotError as error:
-        raise _translated(error, source, tokens, Parsed(sqlglot.exp.Null(), starts, places), text, hint) from None
+        raise _translated(
+            error, source, tokens, Parsed(sqlglot.exp.Null(), starts, places), text, hint
+        ) from None
     except RecursionError:
-        raise fault(source, tokens[0].start, "the expression is nested too deeply", "Split it into smaller parts.") from None
+        raise fault(
+            source, tokens[0].start, "the expression is nested too deeply", "Split it into smaller parts."
+        ) from None
     except Exception as error:  # sqlglot is not proof against every text, and a text is never a reason for anything but SyntaxFault
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint) from error
-    if tree is None or tree.find(sqlglot.exp.Command) is not None:  # a Command is what sqlglot makes of what it does not know
+    if (
+        tree is None or tree.find(sqlglot.exp.Command) is not None
+    ):  # a Command is what sqlglot makes of what it does not know
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint)
     return Parsed(tree, starts, places)
 
@@ -157,14 +188,21 @@ def _check_depth(source: str, tokens: Sequence[Token]) -> None:
             if token.key in "([{":
                 depth += 1
                 if depth > MAX_DEPTH:
-                    raise fault(source, token.start, "parentheses are nested too deeply", f"Keep to {MAX_DEPTH} levels.")
+                    raise fault(
+                        source,
+                        token.start,
+                        "parentheses are nested too deeply",
+                        f"Keep to {MAX_DEPTH} levels.",
+                    )
             elif token.key in ")]}":
                 depth -= 1
 
 
-def _masked(tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, skip: Collection[int]) -> tuple[str, list[int], list[int]]:
-    """The text for sqlglot, where each of its tokens starts, and which source token that is. A literal becomes its place: ``5`` for
-    a number, ``'s5'`` for a string."""
+def _masked(
+    tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, skip: Collection[int]
+) -> tuple[str, list[int], list[int]]:
+    """The text for sqlglot, where each of its tokens starts, and which source token that is. A literal
+    becomes its place: ``5`` for a number, ``'s5'`` for a string."""
     parts = [prefix]
     starts: list[int] = []
     places: list[int] = []
@@ -197,7 +235,9 @@ def _masked(tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, sk
     return "".join(parts), starts, places
 
 
-def _translated(error: Exception, source: str, tokens: Sequence[Token], way: Parsed, text: str, hint: str) -> SyntaxFault:
+def _translated(
+    error: Exception, source: str, tokens: Sequence[Token], way: Parsed, text: str, hint: str
+) -> SyntaxFault:
     """sqlglot's complaint at the place in the source that it is about."""
     details = (getattr(error, "errors", None) or [{}])[0]
     before = details.get("start_context")

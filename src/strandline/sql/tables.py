@@ -6,7 +6,7 @@ from typing import Any
 
 from strandline.model import IndexDef, IndexKind
 from strandline.sql.cursor import Cursor
-from strandline.sql.literals import NotConstant, literal
+from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.settings import read_setting_value, read_settings
 from strandline.sql.statements import (
     AddChangefeed,
@@ -46,7 +46,9 @@ def read_create_table(cursor: Cursor) -> CreateTable:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     path = cursor.path()
     if cursor.sees("AS"):
-        raise cursor.unsupported("CREATE TABLE ... AS SELECT", "Create the table with its key first, then UPSERT INTO it.")
+        raise cursor.unsupported(
+            "CREATE TABLE ... AS SELECT", "Create the table with its key first, then UPSERT INTO it."
+        )
     cursor.expect("(")
     columns: list[ColumnDef] = []
     indexes: list[IndexDef] = []
@@ -67,7 +69,9 @@ def read_create_table(cursor: Cursor) -> CreateTable:
         if not cursor.accept(","):
             raise cursor.fault("expected , or )")
     if key is None:
-        raise cursor.fault("expected PRIMARY KEY (columns) in the list of columns", token=cursor.tokens[cursor.at - 1])
+        raise cursor.fault(
+            "expected PRIMARY KEY (columns) in the list of columns", token=cursor.tokens[cursor.at - 1]
+        )
     keys, uniform, settings = _read_table_settings(cursor)
     cursor.expect_end()
     return CreateTable(path, tuple(columns), key, tuple(indexes), keys, uniform, if_not_exists, settings)
@@ -124,7 +128,9 @@ def _read_index(cursor: Cursor) -> IndexDef:
     return IndexDef(name, kind, columns, cover)
 
 
-def _read_table_settings(cursor: Cursor) -> tuple[tuple[tuple[Any, ...], ...] | None, int | None, tuple[Setting, ...]]:
+def _read_table_settings(
+    cursor: Cursor,
+) -> tuple[tuple[tuple[Any, ...], ...] | None, int | None, tuple[Setting, ...]]:
     keys: tuple[tuple[Any, ...], ...] | None = None
     uniform: int | None = None
     settings: list[Setting] = []
@@ -134,7 +140,9 @@ def _read_table_settings(cursor: Cursor) -> tuple[tuple[tuple[Any, ...], ...] | 
     while True:
         token = cursor.peek()
         name = cursor.name("the name of a setting").upper()
-        if (name == "PARTITION_AT_KEYS" and keys is not None) or (name == "UNIFORM_PARTITIONS" and uniform is not None):
+        if (name == "PARTITION_AT_KEYS" and keys is not None) or (
+            name == "UNIFORM_PARTITIONS" and uniform is not None
+        ):
             raise cursor.fault(f"{name} is given twice", token=token)
         cursor.expect("=")
         if name == "PARTITION_AT_KEYS":

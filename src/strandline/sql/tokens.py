@@ -1,8 +1,7 @@
 """Text -> tokens, by Spark SQL's lexical rules plus YQL's literal suffixes.
 
-Comments and blanks are dropped. A token keeps its exact source text, so that whatever a statement does not interpret can be passed on
-unchanged. Scanning is linear in the length of the text, whatever the text is.
-"""
+Comments and blanks are dropped. A token keeps its exact source text, so that whatever a statement does not
+interpret can be passed on unchanged. Scanning is linear in the length of the text, whatever the text is."""
 
 from __future__ import annotations
 
@@ -37,7 +36,8 @@ __all__ = [
 WORD, NAME, STRING, HEX, NUMBER, PUNCT, END = "word", "name", "string", "hex", "number", "punct", "end"
 
 MAX_DIGITS = 1000
-"""The longest number that is read. The widest type holds 38 digits; turning far longer ones into integers takes quadratic time."""
+"""The longest number that is read. The widest type holds 38 digits; turning far longer ones into integers
+takes quadratic time."""
 
 
 class Position(NamedTuple):
@@ -52,7 +52,8 @@ START = Position(1, 1, 0)
 
 
 class Token(NamedTuple):
-    """``key`` is what keywords and punctuation are compared by: the text in upper case; empty for names, strings and numbers."""
+    """``key`` is what keywords and punctuation are compared by: the text in upper case; empty for names,
+    strings and numbers."""
 
     kind: str
     text: str
@@ -97,7 +98,21 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_PUNCTUATION = frozenset("!#$%&()*+,-./:;<=>?@[\\]^{|}~") | {"<=>", "->>", "||", "|>", "->", "=>", "::", "<>", "!=", "<=", ">=", "==", "<<"}
+_PUNCTUATION = frozenset("!#$%&()*+,-./:;<=>?@[\\]^{|}~") | {
+    "<=>",
+    "->>",
+    "||",
+    "|>",
+    "->",
+    "=>",
+    "::",
+    "<>",
+    "!=",
+    "<=",
+    ">=",
+    "==",
+    "<<",
+}
 _LINE = re.compile(r"[^\r\n]*")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _EDGES = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]'), "`": re.compile(r"[`\\]")}
@@ -116,7 +131,12 @@ def tokenize(text: str) -> list[Token]:
             tokens.append(Token(WORD, match[0], at, match[0].upper()))
         elif kind == "punct":
             if match[0] not in _PUNCTUATION:
-                raise fault(text, at, f"unexpected character {match[0]!r}", "Quotes are ' \" and `; put other characters inside them.")
+                raise fault(
+                    text,
+                    at,
+                    f"unexpected character {match[0]!r}",
+                    "Quotes are ' \" and `; put other characters inside them.",
+                )
             tokens.append(Token(PUNCT, match[0], at, match[0]))
         elif kind == "number":
             _check_number(text, at, match[0])
@@ -135,7 +155,9 @@ def tokenize(text: str) -> list[Token]:
         elif kind == "block":
             end = _comment_end(text, at)
         elif kind == "line":
-            while text[end - 1] == "\\" and text[end : end + 1] == "\n":  # as in Spark, a comment goes on behind a backslash
+            while (
+                text[end - 1] == "\\" and text[end : end + 1] == "\n"
+            ):  # as in Spark, a comment goes on behind a backslash
                 end = _LINE.match(text, end + 1).end()  # type: ignore[union-attr]
         at = end
     return tokens
@@ -154,7 +176,8 @@ def _closing(text: str, start: int, at: int, quote_: str, raw: bool) -> int:
             what = "name in backticks" if quote_ == "`" else "string"
             raise fault(text, start, f"the {what} that starts here is not closed", f"Close it with {quote_}.")
         if text[found] == "\\":
-            # In a name only a backslash or a backtick can be escaped, so that a lone backslash is itself, as in Spark.
+            # In a name only a backslash or a backtick can be escaped, so that a lone backslash is itself, as
+            # in Spark.
             at = found + 2 if quote_ != "`" or text[found + 1 : found + 2] in ("\\", "`") else found + 1
         elif not raw and text[found + 1 : found + 2] == quote_:
             at = found + 2
@@ -173,13 +196,23 @@ def _comment_end(text: str, start: int) -> int:
 
 def _check_number(text: str, at: int, number: str) -> None:
     if len(number) > MAX_DIGITS:
-        raise fault(text, at, f"a number of {len(number)} characters is too long", "The widest type, Decimal(38,s), holds 38 digits.")
+        raise fault(
+            text,
+            at,
+            f"a number of {len(number)} characters is too long",
+            "The widest type, Decimal(38,s), holds 38 digits.",
+        )
     if number[-1].isdigit():
         return
     digits, suffix = _split_number(number)
     largest = _LARGEST.get(suffix)
     if largest is not None and not (digits.isdigit() and int(digits) <= largest):
-        raise fault(text, at, f"{number} is not a number that its suffix allows", f"It allows integers up to {largest}.")
+        raise fault(
+            text,
+            at,
+            f"{number} is not a number that its suffix allows",
+            f"It allows integers up to {largest}.",
+        )
 
 
 def _split_number(number: str) -> tuple[str, str]:
@@ -187,7 +220,7 @@ def _split_number(number: str) -> tuple[str, str]:
     return digits, number[len(digits) :].upper()
 
 
-# --- the values of tokens -------------------------------------------------------------------------------------------------------
+# --- the values of tokens ---------------------------------------------------------------------------------
 
 
 def value(token: Token) -> str | bytes | int | float | Decimal | None:
@@ -197,7 +230,11 @@ def value(token: Token) -> str | bytes | int | float | Decimal | None:
     if token.kind == HEX:
         digits = token.text[2:-1]
         try:
-            return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}") if digits.isalnum() or not digits else None
+            return (
+                bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}")
+                if digits.isalnum() or not digits
+                else None
+            )
         except ValueError:
             return None
     digits, suffix = _split_number(token.text)
@@ -205,7 +242,9 @@ def value(token: Token) -> str | bytes | int | float | Decimal | None:
         return int(digits)
     if suffix in ("D", "F") or (not suffix and ("e" in digits or "E" in digits)):
         try:
-            number: float = struct.unpack("<f", struct.pack("<f", float(digits)))[0] if suffix == "F" else float(digits)
+            number: float = (
+                struct.unpack("<f", struct.pack("<f", float(digits)))[0] if suffix == "F" else float(digits)
+            )
         except OverflowError:
             return None
         return number if math.isfinite(number) else None
@@ -225,7 +264,8 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _string(text: str) -> str:
-    """The value of a string as Spark reads it by default: backslash escapes, and a doubled quote for a quote."""
+    """The value of a string as Spark reads it by default: backslash escapes, and a doubled quote for a
+    quote."""
     if text[-1] in "uU":
         text = text[:-1]
     if text[0] in "rR":
@@ -239,7 +279,11 @@ def _string(text: str) -> str:
     parts[1::2] = [_ESCAPE.sub(_unescape, part) for part in parts[1::2]]
     joined = "".join(parts)
     # Two escapes may make one character, as \ud83d\ude00 does in Java.
-    return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if re.search("[\ud800-\udfff]", joined) else joined
+    return (
+        joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if re.search("[\ud800-\udfff]", joined)
+        else joined
+    )
 
 
 def unquote(name: str) -> str:

@@ -1,1 +1,2 @@
-"""Chains of segments: how rows lie in files, and how a state is read from them, in the process (Arrow) and on Spark."""
+"""Chains of segments: how rows lie in files, and how a state is read from them, in the process (Arrow) and on
+Spark."""

@@ -14,8 +14,9 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """Forgets what was used least recently once the sum of all costs exceeds ``limit``. May be used from any thread; two threads that
-    miss at the same time both make the value, which is harmless because it is the same."""
+    """Forgets what was used least recently once the sum of all costs exceeds ``limit``. May be used from any
+    thread; two threads that miss at the same time both make the value, which is harmless because it is the
+    same."""
 
     def __init__(self, limit: int, cost: Callable[[V], int]) -> None:
         self._limit = limit

@@ -1,9 +1,9 @@
 """Reading chains in the process: a few rows by key, a range, or all of it; and what logs say happened.
 
-The order of a chain is the order of time. ``split`` says how a state is put together:
-the state = (rows before the first overwriting log, minus the keys that it and the following logs up to the last overwriting one touch)
-+ the last change of each of those keys, unless it is an erase + the rows of the logs after that, whose keys are all new.
-"""
+The order of a chain is the order of time. ``split`` says how a state is put together: the state = (rows
+before the first overwriting log, minus the keys that it and the following logs up to the last overwriting one
+touch) + the last change of each of those keys, unless it is an erase + the rows of the logs after that, whose
+keys are all new."""
 
 from __future__ import annotations
 
@@ -16,11 +16,32 @@ import pyarrow.compute as pc
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Key, Segment, TableSchema, order
 from strandline.storage.files import Files
 from strandline.storage.find import cover, find, in_window
-from strandline.storage.keys import Ints, Wanted, compare, firsts_and_lasts, keys_of, match, sort_indices, to_mask
+from strandline.storage.keys import (
+    Ints,
+    Wanted,
+    compare,
+    firsts_and_lasts,
+    keys_of,
+    match,
+    sort_indices,
+    to_mask,
+)
 from strandline.storage.segment import ERASE, META, footer_of, is_small, read_segment
 from strandline.types.arrays import column_to_python
 
-__all__ = ["BEGINNING", "changes", "fold_logs", "lookup", "may_hold", "overlaps", "rows_at", "scan", "split", "touched", "visible"]
+__all__ = [
+    "BEGINNING",
+    "changes",
+    "fold_logs",
+    "lookup",
+    "may_hold",
+    "overlaps",
+    "rows_at",
+    "scan",
+    "split",
+    "touched",
+    "visible",
+]
 
 BEGINNING = -1
 """Before every step."""
@@ -38,8 +59,11 @@ def split(segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Segm
     return segments[:first], segments[first:last], segments[last:]
 
 
-def rows_at(files: Files, schema: TableSchema, chain: Chain, wanted: Wanted, columns: Sequence[str] | None = None) -> tuple[Ints, pa.Table]:
-    """``columns`` (None: all) of the rows of wanted keys that are in the state, and the position of each among the wanted ones."""
+def rows_at(
+    files: Files, schema: TableSchema, chain: Chain, wanted: Wanted, columns: Sequence[str] | None = None
+) -> tuple[Ints, pa.Table]:
+    """``columns`` (None: all) of the rows of wanted keys that are in the state, and the position of each
+    among the wanted ones."""
     names = list(schema.names if columns is None else columns)
     found = []
     for segment in reversed(visible(chain)):  # The newest that has the key decides.
@@ -58,14 +82,21 @@ def rows_at(files: Files, schema: TableSchema, chain: Chain, wanted: Wanted, col
 
 
 def lookup(
-    files: Files, schema: TableSchema, chain: Chain, keys: Collection[Key], columns: Sequence[str] | None = None
+    files: Files,
+    schema: TableSchema,
+    chain: Chain,
+    keys: Collection[Key],
+    columns: Sequence[str] | None = None,
 ) -> dict[Key, tuple[object, ...]]:
-    """The rows of those keys that are in the state, as canonical values of ``columns`` (None: all, in the order of the schema)."""
+    """The rows of those keys that are in the state, as canonical values of ``columns`` (None: all, in the
+    order of the schema)."""
     if not keys:
         return {}
     wanted = Wanted.of(schema, keys)
     positions, rows = rows_at(files, schema, chain, wanted, columns)
-    values = zip(*(column_to_python(schema[name].type, rows.column(name)) for name in rows.column_names), strict=True)
+    values = zip(
+        *(column_to_python(schema[name].type, rows.column(name)) for name in rows.column_names), strict=True
+    )
     return dict(zip((wanted.keys[i] for i in positions.tolist()), values, strict=True))
 
 
@@ -77,14 +108,16 @@ def scan(
     lower: Key | None = None,
     upper: Key | None = None,
 ) -> pa.Table:
-    """The rows of the state whose key begins with something from ``lower`` to ``upper`` (prefixes of keys, both included; None: no
-    limit), in no particular order."""
+    """The rows of the state whose key begins with something from ``lower`` to ``upper`` (prefixes of keys,
+    both included; None: no limit), in no particular order."""
     names = list(schema.names if columns is None else columns)
     old, middle, new = split(visible(chain))
     with_key = [*names, *(name for name in schema.key if name not in names and middle)]
 
     def read(segments: Sequence[Segment], asked: Sequence[str]) -> pa.Table:
-        parts = [_part(files, schema, segment, asked, BEGINNING, chain.step, lower, upper) for segment in segments]
+        parts = [
+            _part(files, schema, segment, asked, BEGINNING, chain.step, lower, upper) for segment in segments
+        ]
         return pa.concat_tables([_empty(schema, asked), *parts])
 
     state = read(old, with_key)
@@ -92,7 +125,9 @@ def scan(
         log = read(middle, [*with_key, OP])
         _, lasts = firsts_and_lasts([log.column(name) for name in schema.key])
         log = log.take(lasts)
-        gone, _ = match([state.column(n) for n in schema.key], [log.column(n).combine_chunks() for n in schema.key])
+        gone, _ = match(
+            [state.column(n) for n in schema.key], [log.column(n).combine_chunks() for n in schema.key]
+        )
         if len(gone):
             keep = np.full(state.num_rows, True)
             keep[gone] = False
@@ -110,8 +145,8 @@ def fold_logs(
     *,
     after: int = BEGINNING,
 ) -> pa.Table:
-    """The last change in ``(after, step]`` of each key, with its STEP, and with the hash of the row that was there before the first of
-    them. ``segments`` are logs, oldest first."""
+    """The last change in ``(after, step]`` of each key, with its STEP, and with the hash of the row that was
+    there before the first of them. ``segments`` are logs, oldest first."""
     log = _log(files, schema, segments, after, step)
     firsts, lasts = firsts_and_lasts([log.column(name) for name in schema.key])
     folded = log.take(lasts)
@@ -120,7 +155,9 @@ def fold_logs(
     return folded
 
 
-def changes(files: Files, schema: TableSchema, segments: Sequence[Segment], after: int, upto: int) -> pa.Table:
+def changes(
+    files: Files, schema: TableSchema, segments: Sequence[Segment], after: int, upto: int
+) -> pa.Table:
     """All changes in ``(after, upto]`` in the order of step, then key. ``segments`` are logs."""
     log = _log(files, schema, segments, after, upto)
     return log.take(sort_indices([log.column(name) for name in (STEP, *schema.key)]))
@@ -128,11 +165,21 @@ def changes(files: Files, schema: TableSchema, segments: Sequence[Segment], afte
 
 def touched(files: Files, schema: TableSchema, segments: Sequence[Segment], after: int) -> set[Key]:
     """The keys that logs change at steps greater than ``after``."""
-    parts = (_part(files, schema, s, schema.key, after, PENDING) for s in segments if cover(s, after, PENDING) != "none")
+    parts = (
+        _part(files, schema, s, schema.key, after, PENDING)
+        for s in segments
+        if cover(s, after, PENDING) != "none"
+    )
     return {key for part in parts for key in keys_of(schema, part)}
 
 
-def overlaps(files: Files, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], after: int = BEGINNING) -> bool:
+def overlaps(
+    files: Files,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    keys: Collection[Key],
+    after: int = BEGINNING,
+) -> bool:
     """Whether a row of one of the keys, at a step greater than ``after``, is in one of the segments."""
     if not keys:
         return False
@@ -142,7 +189,9 @@ def overlaps(files: Files, schema: TableSchema, segments: Sequence[Segment], key
 
 def _log(files: Files, schema: TableSchema, segments: Sequence[Segment], after: int, upto: int) -> pa.Table:
     columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
-    parts = [_part(files, schema, s, columns, after, upto) for s in segments if cover(s, after, upto) != "none"]
+    parts = [
+        _part(files, schema, s, columns, after, upto) for s in segments if cover(s, after, upto) != "none"
+    ]
     return pa.concat_tables([_empty(schema, columns), *parts])
 
 
@@ -162,7 +211,11 @@ def _part(
     limited = lower is not None or upper is not None
     partly = cover(segment, after, upto) == "some"
     needed = dict.fromkeys([*columns, *(schema.key if limited else ()), *((STEP,) if partly else ())])
-    groups = footer_of(files, segment).groups_between(schema, lower, upper) if limited and not is_small(segment) else None
+    groups = (
+        footer_of(files, segment).groups_between(schema, lower, upper)
+        if limited and not is_small(segment)
+        else None
+    )
     table = read_segment(files, schema, segment, list(needed), groups)
     keep = np.full(table.num_rows, True)
     key_columns = [table.column(name) for name in schema.key] if limited else []
@@ -186,4 +239,6 @@ def may_hold(segment: Segment, lower: Key | None, upper: Key | None) -> bool:
 
 
 def _empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
-    return pa.table({name: pa.array([], schema[name].type.arrow if name in schema else META[name]) for name in columns})
+    return pa.table(
+        {name: pa.array([], schema[name].type.arrow if name in schema else META[name]) for name in columns}
+    )

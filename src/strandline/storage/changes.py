@@ -1,4 +1,5 @@
-"""What a write does to each key it names, and what that does to an index. Pure, and in columns: nothing here loops over rows."""
+"""What a write does to each key it names, and what that does to an index. Pure, and in columns: nothing here
+loops over rows."""
 
 from __future__ import annotations
 
@@ -70,16 +71,22 @@ class Changes:
 
 def table_of(schema: TableSchema, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
     """Canonical values of ``columns`` as a table."""
-    return pa.table({name: python_to_array(schema[name].type, [row[i] for row in rows]) for i, name in enumerate(columns)})
+    return pa.table(
+        {name: python_to_array(schema[name].type, [row[i] for row in rows]) for i, name in enumerate(columns)}
+    )
 
 
 def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
-    """The last of the rows of each key that a statement names. Twice the same key in an INSERT is an error instead. ``given`` has all key
-    columns and no column that the table does not have."""
+    """The last of the rows of each key that a statement names. Twice the same key in an INSERT is an error
+    instead. ``given`` has all key columns and no column that the table does not have."""
     if lost := [name for name in schema.key if name not in given.column_names]:
-        raise InvalidArgument(f"The key column {lost[0]} is missing.", "Name every column of the primary key.")
+        raise InvalidArgument(
+            f"The key column {lost[0]} is missing.", "Name every column of the primary key."
+        )
     if unknown := [name for name in given.column_names if name not in schema]:
-        raise InvalidArgument(f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}.")
+        raise InvalidArgument(
+            f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}."
+        )
     if given.num_rows < 2:
         return given
     firsts, lasts = firsts_and_lasts([given.column(name) for name in schema.key])
@@ -94,12 +101,15 @@ def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
 def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old: pa.Table) -> Changes:
     """The changes that a statement makes.
 
-    ``given`` has a row ``once_per_key``; ``old`` has the present rows of those keys, and ``at`` says beside which of the given ones each
-    of them belongs. UPSERT sets the given columns and keeps the others; UPDATE does so for keys that are there; REPLACE and INSERT make the
-    others NULL, and INSERT refuses a key that is there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
+    ``given`` has a row ``once_per_key``; ``old`` has the present rows of those keys, and ``at`` says beside
+    which of the given ones each of them belongs. UPSERT sets the given columns and keeps the others; UPDATE
+    does so for keys that are there; REPLACE and INSERT make the others NULL, and INSERT refuses a key that is
+    there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
     had, where = _places(given.num_rows, at)
     if mode == "INSERT" and had.any():
-        raise PreconditionFailed(f"The key {_show(schema, given, int(np.argmax(had)))} is already in the table.", _ONCE)
+        raise PreconditionFailed(
+            f"The key {_show(schema, given, int(np.argmax(had)))} is already in the table.", _ONCE
+        )
     if mode in ("UPDATE", "DELETE"):
         given, where = given.filter(pa.array(had)), where[had]
         had = np.full(len(where), True)
@@ -115,22 +125,30 @@ def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old:
             columns[column.name] = pa.nulls(given.num_rows, column.type.arrow)
     new = pa.table(columns)
     _check_not_null(schema, new, schema.key if op == "E" else schema.names)
-    return Changes(schema, pa.repeat(pa.scalar(op, pa.string()), len(had)), new, had, old.take(pa.array(where[had])))
+    return Changes(
+        schema, pa.repeat(pa.scalar(op, pa.string()), len(had)), new, had, old.take(pa.array(where[had]))
+    )
 
 
-def changes_between(schema: TableSchema, keys: Sequence[pa.Array], old: tuple[Ints, pa.Table], new: tuple[Ints, pa.Table]) -> Changes:
-    """What became of some keys: ``old`` and ``new`` have the rows of those that were and that are there, and say where each belongs."""
+def changes_between(
+    schema: TableSchema, keys: Sequence[pa.Array], old: tuple[Ints, pa.Table], new: tuple[Ints, pa.Table]
+) -> Changes:
+    """What became of some keys: ``old`` and ``new`` have the rows of those that were and that are there, and
+    say where each belongs."""
     (had, was_at), (has, is_at) = (_places(len(keys[0]), at) for at, _ in (old, new))
     either = had | has
     after = _beside(new[1], is_at, has)
     own = dict(zip(schema.key, keys, strict=True))
-    rows = pa.table({name: own.get(name, after.column(name)) for name in schema.names}).filter(pa.array(either))
+    rows = pa.table({name: own.get(name, after.column(name)) for name in schema.names}).filter(
+        pa.array(either)
+    )
     ops = pa.array(np.where(has, "U", "E")[either], pa.string())
     return Changes(schema, ops, rows, had[either], old[1].take(pa.array(was_at[had])))
 
 
 def index_changes(changes: Changes, impl: TableSchema) -> Changes:
-    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema ``impl``."""
+    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema
+    ``impl``."""
     old, new = changes.old_beside().select(impl.names), changes.new.select(impl.names)
     has = ~changes.erased
 
@@ -212,4 +230,6 @@ def _show(schema: TableSchema, rows: pa.Table, number: int) -> str:
         return text if len(text) <= 60 else f"{text[:60]}..."
 
     (key,) = keys_of(schema, rows.slice(number, 1))
-    return "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"
+    return (
+        "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"
+    )

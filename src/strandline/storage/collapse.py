@@ -12,9 +12,16 @@ from strandline.storage.files import Files
 from strandline.storage.segment import ERASE, write_segment
 
 
-def collapse(files: Files, schema: TableSchema, segments: Sequence[Segment], name: str, inline_rows: int, inline_bytes: int) -> Segment:
-    """The pending segments, in the order of their statements, as one: the last image of each key, and the hash of the row that was
-    there before the first."""
+def collapse(
+    files: Files,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    name: str,
+    inline_rows: int,
+    inline_bytes: int,
+) -> Segment:
+    """The pending segments, in the order of their statements, as one: the last image of each key, and the
+    hash of the row that was there before the first."""
     ordered = sorted(segments, key=lambda s: s.upto)
     rows = fold_logs(files, schema, ordered, ordered[-1].upto)
     fresh = not pc.any(pc.equal(rows[OP], ERASE)).as_py() and rows[WAS_HI].null_count == rows.num_rows

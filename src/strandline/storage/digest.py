@@ -1,12 +1,12 @@
 """Row hashes and digests in Arrow, bit for bit what Spark computes (see ``spark_digest``).
 
-The hash of a row is 128 bits, two chains of XXH64 as Spark's ``xxhash64`` function makes them (each value is hashed
-with the hash so far as its seed, the first with 42): one chain starts with the bigint 1 and gives the high half, the
-other starts with 2 and gives the low half. Then come the key columns in key order and the value columns by ascending
-id. A column that is not NULL adds an int tag (-1, -2, ... by position for key columns, the column's id for value
-columns) and its value in the physical type; a NULL adds nothing. So adding a column changes no hash, and the order of
-columns in a file does not matter. Stored digests depend on every bit of this: it MUST NOT change.
-"""
+The hash of a row is 128 bits, two chains of XXH64 as Spark's ``xxhash64`` function makes them (each value is
+hashed with the hash so far as its seed, the first with 42): one chain starts with the bigint 1 and gives the
+high half, the other starts with 2 and gives the low half. Then come the key columns in key order and the
+value columns by ascending id. A column that is not NULL adds an int tag (-1, -2, ... by position for key
+columns, the column's id for value columns) and its value in the physical type; a NULL adds nothing. So adding
+a column changes no hash, and the order of columns in a file does not matter. Stored digests depend on every
+bit of this: it MUST NOT change."""
 
 from __future__ import annotations
 
@@ -45,10 +45,13 @@ def tagged(schema: TableSchema) -> Iterator[tuple[int, Column]]:
 
 
 def row_hashes(schema: TableSchema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> tuple[Words, Words]:
-    """The high and low halves of the hash of each row. ``columns`` holds physical arrays by column name; a value
-    column that is not in it counts as NULL."""
+    """The high and low halves of the hash of each row. ``columns`` holds physical arrays by column name; a
+    value column that is not in it counts as NULL."""
     rows = len(columns[schema.key[0]])
-    high, low = (_ints(np.full(rows, start, np.uint64), 8)(np.full(rows, SPARK_SEED, np.uint64)) for start in (HIGH, LOW))
+    high, low = (
+        _ints(np.full(rows, start, np.uint64), 8)(np.full(rows, SPARK_SEED, np.uint64))
+        for start in (HIGH, LOW)
+    )
     for tag, column in tagged(schema):
         if column.name not in columns and column.name not in schema.key:
             continue
@@ -103,7 +106,9 @@ def _hasher(type_: Type, array: pa.Array) -> Hasher:
         case "time":
             return _ints(array.view(pa.int64()).to_numpy().view(np.uint64), 8)
     if not pa.types.is_decimal(physical):
-        return _ints(array.to_numpy().view(np.uint64), 8) if physical == pa.int64() else _ints(_low_32(array), 4)
+        return (
+            _ints(array.to_numpy().view(np.uint64), 8) if physical == pa.int64() else _ints(_low_32(array), 4)
+        )
     if physical.precision <= 18:
         return _ints(np.ascontiguousarray(decimal_words(array)[:, 0]), 8)
     return _bytes(_java_bytes(decimal_words(array)))
@@ -125,7 +130,10 @@ def _floats(array: pa.Array) -> Hasher:
 
 def _java_bytes(words: Words) -> list[bytes]:
     """``BigInteger.toByteArray``: the shortest two's complement form, big-endian."""
-    numbers = [high * 2**64 + low for low, high in zip(words[:, 0].tolist(), words[:, 1].view(np.int64).tolist(), strict=True)]
+    numbers = [
+        high * 2**64 + low
+        for low, high in zip(words[:, 0].tolist(), words[:, 1].view(np.int64).tolist(), strict=True)
+    ]
     return [n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True) for n in numbers]
 
 

@@ -1,8 +1,9 @@
-"""What a stream shows of a table's changes, in the five modes; in the process, for windows that fit into memory.
+"""What a stream shows of a table's changes, in the five modes; in the process, for windows that fit into
+memory.
 
-A record has the step and the operation of a change, its key, and then: nothing more (KEYS_ONLY), the new row (NEW_IMAGE), the row that was
-there before (OLD_IMAGE), both (NEW_AND_OLD_IMAGES), or the new values of those columns that changed, with their names (UPDATES).
-"""
+A record has the step and the operation of a change, its key, and then: nothing more (KEYS_ONLY), the new row
+(NEW_IMAGE), the row that was there before (OLD_IMAGE), both (NEW_AND_OLD_IMAGES), or the new values of those
+columns that changed, with their names (UPDATES)."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ __all__ = ["MODES", "STATEFUL_MODES", "Feed", "records", "table"]
 
 MODES = ("KEYS_ONLY", "UPDATES", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES")
 STATEFUL_MODES = frozenset({"UPDATES", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"})
-"""Modes that show what a row was before, for which the table's state at the beginning of the window is needed."""
+"""Modes that show what a row was before, for which the table's state at the beginning of the window is
+needed."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """The changes in ``(after, upto]`` of ``logs`` as ``mode`` shows them. ``before`` is the table's state at ``after``; None in modes
-    that do not need it."""
+    """The changes in ``(after, upto]`` of ``logs`` as ``mode`` shows them. ``before`` is the table's state at
+    ``after``; None in modes that do not need it."""
 
     schema: TableSchema
     mode: str
@@ -80,7 +82,9 @@ def records(files: Files, feed: Feed) -> Iterator[dict[str, Any]]:
         new_image = dict(zip(names, new, strict=True)) if new is not None else {}
         old_image = dict(zip(names, old, strict=True)) if old is not None else {}
         if feed.mode == "UPDATES":
-            changed = [n for n in values if new is not None and (old is None or _differ(new_image[n], old_image[n]))]
+            changed = [
+                n for n in values if new is not None and (old is None or _differ(new_image[n], old_image[n]))
+            ]
             record |= {n: new_image[n] if n in changed else None for n in values} | {changed_name: changed}
         elif feed.mode == "OLD_IMAGE":
             record |= {n: old_image.get(n) for n in values}
@@ -103,14 +107,20 @@ def table(files: Files, feed: Feed) -> pa.Table:
     if feed.mode == "UPDATES":
         columns.append((feed.changed, pa.array([r[feed.changed] for r in found], pa.list_(pa.string()))))
     if feed.mode == "NEW_AND_OLD_IMAGES":
-        columns += [(old, python_to_array(feed.schema[n].type, [r[old] for r in found])) for n, old in feed.old.items()]
+        columns += [
+            (old, python_to_array(feed.schema[n].type, [r[old] for r in found]))
+            for n, old in feed.old.items()
+        ]
     return pa.table([array for _, array in columns], [name for name, _ in columns])
 
 
 def _changes(files: Files, feed: Feed) -> Iterator[tuple[int, str, Key, Row | None, Row | None]]:
-    """Step, operation, key, new and old row of each change. Old rows are known only in modes that show them."""
+    """Step, operation, key, new and old row of each change. Old rows are known only in modes that show
+    them."""
     found = fold.changes(files, feed.schema, feed.logs, feed.after, feed.upto)
-    rows: list[Row] = list(zip(*(column_to_python(c.type, found[c.name]) for c in feed.schema.columns), strict=True))
+    rows: list[Row] = list(
+        zip(*(column_to_python(c.type, found[c.name]) for c in feed.schema.columns), strict=True)
+    )
     at = [feed.schema.names.index(n) for n in feed.schema.key]
     keys = [tuple(row[i] for i in at) for row in rows]
     state: dict[Key, Row] = {}

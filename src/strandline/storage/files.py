@@ -1,9 +1,10 @@
-"""Where files live. A file is written once under a fresh name, is durable when the writing call returns, and never changes again.
+"""Where files live. A file is written once under a fresh name, is durable when the writing call returns, and
+never changes again.
 
-``Files`` is what the rest of the code needs from a warehouse or a backup repository; ``LocalFiles`` is a folder. A name is relative,
-with ``/`` between its parts. All methods may be called from any thread. Every change of the disk goes through the primitives at the
-end of ``LocalFiles``, so that a test can stop a process before any one of them.
-"""
+``Files`` is what the rest of the code needs from a warehouse or a backup repository; ``LocalFiles`` is a
+folder. A name is relative, with ``/`` between its parts. All methods may be called from any thread. Every
+change of the disk goes through the primitives at the end of ``LocalFiles``, so that a test can stop a process
+before any one of them."""
 
 from __future__ import annotations
 
@@ -32,19 +33,23 @@ class Files(Protocol):
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a new file. When this returns, the file survives a crash; when it raises, there is no such file."""
+        """Writes a new file. When this returns, the file survives a crash; when it raises, there is no such
+        file."""
         ...
 
     def make_root(self) -> None:
-        """Makes the place for the files, with all above it, if it is not there; it survives a crash when this returns."""
+        """Makes the place for the files, with all above it, if it is not there; it survives a crash when this
+        returns."""
         ...
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
-        """Writes a file whose name others may want at the same moment, and answers whether it was the first. Nobody ever sees a part."""
+        """Writes a file whose name others may want at the same moment, and answers whether it was the first.
+        Nobody ever sees a part."""
         ...
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
-        """Copies a file from ``source`` and answers its size. Corrupted, and no file, if it does not have the ``checksum``."""
+        """Copies a file from ``source`` and answers its size. Corrupted, and no file, if it does not have the
+        ``checksum``."""
         ...
 
     def seal(self, names: Iterable[str]) -> None:
@@ -83,9 +88,11 @@ def checksum_of(data: bytes) -> str:
 
 
 def fault(verb: str, name: str, error: OSError) -> StrandlineError:
-    """What an error of the operating system means to a caller: a file that should be there and is not is damage, anything else is a
-    warehouse that cannot be used now."""
-    if verb in ("read", "sync") and isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+    """What an error of the operating system means to a caller: a file that should be there and is not is
+    damage, anything else is a warehouse that cannot be used now."""
+    if verb in ("read", "sync") and isinstance(
+        error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+    ):
         return Corrupted(f"The file {name} is missing.")
     hint = None
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -104,7 +111,9 @@ class LocalFiles:
     def path(self, name: str) -> str:
         # Names also come from manifests that other people wrote: one must not lead out of the folder.
         if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
-            raise InvalidArgument(f"{name!r} is not a file name inside a warehouse.", "Use a relative name without '..' parts.")
+            raise InvalidArgument(
+                f"{name!r} is not a file name inside a warehouse.", "Use a relative name without '..' parts."
+            )
         return os.path.join(self.root, *name.split("/"))
 
     def write(self, name: str, data: bytes) -> None:
@@ -136,7 +145,9 @@ class LocalFiles:
                 hasher.update(chunk)
                 yield chunk
             if PREFIX + hasher.hexdigest() != checksum:
-                raise Corrupted(f"The file {source_name} does not have the checksum that was recorded for it.")
+                raise Corrupted(
+                    f"The file {source_name} does not have the checksum that was recorded for it."
+                )
 
         return self._store(name, checked())
 
@@ -150,7 +161,9 @@ class LocalFiles:
                 raise fault("sync", name, error) from error
             while path != self.root and (path := os.path.dirname(path)) not in folders:
                 folders.add(path)
-        for folder in sorted(folders, reverse=True):  # The inner ones first: an entry counts only when its parent is durable.
+        for folder in sorted(
+            folders, reverse=True
+        ):  # The inner ones first: an entry counts only when its parent is durable.
             try:
                 self._sync(folder)
             except OSError as error:
@@ -160,7 +173,9 @@ class LocalFiles:
         top = self.path(folder.rstrip("/")) if folder else self.root
 
         def problem(error: OSError) -> None:
-            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):  # Those were removed while we looked.
+            if not isinstance(
+                error, (FileNotFoundError, NotADirectoryError)
+            ):  # Those were removed while we looked.
                 raise fault("list", str(error.filename), error) from error
 
         for at, folders, files in os.walk(top, onerror=problem):
@@ -216,7 +231,7 @@ class LocalFiles:
             hasher.update(chunk)
         return PREFIX + hasher.hexdigest()
 
-    # --- writing ---------------------------------------------------------------------------------------------------------------------
+    # --- writing -------------------------------------------------------------------------------------------
 
     def _store(self, name: str, chunks: Iterable[bytes]) -> int:
         path = self.path(name)
@@ -234,7 +249,8 @@ class LocalFiles:
                 self._sync(changed)
             return size
         except BaseException as error:
-            # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the collector removes.
+            # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the
+            # collector removes.
             with suppress(OSError):
                 self._unlink(path)
             if isinstance(error, OSError):
@@ -259,7 +275,9 @@ class LocalFiles:
             missing.append(folder)
             folder = os.path.dirname(folder)
         for path in reversed(missing):
-            with suppress(FileExistsError):  # Another writer was faster, but may not have made it durable yet.
+            with suppress(
+                FileExistsError
+            ):  # Another writer was faster, but may not have made it durable yet.
                 self._mkdir(path)
         return [os.path.dirname(path) for path in missing]
 
@@ -274,12 +292,14 @@ class LocalFiles:
                         raise OSError(errno.ENOSPC, "the disk took no more bytes")
                     left = left[done:]
                     size += done
-            self._flush(descriptor)  # On the descriptor that wrote: only it is sure to hear of a failed write-back.
+            self._flush(
+                descriptor
+            )  # On the descriptor that wrote: only it is sure to hear of a failed write-back.
         finally:
             os.close(descriptor)
         return size
 
-    # --- the primitives: nothing else changes the disk -------------------------------------------------------------------------------
+    # --- the primitives: nothing else changes the disk -----------------------------------------------------
 
     def _mkdir(self, path: str) -> None:
         os.mkdir(path)

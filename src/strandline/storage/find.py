@@ -25,7 +25,9 @@ BATCH_ROWS = 1 << 17
 
 def cover(segment: Segment, after: int, upto: int) -> Cover:
     """How many of the segment's rows have a step in ``(after, upto]``. Pending ones always count."""
-    if segment.upto >= PENDING or (after < segment.upto <= upto and (not segment.stepped or after <= segment.after)):
+    if segment.upto >= PENDING or (
+        after < segment.upto <= upto and (not segment.stepped or after <= segment.after)
+    ):
         return "all"
     if not segment.stepped or segment.upto <= after or segment.after >= upto:
         return "none"
@@ -38,10 +40,16 @@ def in_window(table: pa.Table, after: int, upto: int) -> Mask:
 
 
 def find(
-    files: Files, schema: TableSchema, segment: Segment, wanted: Wanted, columns: Sequence[str], after: int, upto: int
+    files: Files,
+    schema: TableSchema,
+    segment: Segment,
+    wanted: Wanted,
+    columns: Sequence[str],
+    after: int,
+    upto: int,
 ) -> tuple[Ints, pa.Table] | None:
-    """The last row in ``(after, upto]`` of each key still wanted that has one here: its position among the wanted keys, and ``columns``
-    of it. None if there is none."""
+    """The last row in ``(after, upto]`` of each key still wanted that has one here: its position among the
+    wanted keys, and ``columns`` of it. None if there is none."""
     covered = cover(segment, after, upto)
     if covered == "none" or not wanted.may_be_in(segment.min_key, segment.max_key):
         return None
@@ -50,7 +58,9 @@ def find(
         common = list(index.keys() & wanted.left)
         if not common:
             return None
-        rows = read_segment(files, schema, segment, columns).take(pa.array([index[key] for key in common], pa.int64()))
+        rows = read_segment(files, schema, segment, columns).take(
+            pa.array([index[key] for key in common], pa.int64())
+        )
         return np.array([wanted.position[key] for key in common], np.int64), rows
     if is_small(segment):
         here = wanted.between(segment.min_key or (), segment.max_key or ())
@@ -85,7 +95,8 @@ def _search(
 
     if len(batches) < 2:
         return list(map(pick, batches))
-    # Left to itself Arrow decodes the columns of a batch at the same time, but often one of them has most of the bytes.
+    # Left to itself Arrow decodes the columns of a batch at the same time, but often one of them has most of
+    # the bytes.
     with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
         return list(pool.map(pick, batches))
 
@@ -101,8 +112,8 @@ def _pick(
     *,
     threads: bool = True,
 ) -> tuple[Ints, pa.Table]:
-    """The rows of wanted keys in some row groups. First only what tells which rows these are is read, then the rest of the groups that
-    have one."""
+    """The rows of wanted keys in some row groups. First only what tells which rows these are is read, then
+    the rest of the groups that have one."""
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
     positions, arrays = wanted

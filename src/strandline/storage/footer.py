@@ -22,8 +22,9 @@ PAIRS = 1 << 20
 
 @dataclass(frozen=True)
 class Range:
-    """What is known of one column, one element per row group. ``low`` and ``high`` are bounds that need not occur (a writer may cut long
-    ones); both are NULL where the group has only NULLs, and where ``unknown`` says that anything may be in it."""
+    """What is known of one column, one element per row group. ``low`` and ``high`` are bounds that need not
+    occur (a writer may cut long ones); both are NULL where the group has only NULLs, and where ``unknown``
+    says that anything may be in it."""
 
     low: pa.Array
     high: pa.Array
@@ -62,7 +63,8 @@ class Footer:
             some |= ranges[0].nulls
         if len(ranges) == 1:
             return [int(g) for g in np.flatnonzero(some)]
-        # Sorted by the whole key, a group spans little of the later columns as well, unless the first one changes in it.
+        # Sorted by the whole key, a group spans little of the later columns as well, unless the first one
+        # changes in it.
         found: list[int] = []
         block = max(1, PAIRS // max(1, len(ranks)))
         for groups in np.split(at := np.flatnonzero(some), range(block, len(at), block)):
@@ -74,7 +76,8 @@ class Footer:
         return found
 
     def groups_between(self, schema: TableSchema, lower: Key | None, upper: Key | None) -> list[int]:
-        """The row groups that may hold a key from the prefix ``lower`` to the prefix ``upper``, both included."""
+        """The row groups that may hold a key from the prefix ``lower`` to the prefix ``upper``, both
+        included."""
         depth = max(len(lower or ()), len(upper or ()))
         least: list[tuple[Any, ...]] = [()] * self.groups
         most: list[tuple[Any, ...]] = [()] * self.groups
@@ -88,7 +91,8 @@ class Footer:
         return [
             g
             for g in range(self.groups)
-            if (lower is None or most[g][: len(lower)] >= order(lower)) and (upper is None or least[g][: len(upper)] <= order(upper))
+            if (lower is None or most[g][: len(lower)] >= order(lower))
+            and (upper is None or least[g][: len(upper)] <= order(upper))
         ]
 
     def _range(self, column: Column) -> Range:
@@ -120,7 +124,8 @@ class Footer:
 
 
 def _ranks(known: Range, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
-    """Bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no range."""
+    """Bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no
+    range."""
     groups = len(known.low)
     together = pa.concat_arrays([known.low, known.high, wanted])
     rank = pc.rank(together, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)

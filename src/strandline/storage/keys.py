@@ -17,7 +17,19 @@ import pyarrow.compute as pc
 from strandline.model import Key, TableSchema, order
 from strandline.types.arrays import column_to_python, python_to_array
 
-__all__ = ["Ints", "Mask", "Wanted", "codes", "compare", "firsts_and_lasts", "keys_of", "match", "neighbours", "sort_indices", "to_mask"]
+__all__ = [
+    "Ints",
+    "Mask",
+    "Wanted",
+    "codes",
+    "compare",
+    "firsts_and_lasts",
+    "keys_of",
+    "match",
+    "neighbours",
+    "sort_indices",
+    "to_mask",
+]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -27,12 +39,16 @@ def to_mask(array: Any) -> Mask:
     """A boolean Arrow array as a mask; NULL is false."""
     if array.null_count:
         array = pc.fill_null(array, False)
-    return np.asarray(array.to_numpy(zero_copy_only=False) if isinstance(array, pa.Array) else array.to_numpy(), np.bool_)
+    return np.asarray(
+        array.to_numpy(zero_copy_only=False) if isinstance(array, pa.Array) else array.to_numpy(), np.bool_
+    )
 
 
 def keys_of(schema: TableSchema, table: pa.Table) -> list[Key]:
     """The key of each row of a table that has the key columns under their logical names."""
-    return list(zip(*(column_to_python(c.type, table.column(c.name)) for c in schema.key_columns), strict=True))
+    return list(
+        zip(*(column_to_python(c.type, table.column(c.name)) for c in schema.key_columns), strict=True)
+    )
 
 
 def key_arrays(schema: TableSchema, keys: Sequence[Key]) -> list[pa.Array]:
@@ -54,7 +70,8 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, int]:
     code, count = _encode(columns[0])
     for column in columns[1:]:
         more, size = _encode(column)
-        # Made dense again after each column, so that the product never exceeds the square of the number of rows.
+        # Made dense again after each column, so that the product never exceeds the square of the number of
+        # rows.
         code, count = _encode(pa.chunked_array([pa.array(code * size + more)]))
     return code, count
 
@@ -62,7 +79,9 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, int]:
 def _encode(column: pa.ChunkedArray) -> tuple[Ints, int]:
     if not len(column):
         return np.zeros(0, np.int64), 0
-    parts = column.dictionary_encode(null_encoding="encode").chunks  # All chunks share the dictionary of the last one.
+    parts = column.dictionary_encode(
+        null_encoding="encode"
+    ).chunks  # All chunks share the dictionary of the last one.
     indices = [part.indices.to_numpy() for part in parts]
     return np.concatenate(indices).astype(np.int64), max(len(part.dictionary) for part in parts)
 
@@ -90,7 +109,8 @@ def firsts_and_lasts(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:
 
 
 def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-    """The numbers of the rows whose key is wanted, ascending, and beside each the position in ``wanted``, which has no duplicates."""
+    """The numbers of the rows whose key is wanted, ascending, and beside each the position in ``wanted``,
+    which has no duplicates."""
     if len(rows) == 1:
         found = pc.index_in(rows[0], value_set=wanted[0])
         at = np.flatnonzero(to_mask(pc.is_valid(found)))
@@ -110,7 +130,8 @@ def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[
 
 
 def compare(schema: TableSchema, columns: Sequence[pa.ChunkedArray], bound: Key) -> tuple[Mask, Mask]:
-    """Which rows have a key that sorts before and which one that sorts after all keys with the prefix ``bound``."""
+    """Which rows have a key that sorts before and which one that sorts after all keys with the prefix
+    ``bound``."""
     before, after, same = (np.full(len(columns[0]), start) for start in (False, False, True))
     for column, definition, value in zip(columns, schema.key_columns, bound, strict=False):
         if value is None:
@@ -125,7 +146,8 @@ def compare(schema: TableSchema, columns: Sequence[pa.ChunkedArray], bound: Key)
 
 
 class Wanted:
-    """The keys of a search, in order, and which of them are still to be found. Not for use by several threads."""
+    """The keys of a search, in order, and which of them are still to be found. Not for use by several
+    threads."""
 
     def __init__(self, schema: TableSchema, columns: Sequence[pa.Array]) -> None:
         """``columns`` has distinct keys; ``places`` says for each of them, now in order, where it was."""
@@ -146,7 +168,8 @@ class Wanted:
 
     @cached_property
     def position(self) -> dict[Key, int]:
-        """Where the keys are that were still to be found when this was first asked for, which few searches have to."""
+        """Where the keys are that were still to be found when this was first asked for, which few searches
+        have to."""
         return {self.keys[i]: i for i in np.flatnonzero(self._open).tolist()}
 
     @cached_property

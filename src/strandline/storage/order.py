@@ -1,9 +1,8 @@
-"""Proving what every reader relies on: rows lie in their segment in the order of keys and steps, between the recorded ends, and a state has
-each key once.
+"""Proving what every reader relies on: rows lie in their segment in the order of keys and steps, between the
+recorded ends, and a state has each key once.
 
-``examine`` looks into one segment and depends on nothing but its path and what was recorded of it, so that it runs wherever the file can be
-read: here for few rows, on executors for many.
-"""
+``examine`` looks into one segment and depends on nothing but its path and what was recorded of it, so that it
+runs wherever the file can be read: here for few rows, on executors for many."""
 
 from __future__ import annotations
 
@@ -42,9 +41,14 @@ class Finding:
 
 
 def examine_all(
-    files: Files, schema: TableSchema, segments: Sequence[Segment], settings: Settings, spark: Callable[[], SparkSession]
+    files: Files,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    settings: Settings,
+    spark: Callable[[], SparkSession],
 ) -> list[Finding]:
-    """What is wrong inside segments, in their order: found in this process up to ``bulk_rows`` rows, else on Spark's executors."""
+    """What is wrong inside segments, in their order: found in this process up to ``bulk_rows`` rows, else on
+    Spark's executors."""
     stored = [s for s in segments if s.file is not None]
     if stored and sum(s.rows for s in segments) > settings.bulk_rows:
         from strandline.storage.spark.verify import examine_files
@@ -57,8 +61,8 @@ def examine_all(
 
 
 def examine(path: str | None, schema: TableSchema, segment: Segment) -> list[Finding]:
-    """What is wrong with the rows of one segment, given what was recorded of it. ``path`` is that of its file, None if it is inline. Only a
-    part of the rows is in memory at a time."""
+    """What is wrong with the rows of one segment, given what was recorded of it. ``path`` is that of its
+    file, None if it is inline. Only a part of the rows is in memory at a time."""
     walk = _Walk(schema, segment)
     try:
         for rows in read_batches(path, schema, segment, [*schema.key, STEP]):
@@ -69,10 +73,16 @@ def examine(path: str | None, schema: TableSchema, segment: Segment) -> list[Fin
 
 
 def doubled_keys(
-    files: Files, schema: TableSchema, chain: Chain, settings: Settings, spark: Callable[[], SparkSession], *, ordered: bool = False
+    files: Files,
+    schema: TableSchema,
+    chain: Chain,
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    *,
+    ordered: bool = False,
 ) -> list[Finding]:
-    """A finding if a key is in a state more than once, whichever segments its rows are in. ``ordered``: nothing is wrong inside the
-    segments, so that their ends tell which of them can have a key in common."""
+    """A finding if a key is in a state more than once, whichever segments its rows are in. ``ordered``:
+    nothing is wrong inside the segments, so that their ends tell which of them can have a key in common."""
     if ordered:
         chain = replace(chain, segments=_meeting(visible(chain)))
     if chain.rows_at_most > settings.bulk_rows:
@@ -91,14 +101,18 @@ def doubled_keys(
 
 
 def _meeting(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """The segments without those whose range of keys meets no other's. One that may change older rows stays: which segments come before it
-    and which after decides how the others are read."""
+    """The segments without those whose range of keys meets no other's. One that may change older rows stays:
+    which segments come before it and which after decides how the others are read."""
     by_key = sorted(segments, key=lambda s: order(s.min_key or ()))
     apart: set[int] = set()
     highest: tuple[object, ...] | None = None
     for segment, following in zip_longest(by_key, by_key[1:]):
         low, high = order(segment.min_key or ()), order(segment.max_key or ())
-        if segment.fresh and (highest is None or highest < low) and (following is None or high < order(following.min_key or ())):
+        if (
+            segment.fresh
+            and (highest is None or highest < low)
+            and (following is None or high < order(following.min_key or ()))
+        ):
             apart.add(id(segment))
         highest = high if highest is None else max(highest, high)
     return tuple(s for s in segments if id(s) not in apart)
@@ -140,7 +154,9 @@ class _Walk:
             return
         self._rows += rows.num_rows
         steps = rows.column(STEP).to_numpy()
-        self._strayed.add(self._schema, rows, ~((steps > self._segment.after) & (steps <= self._segment.upto)))
+        self._strayed.add(
+            self._schema, rows, ~((steps > self._segment.after) & (steps <= self._segment.upto))
+        )
         if self._last is None:
             (self._first,) = keys_of(self._schema, rows.slice(0, 1))
         else:
@@ -168,7 +184,9 @@ class _Walk:
             message = f"{self._unordered.rows} rows of the {name} do not follow the row before them in the order of key and step"
             found.append(Finding("unordered_rows", message, tuple(self._unordered.keys)))
         last = None if self._last is None else keys_of(self._schema, self._last)[0]
-        if ends := [(is_, was) for is_, was in ((self._first, segment.min_key), (last, segment.max_key)) if is_ != was]:
+        if ends := [
+            (is_, was) for is_, was in ((self._first, segment.min_key), (last, segment.max_key)) if is_ != was
+        ]:
             message = f"the {name} does not begin and end with the keys that were recorded, {segment.min_key} and {segment.max_key}"
             found.append(Finding("unordered_rows", message, tuple(is_ for is_, _ in ends if is_ is not None)))
         if self._strayed.rows:

@@ -1,8 +1,8 @@
 """One segment: writing its rows, reading them back, and describing a file that Spark wrote.
 
-A file is Parquet with the columns under their physical names; a small log segment is an Arrow stream that the catalog keeps. What is
-read was verified: up to some size as a whole by its checksum, a large file by its size, its row count and the checksum of each page.
-"""
+A file is Parquet with the columns under their physical names; a small log segment is an Arrow stream that the
+catalog keeps. What is read was verified: up to some size as a whole by its checksum, a large file by its
+size, its row count and the checksum of each page."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ __all__ = [
 ]
 
 ROW_GROUP_ROWS = 8192
-"""Few enough that one row is found by decoding little, many enough that the footer stays small: 5 million rows have 600 groups."""
+"""Few enough that one row is found by decoding little, many enough that the footer stays small: 5 million
+rows have 600 groups."""
 ROW_GROUP_BYTES = 2 << 20
 """Wide rows make smaller groups."""
 SMALL_BYTES = 4 << 20
 CHECKED_BYTES = 16 << 20
-"""Up to this size a file is checked as a whole when a process first reads it, which takes a few milliseconds."""
+"""Up to this size a file is checked as a whole when a process first reads it, which takes a few
+milliseconds."""
 BATCH_ROWS = 1 << 16
 """How many rows a pass over a file holds at a time."""
 META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
@@ -79,8 +81,9 @@ def write_segment(
     inline_rows: int = 2000,
     inline_bytes: int = 262144,
 ) -> Segment:
-    """A segment of the rows of ``table``, which has the columns of ``schema`` under their logical names and the meta columns that the
-    role needs. A small log segment stays inline; otherwise the rows are durable in the file ``name`` when this returns."""
+    """A segment of the rows of ``table``, which has the columns of ``schema`` under their logical names and
+    the meta columns that the role needs. A small log segment stays inline; otherwise the rows are durable in
+    the file ``name`` when this returns."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
     table = table.select([*schema.names, *meta])
     if table.num_rows > 1:
@@ -93,10 +96,26 @@ def write_segment(
     if role == "log" and rows <= inline_rows and table.nbytes <= inline_bytes:
         data = _to_stream(table)
     if data is not None and len(data) <= inline_bytes:
-        return Segment(0, role, fresh, stepped, after, upto, rows, len(data), None, checksum_of(data), lowest, highest, data)
+        return Segment(
+            0,
+            role,
+            fresh,
+            stepped,
+            after,
+            upto,
+            rows,
+            len(data),
+            None,
+            checksum_of(data),
+            lowest,
+            highest,
+            data,
+        )
     data = _to_parquet(table, [c.physical for c in schema.value_columns])
     files.write(name, data)
-    return Segment(0, role, fresh, stepped, after, upto, rows, len(data), name, checksum_of(data), lowest, highest)
+    return Segment(
+        0, role, fresh, stepped, after, upto, rows, len(data), name, checksum_of(data), lowest, highest
+    )
 
 
 def describe_file(
@@ -114,7 +133,9 @@ def describe_file(
     footer = _load_footer(files, name)
     told = {OP, WAS_HI, WAS_LO}
     # A log may leave out what its rows did, if all are upserts of new keys, but not a part of it.
-    meta = (told if role == "log" and (told & footer.names or not fresh) else set()) | ({STEP} if stepped else set())
+    meta = (told if role == "log" and (told & footer.names or not fresh) else set()) | (
+        {STEP} if stepped else set()
+    )
     if lost := sorted(({c.physical for c in schema.key_columns} | meta) - footer.names):
         raise Corrupted(f"The file {name} has no column {lost[0]}.")
     full = [g for g in range(footer.groups) if footer.rows[g]]
@@ -122,10 +143,15 @@ def describe_file(
     if full:
         # Not from the statistics: a writer may leave them out or cut them.
         physical = [c.physical for c in schema.key_columns]
-        ends = [_logical(schema, _read_groups(files, name, footer, [g], physical), schema.key, name) for g in (full[0], full[-1])]
+        ends = [
+            _logical(schema, _read_groups(files, name, footer, [g], physical), schema.key, name)
+            for g in (full[0], full[-1])
+        ]
         lowest, highest = _ends(schema, ends[0])[0], _ends(schema, ends[1])[1]
     size, checksum = files.size(name), files.checksum(name)
-    return Segment(0, role, fresh, stepped, after, upto, int(footer.rows.sum()), size, name, checksum, lowest, highest)
+    return Segment(
+        0, role, fresh, stepped, after, upto, int(footer.rows.sum()), size, name, checksum, lowest, highest
+    )
 
 
 def read_segment(
@@ -137,9 +163,10 @@ def read_segment(
     *,
     threads: bool = True,
 ) -> pa.Table:
-    """The rows under logical names, in the physical types of the schema. A column that the segment does not have reads as NULL; meta
-    columns may be asked for by name as well: the STEP of a segment that is not stepped is its ``upto``, an OP that is not there is ``U``.
-    ``columns`` None: the schema's columns and the meta columns of the role. ``threads``: decode columns at the same time."""
+    """The rows under logical names, in the physical types of the schema. A column that the segment does not
+    have reads as NULL; meta columns may be asked for by name as well: the STEP of a segment that is not
+    stepped is its ``upto``, an OP that is not there is ``U``. ``columns`` None: the schema's columns and the
+    meta columns of the role. ``threads``: decode columns at the same time."""
     if columns is None:
         columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
     if segment.file is None or (is_small(segment) and row_groups is None):
@@ -148,17 +175,24 @@ def read_segment(
         footer = footer_of(files, segment)
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
-        stored = _read_groups(files, segment.file, footer, groups, [p for p in physical if p in footer.names], threads)
+        stored = _read_groups(
+            files, segment.file, footer, groups, [p for p in physical if p in footer.names], threads
+        )
     return _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
 
 
-def read_batches(path: str | None, schema: TableSchema, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """``columns`` of the rows as ``read_segment`` gives them, but piece by piece, from the file at an absolute path (None: the segment is
-    inline) and not through a cache: for one pass over a file, wherever that is done."""
+def read_batches(
+    path: str | None, schema: TableSchema, segment: Segment, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """``columns`` of the rows as ``read_segment`` gives them, but piece by piece, from the file at an
+    absolute path (None: the segment is inline) and not through a cache: for one pass over a file, wherever
+    that is done."""
     filling = {STEP: segment.upto, OP: "U"}
     with _reading(label(segment)):
         if path is None:
-            yield _logical(schema, _from_stream(pa.BufferReader(segment.data or b"")), columns, label(segment), filling)
+            yield _logical(
+                schema, _from_stream(pa.BufferReader(segment.data or b"")), columns, label(segment), filling
+            )
             return
         with _open_path(path) as file:
             names = [schema[n].physical if n in schema else n for n in columns]
@@ -166,7 +200,9 @@ def read_batches(path: str | None, schema: TableSchema, segment: Segment, column
             needed = {c.physical for c in schema.key_columns} | ({STEP} if segment.stepped else set())
             if lost := sorted(needed - have):
                 raise Corrupted(f"The {label(segment)} has no column {lost[0]}.")
-            for batch in file.iter_batches(BATCH_ROWS, columns=[n for n in names if n in have], use_threads=False):
+            for batch in file.iter_batches(
+                BATCH_ROWS, columns=[n for n in names if n in have], use_threads=False
+            ):
                 yield _logical(schema, pa.Table.from_batches([batch]), columns, label(segment), filling)
 
 
@@ -216,7 +252,7 @@ def forget() -> None:
     _small.clear()
 
 
-# --- below: rows and bytes ---------------------------------------------------------------------------------------------------------------
+# --- below: rows and bytes --------------------------------------------------------------------------------
 
 
 def _whole(files: Files, segment: Segment) -> _Small:
@@ -238,10 +274,13 @@ def _reading(label: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
-        # Arrow raises OSError for damaged content as well, but only the operating system's own errors have a number.
+        # Arrow raises OSError for damaged content as well, but only the operating system's own errors have a
+        # number.
         if isinstance(error, OSError) and error.errno is not None:
             raise fault("read", label.removeprefix("file "), error) from error
-        raise Corrupted(f"The {label} cannot be read as it was written: {str(error).splitlines()[0]}.") from error
+        raise Corrupted(
+            f"The {label} cannot be read as it was written: {str(error).splitlines()[0]}."
+        ) from error
 
 
 def _open(files: Files, name: str, footer: Footer | None = None) -> Any:
@@ -249,7 +288,9 @@ def _open(files: Files, name: str, footer: Footer | None = None) -> Any:
 
 
 def _open_path(path: str, metadata: Any = None) -> Any:
-    return pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(
+        path, metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+    )
 
 
 def _load_footer(files: Files, name: str) -> Footer:
@@ -257,7 +298,9 @@ def _load_footer(files: Files, name: str) -> Footer:
         return Footer(file.metadata)
 
 
-def _read_groups(files: Files, name: str, footer: Footer, groups: list[int], physical: list[str], threads: bool = True) -> pa.Table:
+def _read_groups(
+    files: Files, name: str, footer: Footer, groups: list[int], physical: list[str], threads: bool = True
+) -> pa.Table:
     if not physical:
         return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only its length counts.
     with _reading(f"file {name}"), _open(files, name, footer) as file:
@@ -265,13 +308,20 @@ def _read_groups(files: Files, name: str, footer: Footer, groups: list[int], phy
 
 
 def _logical(
-    schema: TableSchema, stored: pa.Table, columns: Sequence[str], label: str, filling: Mapping[str, object] | None = None
+    schema: TableSchema,
+    stored: pa.Table,
+    columns: Sequence[str],
+    label: str,
+    filling: Mapping[str, object] | None = None,
 ) -> pa.Table:
-    """``columns`` of a table that has physical names; ``filling`` says what a missing one holds, if not NULL."""
+    """``columns`` of a table that has physical names; ``filling`` says what a missing one holds, if not
+    NULL."""
     have = {name: i for i, name in enumerate(stored.column_names)}
     found: dict[str, Any] = {}
     for name in columns:
-        physical, type_ = (schema[name].physical, schema[name].type.arrow) if name in schema else (name, META[name])
+        physical, type_ = (
+            (schema[name].physical, schema[name].type.arrow) if name in schema else (name, META[name])
+        )
         if physical in have:
             column = stored.column(have[physical])
             if column.type != type_:

@@ -1,8 +1,8 @@
-"""Slices of chains: what changed in a window, folded to one row per key, or a whole state as if all of it had just been added.
+"""Slices of chains: what changed in a window, folded to one row per key, or a whole state as if all of it had
+just been added.
 
-Both become log segments whose rows carry their step, cut at the table's shard boundaries, so that shard by shard they can be applied to
-what was there at the window's beginning.
-"""
+Both become log segments whose rows carry their step, cut at the table's shard boundaries, so that shard by
+shard they can be applied to what was there at the window's beginning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ __all__ = ["Slice", "Window", "by_shard", "discard", "shard_of", "write_slice"]
 
 @dataclass(frozen=True)
 class Window:
-    """What to cut out: the changes in ``(after, upto]`` of ``logs``, or, where ``chain`` is given, its whole state."""
+    """What to cut out: the changes in ``(after, upto]`` of ``logs``, or, where ``chain`` is given, its whole
+    state."""
 
     after: int
     upto: int
@@ -47,7 +48,8 @@ class Window:
 
 @dataclass(frozen=True)
 class Slice:
-    """The segments of a slice, and what its rows add to the digest and the row count of the state they are applied to."""
+    """The segments of a slice, and what its rows add to the digest and the row count of the state they are
+    applied to."""
 
     segments: tuple[Segment, ...]
     rows: int
@@ -67,7 +69,8 @@ def write_slice(
     settings: Settings,
     spark: Callable[[], SparkSession],
 ) -> Slice:
-    """Fold the window and make it durable under the fresh name ``name``: in this process up to ``bulk_rows`` rows, else on Spark."""
+    """Fold the window and make it durable under the fresh name ``name``: in this process up to ``bulk_rows``
+    rows, else on Spark."""
     if window.rows_at_most > settings.bulk_rows:
         return _on_spark(spark(), files, schema, window, name)
     rows = _rows(files, schema, window)
@@ -86,7 +89,8 @@ def write_slice(
 
 
 def discard(files: Files, segments: Iterable[Segment]) -> None:
-    """Remove the files of segments that nothing refers to, and nothing will. What cannot be removed now is an orphan."""
+    """Remove the files of segments that nothing refers to, and nothing will. What cannot be removed now is an
+    orphan."""
     for segment in segments:
         if segment.file is not None:
             with suppress(StrandlineError):
@@ -124,7 +128,9 @@ def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
             yield rows.slice(first, end - first)
 
 
-def _written(files: Files, schema: TableSchema, rows: pa.Table, name: str, window: Window, settings: Settings) -> Segment:
+def _written(
+    files: Files, schema: TableSchema, rows: pa.Table, name: str, window: Window, settings: Settings
+) -> Segment:
     return write_segment(
         files,
         schema,
@@ -155,5 +161,9 @@ def _on_spark(spark: SparkSession, files: Files, schema: TableSchema, window: Wi
     segments, delta = write_by_shard(rows, files, schema, name, after=window.after, upto=window.upto)
     tombstones = 0
     if window.chain is None and any(not s.fresh for s in segments):
-        tombstones = on_spark.changes(spark, files, schema, segments, window.after, window.upto).where(F.col(OP) == "E").count()
+        tombstones = (
+            on_spark.changes(spark, files, schema, segments, window.after, window.upto)
+            .where(F.col(OP) == "E")
+            .count()
+        )
     return Slice(segments, sum(s.rows for s in segments), tombstones, delta)

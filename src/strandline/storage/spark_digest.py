@@ -11,12 +11,13 @@ from strandline.model import Digest, TableSchema
 from strandline.storage.digest import HIGH, LOW, tagged
 
 _SHIFTS = (42, 21, 0)
-"""A half is summed in parts of 22, 21 and 21 bits: a sum of bigint then overflows only beyond 2**41 rows, not at 2."""
+"""A half is summed in parts of 22, 21 and 21 bits: a sum of bigint then overflows only beyond 2**41 rows, not
+at 2."""
 
 
 def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tuple[Column, Column]:
-    """The high and low halves of a row's hash as bigint. ``column_of`` gives the column of a name in its physical
-    type."""
+    """The high and low halves of a row's hash as bigint. ``column_of`` gives the column of a name in its
+    physical type."""
     links: list[Column] = []
     for tag, column in tagged(schema):
         value = column_of(column.name)
@@ -26,10 +27,12 @@ def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tup
     return high, low
 
 
-def digest_sums(high: Column, low: Column, present: Column | None = None, prefix: str = "digest") -> list[Column]:
-    """Aggregates that ``digest_from_sums`` makes a digest of, over the rows where ``present`` is true; by default
-    where ``high`` is not NULL, as in the WAS columns of new keys. ``prefix`` keeps several digests of one aggregation
-    apart."""
+def digest_sums(
+    high: Column, low: Column, present: Column | None = None, prefix: str = "digest"
+) -> list[Column]:
+    """Aggregates that ``digest_from_sums`` makes a digest of, over the rows where ``present`` is true; by
+    default where ``high`` is not NULL, as in the WAS columns of new keys. ``prefix`` keeps several digests of
+    one aggregation apart."""
     present = high.isNotNull() if present is None else present
     mask = F.lit(2**21 - 1).cast("bigint")
     sums = [F.count_if(present).alias(f"{prefix}_rows")]
@@ -43,5 +46,7 @@ def digest_sums(high: Column, low: Column, present: Column | None = None, prefix
 
 def digest_from_sums(row: Row, prefix: str = "digest") -> Digest:
     """The digest of a row that holds the aggregates of ``digest_sums``."""
-    high, low = (sum(row[f"{prefix}_{name}_{shift}"] << shift for shift in _SHIFTS) for name in ("high", "low"))
+    high, low = (
+        sum(row[f"{prefix}_{name}_{shift}"] << shift for shift in _SHIFTS) for name in ("high", "low")
+    )
     return Digest(row[f"{prefix}_rows"], (high * 2**64 + low) % 2**128)

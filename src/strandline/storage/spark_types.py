@@ -1,9 +1,9 @@
 """A user's Spark column into the physical type of a table's column, under the same rules as
 ``strandline.types.coerce``.
 
-What no value could satisfy is refused at once, from the types alone. What depends on the value is refused when Spark
-meets the value: the expression then raises an error that ``spark.failures`` turns back into InvalidArgument.
-"""
+What no value could satisfy is refused at once, from the types alone. What depends on the value is refused
+when Spark meets the value: the expression then raises an error that ``spark.failures`` turns back into
+InvalidArgument."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _SOURCES: dict[str, tuple[type[T.DataType], ...]] = {
 
 
 def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
-    """``col``, which has the type ``from_type``, in the physical type of ``type_``. ``name`` is the column to name in
-    errors."""
+    """``col``, which has the type ``from_type``, in the physical type of ``type_``. ``name`` is the column to
+    name in errors."""
     if isinstance(from_type, T.NullType):
         return col.cast(type_.spark)
     if not isinstance(from_type, _SOURCES[type_.kind]):
@@ -62,21 +62,31 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
         case "date":
             day = _from_iso(ISO_DATE, col, "date") if isinstance(from_type, _TEXTS) else col
             in_range = F.unix_date(day).between(MIN_DAYS, MAX_DAYS)
-            return _checked(type_, col, F.when(in_range, day), name, "Dates lie in the years 1 to 9999; as text they are in ISO form.")
+            return _checked(
+                type_,
+                col,
+                F.when(in_range, day),
+                name,
+                "Dates lie in the years 1 to 9999; as text they are in ISO form.",
+            )
         case "time":
             return _time(type_, col, from_type, name)
 
 
-def _checked(type_: Type, col: Column, converted: Column, name: str, hint: str, shown: Column | None = None) -> Column:
+def _checked(
+    type_: Type, col: Column, converted: Column, name: str, hint: str, shown: Column | None = None
+) -> Column:
     """``converted``, which is NULL where the value of ``col`` does not fit."""
     text = F.substring(F.coalesce((col if shown is None else shown).cast("string"), F.lit("?")), 1, 60)
-    error = refuse(InvalidArgument, hint, f"Column {name} of type {type_.name} cannot hold the value ", text, ".")
+    error = refuse(
+        InvalidArgument, hint, f"Column {name} of type {type_.name} cannot hold the value ", text, "."
+    )
     return F.when(col.isNull() | converted.isNotNull(), converted).otherwise(error.cast(type_.spark))
 
 
 def _exactly(type_: Type, col: Column, from_type: T.DataType) -> Column:
-    """A cast that is NULL unless casting back gives the same value, which finds rounding, truncation and overflow
-    alike."""
+    """A cast that is NULL unless casting back gives the same value, which finds rounding, truncation and
+    overflow alike."""
     there = col.try_cast(type_.spark)
     return F.when(there.try_cast(from_type) == col, there)
 
@@ -87,11 +97,21 @@ def _digits(type_: Type) -> str:
 
 
 def _integer(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
-    if (bits := _BITS.get(type(from_type))) and type_.min <= -(2 ** (bits - 1)) and 2 ** (bits - 1) - 1 <= type_.max:
+    if (
+        (bits := _BITS.get(type(from_type)))
+        and type_.min <= -(2 ** (bits - 1))
+        and 2 ** (bits - 1) - 1 <= type_.max
+    ):
         return col.cast(type_.spark)
     low, high = (F.lit(str(bound)).cast(type_.spark) for bound in (type_.min, type_.max))
     there = _exactly(type_, col, from_type)
-    return _checked(type_, col, F.when(there.between(low, high), there), name, f"{type_.name} goes from {type_.min} to {type_.max}.")
+    return _checked(
+        type_,
+        col,
+        F.when(there.between(low, high), there),
+        name,
+        f"{type_.name} goes from {type_.min} to {type_.max}.",
+    )
 
 
 def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
@@ -99,7 +119,9 @@ def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column
         there = col.cast(type_.spark)
         # 2**63 is cast back to 2**63 - 1, as if nothing had been lost.
         exact = (there < F.lit(2.0**63)) & (there.try_cast("bigint") == col)
-        return _checked(type_, col, F.when(exact, there), name, f"{type_.name} cannot hold this integer exactly.")
+        return _checked(
+            type_, col, F.when(exact, there), name, f"{type_.name} cannot hold this integer exactly."
+        )
     there = col.cast(type_.spark)
     if type_.name == "Double" or not isinstance(from_type, T.DoubleType):
         return there
@@ -111,7 +133,9 @@ def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column
 def _text(type_: Type, col: Column, name: str) -> Column:
     plain = col.cast("string")  # A collation would change how the text is hashed and sorted.
     hint = "The text is not valid UTF-8."
-    return _checked(type_, col, F.when(F.is_valid_utf8(plain), plain), name, hint, F.hex(plain.cast("binary")))
+    return _checked(
+        type_, col, F.when(F.is_valid_utf8(plain), plain), name, hint, F.hex(plain.cast("binary"))
+    )
 
 
 def _json(type_: Type, col: Column, name: str) -> Column:
@@ -130,7 +154,8 @@ def _fault_or_null() -> Callable[[str | None], str | None]:
 
 
 def _from_iso(pattern: str, col: Column, spark: str) -> Column:
-    """The date or time of an ISO text, in UTC unless it names an offset; NULL of any other text. Spark alone would read many more."""
+    """The date or time of an ISO text, in UTC unless it names an offset; NULL of any other text. Spark alone
+    would read many more."""
     plain = col.cast("string")
     return F.when(plain.rlike(rf"\A{pattern}\z"), plain.try_cast(spark))
 
@@ -147,7 +172,9 @@ def _time(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
         instant = _from_iso(ISO_TIME, col, "timestamp")
     micros = F.unix_micros(instant)
     fits = micros.between(MIN_SECONDS * 10**6, (MAX_SECONDS + 1) * 10**6 - 1)
-    hint = "Times lie in the years 1 to 9999; as text they are in ISO form, for example '2024-01-31T12:00:00Z'."
+    hint = (
+        "Times lie in the years 1 to 9999; as text they are in ISO form, for example '2024-01-31T12:00:00Z'."
+    )
     if type_.name == "Datetime":
         fits = fits & (micros % 10**6 == 0)
         hint = "Datetime has whole seconds in the years 1 to 9999; Timestamp has microseconds."

@@ -35,7 +35,8 @@ _PHYSICAL = {
 
 
 def physical_type(spark: str) -> pa.DataType:
-    """Arrow's type for one of Spark's that types are stored as: the same bytes in files, whichever of them writes."""
+    """Arrow's type for one of Spark's that types are stored as: the same bytes in files, whichever of them
+    writes."""
     if spark.startswith("decimal"):
         precision, scale = spark.removeprefix("decimal(").removesuffix(")").split(",")
         return pa.decimal128(int(precision), int(scale))
@@ -43,8 +44,8 @@ def physical_type(spark: str) -> pa.DataType:
 
 
 def decimal_words(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """The 128-bit two's complement integers of a decimal128 array as rows of (low, high) words; rows that are NULL
-    hold anything."""
+    """The 128-bit two's complement integers of a decimal128 array as rows of (low, high) words; rows that are
+    NULL hold anything."""
     words = np.frombuffer(array.buffers()[1] or b"", dtype="<u8").reshape(-1, 2)
     return words[array.offset : array.offset + len(array)]
 
@@ -82,8 +83,8 @@ def _uint64_array(words: np.ndarray[Any, Any], null: np.ndarray[Any, Any]) -> pa
 def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
     """The physical array of a user's Arrow column, under exactly the rules of ``coerce``.
 
-    A fast path answers only when it can vouch for every value; otherwise the values are looked at one by one, which
-    is slow, is right for any type, and finds the value to name in the error."""
+    A fast path answers only when it can vouch for every value; otherwise the values are looked at one by one,
+    which is slow, is right for any type, and finds the value to name in the error."""
     plain = _plain(type_, array, column)
     if pa.types.is_null(plain.type):
         return pa.nulls(len(plain), type_.arrow)
@@ -94,7 +95,8 @@ def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str)
 
 
 def check_source(type_: Type, from_type: pa.DataType, column: str) -> None:
-    """Refuse what no value could satisfy, for columns that may have no value: an SQL expression has a type even where it is NULL."""
+    """Refuse what no value could satisfy, for columns that may have no value: an SQL expression has a type
+    even where it is NULL."""
     if not (pa.types.is_null(from_type) or any(test(from_type) for test in _SOURCES[type_.kind])):
         said = f"Column {column} of type {type_.name} cannot be made from a value of type {from_type}."
         raise InvalidArgument(said, "Cast it explicitly.")
@@ -105,7 +107,10 @@ def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Ar
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if isinstance(array, pa.ChunkedArray) or array.nbytes >= 2**31:
-        raise InvalidArgument(f"Column {column} of type {type_.name} gets more than 2 GiB in one batch.", "Write it in smaller batches.")
+        raise InvalidArgument(
+            f"Column {column} of type {type_.name} gets more than 2 GiB in one batch.",
+            "Write it in smaller batches.",
+        )
     if isinstance(array, pa.ExtensionArray):
         return _plain(type_, array.storage, column)
     if pa.types.is_dictionary(array.type):
@@ -116,14 +121,21 @@ def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Ar
 
 
 def _values(type_: Type, array: pa.Array, column: str) -> list[Any]:
-    """The values as Python objects that ``coerce`` judges rightly, also those that have no exact Python form."""
+    """The values as Python objects that ``coerce`` judges rightly, also those that have no exact Python
+    form."""
     if pa.types.is_timestamp(array.type):
-        return [None if v is None else np.datetime64(v, array.type.unit) for v in array.view(pa.int64()).to_pylist()]
+        return [
+            None if v is None else np.datetime64(v, array.type.unit)
+            for v in array.view(pa.int64()).to_pylist()
+        ]
     if pa.types.is_date32(array.type):
         return [None if v is None else np.datetime64(v, "D") for v in array.view(pa.int32()).to_pylist()]
     if pa.types.is_date64(array.type):
         numbers = array.view(pa.int64()).to_pylist()
-        return [None if v is None else np.datetime64(v, "ms") if v % DAY else np.datetime64(v // DAY, "D") for v in numbers]
+        return [
+            None if v is None else np.datetime64(v, "ms") if v % DAY else np.datetime64(v // DAY, "D")
+            for v in numbers
+        ]
     if _is_text(array.type):
         return [None if v is None else _decoded(v) for v in array.cast(pa.large_binary()).to_pylist()]
     try:
@@ -143,11 +155,18 @@ def _decoded(value: bytes) -> object:
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    return any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return any(
+        test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    )
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    tests = (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
+    )
     return any(test(type_) for test in tests)
 
 
@@ -220,7 +239,9 @@ def _fast_text(type_: Type, array: pa.Array) -> pa.Array | None:
         cast.validate(full=True)
     except pa.ArrowInvalid:
         return None
-    if type_.kind == "json" and any(find_json_fault(text) for text in pc.unique(cast.drop_null()).to_pylist()):
+    if type_.kind == "json" and any(
+        find_json_fault(text) for text in pc.unique(cast.drop_null()).to_pylist()
+    ):
         return None
     return cast
 

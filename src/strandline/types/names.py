@@ -19,8 +19,8 @@ Kind: TypeAlias = Literal["bool", "int", "float", "decimal", "bytes", "text", "j
 @dataclass(frozen=True)
 class Type:
     """A column type. Two types are equal when their names are; the rest follows from the name. ``arrow`` and
-    ``spark`` are the physical type in files, ``min`` and ``max`` the bounds of an integer type, ``precision`` and
-    ``scale`` those of a decimal."""
+    ``spark`` are the physical type in files, ``min`` and ``max`` the bounds of an integer type, ``precision``
+    and ``scale`` those of a decimal."""
 
     name: str
     kind: Kind = field(compare=False)
@@ -84,7 +84,9 @@ _SYNONYMS = {
     "timestamp_ltz": "timestamp",
 }
 _STRING = next(type_ for type_ in _SIMPLE if type_.name == "String")
-_DECIMAL = re.compile(r"(?:decimal|numeric|dec)\s*\(\s*([0-9]{1,9})\s*(?:,\s*([0-9]{1,9})\s*)?\)", re.IGNORECASE)
+_DECIMAL = re.compile(
+    r"(?:decimal|numeric|dec)\s*\(\s*([0-9]{1,9})\s*(?:,\s*([0-9]{1,9})\s*)?\)", re.IGNORECASE
+)
 _KNOWN = [type_.name for type_ in _SIMPLE] + ["Decimal(p,s)"]
 
 
@@ -100,8 +102,14 @@ def parse_type(text: str) -> Type:
     if match := _DECIMAL.fullmatch(name):
         return _decimal(name, int(match[1]), int(match[2] or 0))
     if lower in ("decimal", "numeric", "dec"):
-        raise InvalidArgument(f"Type {name} lacks its precision and scale.", "Write them out, for example Decimal(22,9).")
-    by_lower = {known.lower(): known for known in _KNOWN} | {"binary": "binary", "bytes": "bytes"} | {s: s for s in _SYNONYMS}
+        raise InvalidArgument(
+            f"Type {name} lacks its precision and scale.", "Write them out, for example Decimal(22,9)."
+        )
+    by_lower = (
+        {known.lower(): known for known in _KNOWN}
+        | {"binary": "binary", "bytes": "bytes"}
+        | {s: s for s in _SYNONYMS}
+    )
     close = [by_lower[match] for match in get_close_matches(lower, by_lower, n=3, cutoff=0.6)]
     if re.match(r"(var)?char", lower):
         close = ["Utf8"]
@@ -111,7 +119,10 @@ def parse_type(text: str) -> Type:
 
 def _decimal(text: str, precision: int, scale: int) -> Type:
     if not (1 <= precision <= 38 and 0 <= scale <= precision):
-        raise InvalidArgument(f"Type {text} has a precision or scale out of range.", "Decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p.")
+        raise InvalidArgument(
+            f"Type {text} has a precision or scale out of range.",
+            "Decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p.",
+        )
     return Type(
         f"Decimal({precision},{scale})",
         "decimal",

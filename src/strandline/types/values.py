@@ -38,7 +38,9 @@ def show(value: object) -> str:
 
 
 def refuse(type_: Type, value: object, column: str, hint: str) -> NoReturn:
-    raise InvalidArgument(f"Column {column} of type {type_.name} cannot hold the {type(value).__name__} {show(value)}.", hint)
+    raise InvalidArgument(
+        f"Column {column} of type {type_.name} cannot hold the {type(value).__name__} {show(value)}.", hint
+    )
 
 
 def coerce(type_: Type, value: object, column: str) -> object:
@@ -82,7 +84,8 @@ def coerce(type_: Type, value: object, column: str) -> object:
 
 
 def _is_of_numpy(value: object, type_: str = "generic") -> bool:
-    # Only who has loaded numpy can have such a value, so numpy, which is slow to load, need not be loaded to tell.
+    # Only who has loaded numpy can have such a value, so numpy, which is slow to load, need not be loaded to
+    # tell.
     numpy = sys.modules.get("numpy")
     return isinstance(value, getattr(numpy, type_, ()))
 
@@ -116,7 +119,9 @@ def _to_int(type_: Type, value: object, column: str) -> int:
             refuse(type_, value, column, f"Give a whole number from {type_.min} to {type_.max}.")
         number = int(value)
     else:
-        refuse(type_, value, column, "Give a whole number; floats, booleans and text are not cast to integers.")
+        refuse(
+            type_, value, column, "Give a whole number; floats, booleans and text are not cast to integers."
+        )
     if not type_.min <= number <= type_.max:
         refuse(type_, value, column, f"{type_.name} goes from {type_.min} to {type_.max}.")
     return number
@@ -143,8 +148,9 @@ def _to_float(type_: Type, value: object, column: str) -> float:
 
 
 def _to_odd(exact: Decimal, nearest: float) -> float:
-    """The double next to ``exact`` whose last bit is odd, unless ``exact`` is a double. Rounding that to single
-    precision gives the single nearest to ``exact``, as Spark does; rounding ``nearest`` would round twice."""
+    """The double next to ``exact`` whose last bit is odd, unless ``exact`` is a double. Rounding that to
+    single precision gives the single nearest to ``exact``, as Spark does; rounding ``nearest`` would round
+    twice."""
     given = Decimal(nearest)
     if given == exact or math.isinf(nearest) or struct.unpack("<q", struct.pack("<d", nearest))[0] & 1:
         return nearest
@@ -184,8 +190,8 @@ def _utf8(type_: Type, value: str, column: str) -> str:
 
 
 def json_fault_finder() -> Callable[[str], str | None]:
-    """Make ``find_json_fault``. It is a closure that needs nothing of this package, so that Spark can ship it to
-    workers where Strandline is not installed."""
+    """Make ``find_json_fault``. It is a closure that needs nothing of this package, so that Spark can ship it
+    to workers where Strandline is not installed."""
 
     def find(text: str) -> str | None:
         import json
@@ -198,8 +204,11 @@ def json_fault_finder() -> Callable[[str], str | None]:
             return pairs
 
         try:
-            # Numbers stay text and pairs stay lists: neither long integers nor repeated names may hide what they hold.
-            body = json.loads(text, parse_constant=refuse_constant, parse_int=keep, parse_float=keep, object_pairs_hook=keep)
+            # Numbers stay text and pairs stay lists: neither long integers nor repeated names may hide what
+            # they hold.
+            body = json.loads(
+                text, parse_constant=refuse_constant, parse_int=keep, parse_float=keep, object_pairs_hook=keep
+            )
             if re.search(r"\\u[dD][89a-fA-F]", text):
                 json.dumps(body, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -214,8 +223,8 @@ def json_fault_finder() -> Callable[[str], str | None]:
 
 
 find_json_fault = json_fault_finder()
-"""What is wrong with a text as strict JSON (RFC 8259), or None. NaN, infinities and escapes of lone surrogates are
-wrong."""
+"""What is wrong with a text as strict JSON (RFC 8259), or None. NaN, infinities and escapes of lone
+surrogates are wrong."""
 
 
 def _to_time(type_: Type, value: object, column: str) -> datetime:
@@ -228,7 +237,9 @@ def _to_time(type_: Type, value: object, column: str) -> datetime:
         refuse(type_, value, column, "Datetime has whole seconds only; Timestamp has microseconds.")
     try:
         offset = value.utcoffset() or timedelta()
-        plain = datetime(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, UTC)
+        plain = datetime(
+            value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, UTC
+        )
         exact = plain - offset
     except OverflowError:
         refuse(type_, value, column, "In UTC it is outside the years 1 to 9999.")
@@ -238,7 +249,9 @@ def _to_time(type_: Type, value: object, column: str) -> datetime:
 
 
 ISO_DATE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-ISO_TIME = ISO_DATE + r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+ISO_TIME = (
+    ISO_DATE + r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
 """The texts of dates and times, for Python and for Java."""
 MAX_OFFSET = timedelta(hours=18)
 """Java knows no zone that is further away from UTC, and Spark reads the same texts."""
@@ -271,5 +284,6 @@ def _from_iso(type_: Type, text: str, column: str) -> object:
 
 
 def row_value(type_: Type, value: Any) -> Any:
-    """A canonical value as it is in rows that leave: a Decimal for Uint64, as Spark has it; all else as it is."""
+    """A canonical value as it is in rows that leave: a Decimal for Uint64, as Spark has it; all else as it
+    is."""
     return Decimal(value) if type_.name == "Uint64" and value is not None else value

@@ -1,4 +1,5 @@
-"""What a process does: one random thing after the other, on so few tables and keys that everything meets everything."""
+"""What a process does: one random thing after the other, on so few tables and keys that everything meets
+everything."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from strandline.errors import AlreadyExists, Conflict, InvalidArgument, PathNotFound, PreconditionFailed, StrandlineError, UnderOperation
+from strandline.errors import (
+    AlreadyExists,
+    Conflict,
+    InvalidArgument,
+    PathNotFound,
+    PreconditionFailed,
+    StrandlineError,
+    UnderOperation,
+)
 from tests.simulation.data import model
 from tests.simulation.data.judge import GaveUp, Judge, Told
 from tests.simulation.data.model import INDEXES, Effect, State, Violation
@@ -59,13 +68,27 @@ class Actions:
     def path(self) -> str:
         return self.random.choice(PATHS)
 
-    # --- rows ------------------------------------------------------------------------------------------------------------------------
+    # --- rows ----------------------------------------------------------------------------------------------
 
     def statement(self, path: str) -> tuple[str, Effect]:
         """A statement that changes rows, and what it does."""
         name, key, number = path[1:], self.random.choice(KEYS), next(self.numbers)
         v = self.random.choice("pqr")
-        match self.random.choice(("upsert", "upsert", "part", "x", "insert", "replace", "add", "add", "add all", "delete", "delete on")):
+        match self.random.choice(
+            (
+                "upsert",
+                "upsert",
+                "part",
+                "x",
+                "insert",
+                "replace",
+                "add",
+                "add",
+                "add all",
+                "delete",
+                "delete on",
+            )
+        ):
             case "upsert":
                 return self._put(path, "UPSERT", {"k": key, "v": v, "n": number})
             case "part":
@@ -79,11 +102,17 @@ class Actions:
             case "add":
                 return f"UPDATE {name} SET n = n + 1 WHERE k = {key}", model.update(path, key, _one_more)
             case "add all":
-                return f"UPDATE {name} SET n = n + 1, v = '{v}'", model.update(path, None, lambda row: {**_one_more(row), "v": v})
+                return f"UPDATE {name} SET n = n + 1, v = '{v}'", model.update(
+                    path, None, lambda row: {**_one_more(row), "v": v}
+                )
             case "delete":
-                return f"DELETE FROM {name} WHERE v = '{v}'", model.erase(path, lambda row: bool(row["v"] == v))
+                return f"DELETE FROM {name} WHERE v = '{v}'", model.erase(
+                    path, lambda row: bool(row["v"] == v)
+                )
             case _:
-                return f"DELETE FROM {name} ON (k) VALUES ({key})", model.erase(path, lambda row: bool(row["k"] == key))
+                return f"DELETE FROM {name} ON (k) VALUES ({key})", model.erase(
+                    path, lambda row: bool(row["k"] == key)
+                )
 
     def _put(self, path: str, mode: str, row: dict[str, Any]) -> tuple[str, Effect]:
         values = ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in row.values())
@@ -96,7 +125,11 @@ class Actions:
     def write_many(self, process: Process) -> str:
         """Several statements over two tables are one commit."""
         made = [self.statement(self.random.choice(MEMBERS)) for _ in range(self.random.randint(2, 3))]
-        return self._change(process, "; ".join(text for text, _ in made), model.one_after_the_other([effect for _, effect in made]))
+        return self._change(
+            process,
+            "; ".join(text for text, _ in made),
+            model.one_after_the_other([effect for _, effect in made]),
+        )
 
     def write_generator(self, process: Process) -> str:
         """Rows that can be read once, for a commit that may have to be repeated."""
@@ -105,9 +138,15 @@ class Actions:
         if self.random.random() < 0.6:
             rows = [{"k": key, "v": self.random.choice("pqr"), "n": next(self.numbers)} for key in keys]
             what, effect = f"table {path} upsert of {rows}", model.put(path, "UPSERT", rows)
-            return self._told(process, what, self.judge.change(process, what, effect, lambda: table.upsert(row for row in rows)))
+            return self._told(
+                process,
+                what,
+                self.judge.change(process, what, effect, lambda: table.upsert(row for row in rows)),
+            )
         what, effect = f"table {path} delete of {keys}", model.erase(path, lambda row: row["k"] in keys)
-        return self._told(process, what, self.judge.change(process, what, effect, lambda: table.delete(key for key in keys)))
+        return self._told(
+            process, what, self.judge.change(process, what, effect, lambda: table.delete(key for key in keys))
+        )
 
     def transact(self, process: Process) -> str:
         """Reads and changes of several tables, all at one moment and as one commit."""
@@ -145,7 +184,7 @@ class Actions:
             intent.effect = told.effect
         process.baton.trace(f"{process.name}   in its transaction: {text}")
 
-    # --- reads -----------------------------------------------------------------------------------------------------------------------
+    # --- reads ---------------------------------------------------------------------------------------------
 
     def query(self, path: str) -> tuple[str, Callable[[State], model.Seen]]:
         index = self.random.choice((None, None, *INDEXES))
@@ -157,16 +196,24 @@ class Actions:
 
     def read(self, process: Process) -> str:
         text = f"SELECT * FROM {(path := self.path())[1:]}"
-        return self._told(process, text, self.judge.look(process, text, model.rows_of(path), lambda: process.db.sql(text)))
+        return self._told(
+            process, text, self.judge.look(process, text, model.rows_of(path), lambda: process.db.sql(text))
+        )
 
     def read_index(self, process: Process) -> str:
         text, expected = self.query(self.path())
-        return self._told(process, text, self.judge.look(process, text, expected, lambda: process.db.sql(text)))
+        return self._told(
+            process, text, self.judge.look(process, text, expected, lambda: process.db.sql(text))
+        )
 
     def read_past(self, process: Process) -> str:
         path, step = self.path(), max(1, self.history.head - self.random.randint(0, 6))
         text = f"SELECT * FROM {path[1:]} VERSION AS OF {step}"
-        return self._told(process, text, self.judge.look_back(text, model.rows_of(path), lambda: process.db.sql(text), step, path))
+        return self._told(
+            process,
+            text,
+            self.judge.look_back(text, model.rows_of(path), lambda: process.db.sql(text), step, path),
+        )
 
     def check(self, process: Process) -> str:
         def look(state: State) -> model.Seen:
@@ -192,10 +239,12 @@ class Actions:
             text = f"ALTER TABLE {path[1:]} ADD CHANGEFEED feed WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')"
             return self._operate(process, text, lambda state: True, (AlreadyExists.code, PathNotFound.code))
         except (PreconditionFailed, InvalidArgument, UnderOperation) as error:
-            return self._told(process, f"read the feed of {path}", error.code)  # It is another one by now, or not there yet.
+            return self._told(
+                process, f"read the feed of {path}", error.code
+            )  # It is another one by now, or not there yet.
         return self._told(process, f"read the feed of {path}", f"{len(records)} records in ({after}, {upto}]")
 
-    # --- descriptions ----------------------------------------------------------------------------------------------------------------
+    # --- descriptions --------------------------------------------------------------------------------------
 
     def create_or_drop(self, process: Process) -> str:
         path = self.path()
@@ -212,26 +261,41 @@ class Actions:
         path = self.path()
         has = path in self.history.now and "x" in self.history.now[path].columns
         if not has:
-            return self._change(process, f"ALTER TABLE {path[1:]} ADD COLUMN x Int64", model.add_column(path, "x"))
+            return self._change(
+                process, f"ALTER TABLE {path[1:]} ADD COLUMN x Int64", model.add_column(path, "x")
+            )
         told = self._change(process, f"ALTER TABLE {path[1:]} DROP COLUMN x", model.drop_column(path, "x"))
         if self.random.random() < 0.5:
             return told
-        return self._change(process, f"ALTER TABLE {path[1:]} ADD COLUMN x Int64", model.add_column(path, "x"))
+        return self._change(
+            process, f"ALTER TABLE {path[1:]} ADD COLUMN x Int64", model.add_column(path, "x")
+        )
 
     def index(self, process: Process) -> str:
         path, name = self.path(), self.random.choice(tuple(INDEXES))
         has = path in self.history.now and name in self.history.now[path].indexes
         if has and self.random.random() < 0.7:
-            return self._change(process, f"ALTER TABLE {path[1:]} DROP INDEX {name}", model.drop_index(path, name))
-        return self._change(process, f"ALTER TABLE {path[1:]} ADD INDEX {index_definition(name)}", model.add_index(path, name))
+            return self._change(
+                process, f"ALTER TABLE {path[1:]} DROP INDEX {name}", model.drop_index(path, name)
+            )
+        return self._change(
+            process, f"ALTER TABLE {path[1:]} ADD INDEX {index_definition(name)}", model.add_index(path, name)
+        )
 
-    # --- backups and restores --------------------------------------------------------------------------------------------------------
+    # --- backups and restores ------------------------------------------------------------------------------
 
     def back_up(self, process: Process) -> str:
         text = f"BACKUP {COLLECTION}" + self.random.choice(("", " INCREMENTAL", " INCREMENTAL"))
-        codes = (PathNotFound.code, PreconditionFailed.code) if "INCREMENTAL" in text else (PathNotFound.code,)
-        # An increment needs tables that were there all the time since the last backup, which the model does not follow.
-        missing = (lambda state: True) if "INCREMENTAL" in text else (lambda state: any(path not in state for path in MEMBERS))
+        codes = (
+            (PathNotFound.code, PreconditionFailed.code) if "INCREMENTAL" in text else (PathNotFound.code,)
+        )
+        # An increment needs tables that were there all the time since the last backup, which the model does
+        # not follow.
+        missing = (
+            (lambda state: True)
+            if "INCREMENTAL" in text
+            else (lambda state: any(path not in state for path in MEMBERS))
+        )
         return self._operate(process, text, missing, codes)
 
     def restore(self, process: Process) -> str:
@@ -252,11 +316,15 @@ class Actions:
         """A table that is gone comes back."""
         missing = [path for path in MEMBERS if path not in self.history.now]
         path = self.random.choice(missing or MEMBERS)
-        return self._restore(process, path, path) if self.random.random() < 0.6 else self._create(process, path)
+        return (
+            self._restore(process, path, path) if self.random.random() < 0.6 else self._create(process, path)
+        )
 
     def _restore(self, process: Process, source: str, target: str) -> str:
         backup = self.random.choice(sorted(self.history.backups)[-3:])
-        text = f"RESTORE {COLLECTION} AT '{backup}' TABLE {source[1:]}" + (f" AS {target[1:]}" if target != source else "")
+        text = f"RESTORE {COLLECTION} AT '{backup}' TABLE {source[1:]}" + (
+            f" AS {target[1:]}" if target != source else ""
+        )
         return self._operate(process, text, lambda state: target in state, (AlreadyExists.code,))
 
     def cancel(self, process: Process) -> str:
@@ -273,7 +341,7 @@ class Actions:
     def resume(self, process: Process) -> str:
         return self._told(process, "resume", f"resumed {len(process.db.resume())}")
 
-    # --- care ------------------------------------------------------------------------------------------------------------------------
+    # --- care ----------------------------------------------------------------------------------------------
 
     def maintain(self, process: Process) -> str:
         return self._care(process, "maintain", process.db.maintain)
@@ -291,10 +359,16 @@ class Actions:
     # -------------------------------------------------------------------------------------------------------------------------------
 
     def _change(self, process: Process, text: str, effect: Effect) -> str:
-        return self._told(process, text, self.judge.change(process, text, effect, lambda: process.db.sql(text).step))
+        return self._told(
+            process, text, self.judge.change(process, text, effect, lambda: process.db.sql(text).step)
+        )
 
-    def _operate(self, process: Process, text: str, may: Callable[[State], bool], codes: tuple[str, ...]) -> str:
-        return self._told(process, text, self.judge.operate(process, text, lambda: process.db.sql(text), may, codes))
+    def _operate(
+        self, process: Process, text: str, may: Callable[[State], bool], codes: tuple[str, ...]
+    ) -> str:
+        return self._told(
+            process, text, self.judge.operate(process, text, lambda: process.db.sql(text), may, codes)
+        )
 
     def _told(self, process: Process, what: str, told: str) -> str:
         process.baton.trace(f"{process.name} {what}: {told}")
@@ -303,4 +377,3 @@ class Actions:
 
 def _one_more(row: model.Row) -> dict[str, Any]:
     return {"n": None if row["n"] is None else row["n"] + 1}
-

@@ -1,4 +1,5 @@
-"""Who runs: of several threads only the one that holds the baton does, and the seed says where it goes. Time moves with it."""
+"""Who runs: of several threads only the one that holds the baton does, and the seed says where it goes. Time
+moves with it."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from tests.simulation.data.model import Violation
 from tests.world import Death, ManualClock
 
 TICK_SECONDS, FAST_TICK_SECONDS = 0.25, 4.0
-"""How much time passes from one point to the next, usually and while a process has stopped: so that it ends before all others are done."""
+"""How much time passes from one point to the next, usually and while a process has stopped: so that it ends
+before all others are done."""
 STAYS = 0.75
 ASIDE = 0.06
-"""How often a process goes on at a point, and how often it is put aside for a while although others could let it in."""
+"""How often a process goes on at a point, and how often it is put aside for a while although others could let
+it in."""
 ASIDE_TURNS = (2, 5, 15, 50, 150)
 MAX_TURNS = 20_000
 
@@ -30,7 +33,8 @@ class Runner:
 
 
 class Baton:
-    """Passed on at every point; the order depends on the random numbers alone. ``clock`` is the time that all runners share."""
+    """Passed on at every point; the order depends on the random numbers alone. ``clock`` is the time that all
+    runners share."""
 
     def __init__(self, random_: random.Random, trace: Callable[[str], None]) -> None:
         self.random = random_
@@ -109,10 +113,17 @@ class Baton:
             self._over.set()
 
     def _next(self, runner: Runner | None = None) -> Runner:
-        """The seed's choice among those who are neither asleep nor put aside. If there is none, turns and time move on until there is."""
-        ready = [r for r in self.runners if r.dead or (r.aside_until <= self.turns and r.asleep_until <= self.clock.now())]
+        """The seed's choice among those who are neither asleep nor put aside. If there is none, turns and
+        time move on until there is."""
+        ready = [
+            r
+            for r in self.runners
+            if r.dead or (r.aside_until <= self.turns and r.asleep_until <= self.clock.now())
+        ]
         if not ready:
-            first = min(self.runners, key=lambda r: (r.asleep_until > self.clock.now(), r.aside_until, r.asleep_until))
+            first = min(
+                self.runners, key=lambda r: (r.asleep_until > self.clock.now(), r.aside_until, r.asleep_until)
+            )
             self.turns = max(self.turns, first.aside_until)
             self.clock.sleep(max(0.0, first.asleep_until - self.clock.now()))
             return first

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from strandline.database.connecting import connect
+from strandline.api.connector import connect
 from strandline.settings import Settings
 from tests.simulation.data import model
 from tests.simulation.data.actions import COLLECTION, MEMBERS, Actions, create_statement
@@ -24,9 +24,23 @@ from tests.world import Death
 
 ACTIONS = 36
 PROCESSES = 4
-SETTINGS = Settings(workers=1, history_seconds=0.0, merge_segments=4, compact_log_segments=3, commit_tries=12, session_seconds=60.0)
+SETTINGS = Settings(
+    workers=1,
+    history_seconds=0.0,
+    merge_segments=4,
+    compact_log_segments=3,
+    commit_tries=12,
+    session_seconds=60.0,
+)
 BY_FILE = Settings(
-    workers=1, history_seconds=0.0, merge_segments=4, compact_log_segments=3, commit_tries=12, session_seconds=60.0, inline_rows=0, inline_bytes=0
+    workers=1,
+    history_seconds=0.0,
+    merge_segments=4,
+    compact_log_segments=3,
+    commit_tries=12,
+    session_seconds=60.0,
+    inline_rows=0,
+    inline_bytes=0,
 )
 """Every commit goes to files."""
 
@@ -59,7 +73,7 @@ class Simulation:
                 self.rest(leave_nothing)
             finally:
                 for process in self.all:
-                    process.db.context.catalog.close()
+                    process.db.runtime.catalog.close()
 
     def newcomer(self) -> Process:
         self.born += 1
@@ -106,7 +120,8 @@ def same_names(random_: random.Random) -> Iterator[None]:
 
 
 class Template:
-    """The warehouse that every history begins with: two tables with an index, a collection and a full backup of them."""
+    """The warehouse that every history begins with: two tables with an index, a collection and a full backup
+    of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "template"

@@ -1,4 +1,5 @@
-"""Whether what a statement answered can be: compared with every state that there was between its beginning and its end."""
+"""Whether what a statement answered can be: compared with every state that there was between its beginning
+and its end."""
 
 from __future__ import annotations
 
@@ -7,9 +8,27 @@ from typing import Any
 
 from sqlalchemy import select
 
-from strandline.catalog import schema
-from strandline.errors import AlreadyExists, Cancelled, Conflict, PathNotFound, PreconditionFailed, StrandlineError, UnderOperation
-from tests.simulation.data.model import Effect, History, Refused, Seen, State, Violation, one_after_the_other, outcome, seen
+from strandline.catalog import sqltables
+from strandline.errors import (
+    AlreadyExists,
+    Cancelled,
+    Conflict,
+    PathNotFound,
+    PreconditionFailed,
+    StrandlineError,
+    UnderOperation,
+)
+from tests.simulation.data.model import (
+    Effect,
+    History,
+    Refused,
+    Seen,
+    State,
+    Violation,
+    one_after_the_other,
+    outcome,
+    seen,
+)
 from tests.simulation.data.processes import Intent, Process
 
 BUSY = (UnderOperation.code,)
@@ -22,7 +41,9 @@ class Judge:
     def __init__(self, history: History) -> None:
         self.history = history
 
-    def look(self, process: Process, what: str, expected: Callable[[State], Seen], act: Callable[[], Any]) -> str:
+    def look(
+        self, process: Process, what: str, expected: Callable[[State], Seen], act: Callable[[], Any]
+    ) -> str:
         """A statement by itself sees one moment between its beginning and its end."""
         begin = self.history.head
         got = _answered(act)
@@ -32,8 +53,11 @@ class Judge:
             self._wrong(what, got, expected, begin)
         return _shown(got)
 
-    def look_back(self, what: str, expected: Callable[[State], Seen], act: Callable[[], Any], step: int, path: str) -> str:
-        """A statement about the past sees exactly that step, or is told that it is no longer kept; or that the table is another one."""
+    def look_back(
+        self, what: str, expected: Callable[[State], Seen], act: Callable[[], Any], step: int, path: str
+    ) -> str:
+        """A statement about the past sees exactly that step, or is told that it is no longer kept; or that
+        the table is another one."""
         got = _answered(act)
         if got in (*BUSY, PreconditionFailed.code):
             return str(got)
@@ -43,7 +67,8 @@ class Judge:
         return _shown(got)
 
     def change(self, process: Process, what: str, effect: Effect, act: Callable[[], int | None]) -> str:
-        """A change takes place at the step that was answered, or was refused for a reason that there was, or changes nothing."""
+        """A change takes place at the step that was answered, or was refused for a reason that there was, or
+        changes nothing."""
         begin, began = self.history.head, process.baton.clock.now()
         intent = process.intent = Intent(effect)
         try:
@@ -55,10 +80,14 @@ class Judge:
         if step != intent.step:
             raise Violation(f"{what} answered step {step}, but was committed at {intent.step}")
         if step is None and all(_after(effect, state) != state for _, state in self.history.between(begin)):
-            raise Violation(f"{what} changed nothing, though it had something to change at every step from {begin} on")
+            raise Violation(
+                f"{what} changed nothing, though it had something to change at every step from {begin} on"
+            )
         return f"done at {step}"
 
-    def _refused(self, process: Process, what: str, error: StrandlineError, intent: Intent, begin: int, began: float) -> str:
+    def _refused(
+        self, process: Process, what: str, error: StrandlineError, intent: Intent, begin: int, began: float
+    ) -> str:
         if intent.step is not None:
             raise Violation(f"{what} was refused ({error.message}), but was committed at {intent.step}")
         if error.code in (*BUSY, Conflict.code):
@@ -68,23 +97,33 @@ class Judge:
             raise Violation(f"{what} was refused for no reason: {error}{_cause(error)}")
         return error.code
 
-    def operate(self, process: Process, what: str, act: Callable[[], Any], may: Callable[[State], bool], codes: tuple[str, ...]) -> str:
-        """An operation; the witness models its end, whoever brought it about. ``may``: whether a state gives a reason for one of the
-        codes."""
+    def operate(
+        self,
+        process: Process,
+        what: str,
+        act: Callable[[], Any],
+        may: Callable[[State], bool],
+        codes: tuple[str, ...],
+    ) -> str:
+        """An operation; the witness models its end, whoever brought it about. ``may``: whether a state gives
+        a reason for one of the codes."""
         begin, began = self.history.head, process.baton.clock.now()
         try:
             act()
         except StrandlineError as error:
             if error.code in (*BUSY, Cancelled.code):
                 return error.code
-            reason = any(may(state) for _, state in self.history.between(begin)) or self.is_restoring(process, began)
+            reason = any(may(state) for _, state in self.history.between(begin)) or self.is_restoring(
+                process, began
+            )
             if error.code not in codes or not reason:
                 raise Violation(f"{what} was refused for no reason: {error}{_cause(error)}") from error
             return error.code
         return "done"
 
     def feed(self, path: str, records: list[dict[str, Any]], after: int, upto: int) -> None:
-        """Every change in ``(after, upto]`` is told with its step and what it made of the row, and no other one."""
+        """Every change in ``(after, upto]`` is told with its step and what it made of the row, and no other
+        one."""
         told = {(record["step"], record["k"]): record for record in records}
         (_, before), *states = self.history.between(after, upto)
         for step, state in states:
@@ -93,27 +132,40 @@ class Judge:
             old, new = before[path].rows, state[path].rows
             changed = [k for k in {*old, *new} if _image(old.get(k)) != _image(new.get(k))]
             if lost := [k for k in changed if (step, k) not in told]:
-                raise Violation(f"the feed of {path} in ({after}, {upto}] does not tell of the keys {lost} at step {step}")
+                raise Violation(
+                    f"the feed of {path} in ({after}, {upto}] does not tell of the keys {lost} at step {step}"
+                )
             before = state
         for (step, k), record in told.items():
             row = self.history.at(step)[path].rows.get(k)
             if _image(row) != (None if record["op"] == "E" else _image(record)):
-                raise Violation(f"the feed of {path} in ({after}, {upto}] tells {record}, but the row was {row}")
+                raise Violation(
+                    f"the feed of {path} in ({after}, {upto}] tells {record}, but the row was {row}"
+                )
 
     def is_restoring(self, process: Process, since: float) -> bool:
         """Whether a restore, whose tables nobody sees yet, has been at work since a time."""
-        at = schema.operations.c
-        with process.db.context.catalog.engine.connect() as conn:
-            return bool(conn.execute(select(at.id).where(at.kind == "restore", at.ended.is_(None) | (at.ended >= since))).all())
+        at = sqltables.operations.c
+        with process.db.runtime.catalog.engine.connect() as conn:
+            return bool(
+                conn.execute(
+                    select(at.id).where(at.kind == "restore", at.ended.is_(None) | (at.ended >= since))
+                ).all()
+            )
 
-    def _wrong(self, what: str, got: Seen, expected: Callable[[State], Seen], begin: int, end: int | None = None) -> None:
-        could = "; ".join(f"at {step}: {_shown(outcome(expected, state))}" for step, state in self.history.between(begin, end))
+    def _wrong(
+        self, what: str, got: Seen, expected: Callable[[State], Seen], begin: int, end: int | None = None
+    ) -> None:
+        could = "; ".join(
+            f"at {step}: {_shown(outcome(expected, state))}"
+            for step, state in self.history.between(begin, end)
+        )
         raise Violation(f"{what} answered {_shown(got)}, which was never so: {could}")
 
 
 class Told:
-    """What a transaction was told so far: it fits the states of some steps, with the transaction's own changes, and must fit one to the
-    end."""
+    """What a transaction was told so far: it fits the states of some steps, with the transaction's own
+    changes, and must fit one to the end."""
 
     def __init__(self, history: History, begin: int) -> None:
         self._history = history
@@ -133,7 +185,9 @@ class Told:
         self._steps = [step for step in before if self._seen(expected, step) == got]
         if not self._steps:
             could = "; ".join(f"at {step}: {_shown(self._seen(expected, step))}" for step in before)
-            raise Violation(f"in a transaction {what} answered {_shown(got)}, which does not fit what it saw before: {could}")
+            raise Violation(
+                f"in a transaction {what} answered {_shown(got)}, which does not fit what it saw before: {could}"
+            )
 
     def change(self, what: str, effect: Effect, act: Callable[[], Any]) -> None:
         try:
@@ -143,7 +197,9 @@ class Told:
             reason = any(_after(all_, state) == error.code for _, state in self._history.between(self._begin))
             if reason or error.code in (*BUSY, Conflict.code):
                 raise GaveUp(error.code) from None
-            raise Violation(f"in a transaction {what} was refused for no reason: {error}{_cause(error)}") from None
+            raise Violation(
+                f"in a transaction {what} was refused for no reason: {error}{_cause(error)}"
+            ) from None
         self._own.append(effect)
 
     def _seen(self, expected: Callable[[State], Seen], step: int) -> Seen:
@@ -178,7 +234,11 @@ def _image(row: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
 
 
 def _cause(error: StrandlineError) -> str:
-    return f" (because of {error.__cause__!r})" if error.code == "INTERNAL" and error.__cause__ is not None else ""
+    return (
+        f" (because of {error.__cause__!r})"
+        if error.code == "INTERNAL" and error.__cause__ is not None
+        else ""
+    )
 
 
 def _shown(got: Seen) -> str:

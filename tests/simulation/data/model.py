@@ -1,4 +1,5 @@
-"""What the tables hold after each step, as plain values: the truth that everything a process sees is compared with."""
+"""What the tables hold after each step, as plain values: the truth that everything a process sees is compared
+with."""
 
 from __future__ import annotations
 
@@ -54,7 +55,12 @@ class History:
 
     def copy(self) -> History:
         made = History()
-        made._steps, made._states, made.head, made.backups = [*self._steps], [*self._states], self.head, dict(self.backups)
+        made._steps, made._states, made.head, made.backups = (
+            [*self._steps],
+            [*self._states],
+            self.head,
+            dict(self.backups),
+        )
         return made
 
     @property
@@ -73,7 +79,8 @@ class History:
         return self._states[bisect_right(self._steps, step) - 1]
 
     def between(self, begin: int, end: int | None = None) -> Iterator[tuple[int, State]]:
-        """Every different state that there was from the step ``begin`` to the step ``end`` (default: now), with its first step."""
+        """Every different state that there was from the step ``begin`` to the step ``end`` (default: now),
+        with its first step."""
         first = bisect_right(self._steps, begin) - 1
         last = len(self._steps) if end is None else bisect_right(self._steps, end)
         yield from zip(self._steps[first:last], self._states[first:last], strict=True)
@@ -85,7 +92,7 @@ def table(state: State, path: str) -> Table:
     return state[path]
 
 
-# --- changes of rows -----------------------------------------------------------------------------------------------------------------
+# --- changes of rows --------------------------------------------------------------------------------------
 
 
 def put(path: str, mode: str, rows: list[dict[str, Any]]) -> Effect:
@@ -120,7 +127,10 @@ def update(path: str, key: int | None, changed: Callable[[Row], dict[str, Any]])
 def erase(path: str, gone: Callable[[Row], bool]) -> Effect:
     def effect(state: State) -> State:
         before = table(state, path)
-        return {**state, path: replace(before, rows={k: row for k, row in before.rows.items() if not gone(row)})}
+        return {
+            **state,
+            path: replace(before, rows={k: row for k, row in before.rows.items() if not gone(row)}),
+        }
 
     return effect
 
@@ -134,7 +144,7 @@ def one_after_the_other(effects: list[Effect]) -> Effect:
     return effect
 
 
-# --- changes of descriptions ---------------------------------------------------------------------------------------------------------
+# --- changes of descriptions ------------------------------------------------------------------------------
 
 
 def create(path: str, indexes: frozenset[str]) -> Effect:
@@ -171,7 +181,10 @@ def drop_column(path: str, column: str) -> Effect:
         if column not in before.columns:
             raise Refused(InvalidArgument.code)
         rows = {k: {n: v for n, v in row.items() if n != column} for k, row in before.rows.items()}
-        return {**state, path: replace(before, columns=tuple(c for c in before.columns if c != column), rows=rows)}
+        return {
+            **state,
+            path: replace(before, columns=tuple(c for c in before.columns if c != column), rows=rows),
+        }
 
     return effect
 
@@ -196,7 +209,7 @@ def drop_index(path: str, index: str) -> Effect:
     return effect
 
 
-# --- what is seen --------------------------------------------------------------------------------------------------------------------
+# --- what is seen -----------------------------------------------------------------------------------------
 
 Seen: TypeAlias = "frozenset[tuple[tuple[str, Any], ...]] | str | int"
 """Rows, each as sorted pairs of name and value; or the code of a refusal."""
@@ -208,7 +221,9 @@ def seen(rows: list[Row]) -> Seen:
     return frozenset(shown) if len(set(shown)) == len(shown) else f"rows twice: {sorted(shown, key=repr)}"
 
 
-def rows_of(path: str, columns: tuple[str, ...] | None = None, index: str | None = None) -> Callable[[State], Seen]:
+def rows_of(
+    path: str, columns: tuple[str, ...] | None = None, index: str | None = None
+) -> Callable[[State], Seen]:
     """What a SELECT of some columns (None: all) shows, through an index or not."""
 
     def look(state: State) -> Seen:

@@ -1,4 +1,5 @@
-"""A simulated process: a real database whose catalog, files, pauses and session are points at which it may lose the baton or its life."""
+"""A simulated process: a real database whose catalog, files, pauses and session are points at which it may
+lose the baton or its life."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Dialect, event
 
-from strandline.catalog.engine import Catalog, sqlite_url
+from strandline.api.connector import CATALOG_FILE
+from strandline.api.database import Database
+from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.sessions import Session
-from strandline.database.connecting import CATALOG_FILE
-from strandline.database.database import Database
-from strandline.operations.context import Context
 from strandline.operations.scheduler import Shuffled
+from strandline.runtime import Runtime
 from strandline.settings import Settings
 from strandline.storage import segment as segments
 from strandline.storage.files import LocalFiles
@@ -27,14 +28,17 @@ DIES, STOPS = 0.0015, 0.003
 
 _compiled: dict[Any, Any] = {}
 _dialect: list[Dialect] = []
-"""Statements that SQLAlchemy has compiled, and for what. Each process has an engine of its own, and to compile them anew for each would
-take longer than to run them."""
+"""Statements that SQLAlchemy has compiled, and for what. Each process has an engine of its own, and to
+compile them anew for each would take longer than to run them."""
 
 
 class Process(Runner):
-    """What a process is about to change is its ``intent``; where it becomes durable it is applied to the model (see ``witness``)."""
+    """What a process is about to change is its ``intent``; where it becomes durable it is applied to the
+    model (see ``witness``)."""
 
-    def __init__(self, name: str, folder: Path, baton: Baton, settings: Settings, on_commit: Callable[[Process], None]) -> None:
+    def __init__(
+        self, name: str, folder: Path, baton: Baton, settings: Settings, on_commit: Callable[[Process], None]
+    ) -> None:
         super().__init__(name)
         self.baton = baton
         self.intent: Intent | None = None
@@ -45,14 +49,15 @@ class Process(Runner):
         self._writing = False
         self._renewing = False
         catalog = SimCatalog(self, folder)
-        context = Context(catalog, SimFiles(self, folder), settings, SimClock(self))
+        context = Runtime(catalog, SimFiles(self, folder), settings, SimClock(self))
         context.session = SimSession(catalog, settings.session_seconds)
         self.session = context.session
         self.db = Database(context)
         self.db._running.engine.scheduler = Shuffled(baton.random)
 
     def point(self, what: str) -> None:
-        """Others may come in here. Not inside a write transaction: whoever else wants to write waits for its end."""
+        """Others may come in here. Not inside a write transaction: whoever else wants to write waits for its
+        end."""
         if self._writing:
             return
         if self.dead:
@@ -64,7 +69,9 @@ class Process(Runner):
                 self.baton.trace(f"{self.name} dies before {what}")
                 raise Death
             if fate < DIES + STOPS:
-                self.asleep_until = self.baton.clock.now() + LEASE_SECONDS * self.baton.random.uniform(1.1, 2.5)
+                self.asleep_until = self.baton.clock.now() + LEASE_SECONDS * self.baton.random.uniform(
+                    1.1, 2.5
+                )
                 self.baton.trace(f"{self.name} stops before {what}")
         self.baton.point(self, what)
         segments.forget()  # Processes share no memory.
@@ -78,16 +85,25 @@ class Process(Runner):
         self._writing = False
         try:
             self._on_commit(self)
-        except Exception as error:  # Not raised here: what called the catalog might take it for a failure of its own.
-            self.baton.stop(error if isinstance(error, Violation) else Violation(f"the model cannot follow: {error!r}"))
+        except (
+            Exception
+        ) as error:  # Not raised here: what called the catalog might take it for a failure of its own.
+            self.baton.stop(
+                error if isinstance(error, Violation) else Violation(f"the model cannot follow: {error!r}")
+            )
         self.point("what comes after a commit")
 
     def _renew_if_due(self) -> None:
-        """What the session's own thread does in a real process. Like that one it may come late: a process that wakes up may act before its
-        lease is renewed."""
+        """What the session's own thread does in a real process. Like that one it may come late: a process
+        that wakes up may act before its lease is renewed."""
         session = self.session
         due = 0.0 < session._expires <= self.baton.clock.now() + 0.75 * LEASE_SECONDS
-        if due and not self._renewing and self.baton.random.random() < 0.5 and session._lock.acquire(blocking=False):
+        if (
+            due
+            and not self._renewing
+            and self.baton.random.random() < 0.5
+            and session._lock.acquire(blocking=False)
+        ):
             self._renewing = True
             try:
                 session._extend()
@@ -143,7 +159,9 @@ class SimCatalog(Catalog):
         (self.engine.dialect,) = _dialect
         self.engine.update_execution_options(compiled_cache=_compiled)
         # Nothing here has to survive a power cut.
-        event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+        event.listen(
+            self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+        )
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from strandline.catalog import operations, schema
+from strandline.catalog import operations, sqltables
 from strandline.errors import Corrupted, Internal
 from tests import world
 from tests.simulation.data import model
@@ -15,21 +15,28 @@ from tests.world import LEASE_SECONDS
 
 
 def come_to_rest(process: Process, history: History) -> None:
-    """What dead processes left is carried on; then all tables, indexes and backups are compared with the model, and dropped."""
+    """What dead processes left is carried on; then all tables, indexes and backups are compared with the
+    model, and dropped."""
     db = process.db
     process.sleep(2 * LEASE_SECONDS)
     db.resume()
     wrong = different(process, history.now)
-    with db.context.catalog.read() as conn:
+    with db.runtime.catalog.read() as conn:
         wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished(conn)]
         bad = (Internal.code, Corrupted.code)
-        wrong += [f"{o.kind}: {o.error}" for o in operations.listed(conn) if o.error and o.error["code"] in bad]
+        wrong += [
+            f"{o.kind}: {o.error}" for o in operations.listed(conn) if o.error and o.error["code"] in bad
+        ]
         # A user's own stream is moved by its hold; only a backup's stays where it began.
-        wrong += [leak for leak in world.leaks(conn) if not leak.endswith("/feed has no hold at its cursor")] + world.disagreements(conn)
+        wrong += [
+            leak for leak in world.leaks(conn) if not leak.endswith("/feed has no hold at its cursor")
+        ] + world.disagreements(conn)
     _refuse(wrong, "at rest")
     for number, (backup, step) in enumerate(sorted(history.backups.items())):
         db.sql(f"RESTORE {COLLECTION} AT '{backup}' INTO 'back{number}'")
-        kept = {f"/back{number}{path}": table for path, table in history.at(step).items() if path in ("/a", "/b")}
+        kept = {
+            f"/back{number}{path}": table for path, table in history.at(step).items() if path in ("/a", "/b")
+        }
         _refuse(different(process, kept), f"restored from {backup}")
     _refuse([f"{p.path}: {p.message}" for p in db.verify(COLLECTION)], "in the collection")
     db.sql(f"DROP BACKUP COLLECTION {COLLECTION}")
@@ -40,15 +47,21 @@ def come_to_rest(process: Process, history: History) -> None:
 
 
 def leave_nothing(process: Process) -> None:
-    """All is dropped, and nobody reads any more: nothing may be left but what every catalog has. A pin that a sleeper wrote after its
-    session had ended goes when its time is over."""
-    process.sleep(2 * process.db.context.settings.read_seconds)
+    """All is dropped, and nobody reads any more: nothing may be left but what every catalog has. A pin that a
+    sleeper wrote after its session had ended goes when its time is over."""
+    process.sleep(2 * process.db.runtime.settings.read_seconds)
     process.db.collect()
-    context = process.db.context
+    context = process.db.runtime
     with context.catalog.read() as conn:
-        rows = {table.name: len(conn.execute(select(table)).all()) for table in (schema.segments, schema.chains, schema.holds, schema.garbage)}
+        rows = {
+            table.name: len(conn.execute(select(table)).all())
+            for table in (sqltables.segments, sqltables.chains, sqltables.holds, sqltables.garbage)
+        }
     files = sorted(context.files.names("data"))
-    _refuse([f"{number} {name}" for name, number in rows.items() if number] + files, "after everything was dropped")
+    _refuse(
+        [f"{number} {name}" for name, number in rows.items() if number] + files,
+        "after everything was dropped",
+    )
 
 
 def different(process: Process, state: State) -> list[str]:
@@ -59,7 +72,9 @@ def different(process: Process, state: State) -> list[str]:
         queries = [(f"SELECT * FROM {name}", model.rows_of(path))]
         for index in sorted(table.indexes):
             columns = ("k", *INDEXES[index][0], *INDEXES[index][1])
-            queries.append((f"SELECT {', '.join(columns)} FROM {name} VIEW {index}", model.rows_of(path, columns, index)))
+            queries.append(
+                (f"SELECT {', '.join(columns)} FROM {name} VIEW {index}", model.rows_of(path, columns, index))
+            )
         for text, expected in queries:
             result = sql(text)
             got = model.seen([dict(zip(result.columns, row, strict=True)) for row in result.rows()])

@@ -24,8 +24,8 @@ CHUNK = 20
 
 
 class Runner:
-    """Runs seeds one after the other, each on a copy of the same warehouse. Python's garbage collection is off meanwhile: which readers a
-    session still has to keep must not depend on when Python looks."""
+    """Runs seeds one after the other, each on a copy of the same warehouse. Python's garbage collection is
+    off meanwhile: which readers a session still has to keep must not depend on when Python looks."""
 
     def __init__(self, trace: Callable[[str], None] = lambda line: None) -> None:
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -73,15 +73,21 @@ def run_seeds(seeds: range, without: str | None) -> tuple[dict[int, str], Counte
 
 
 def run_all(
-    seeds: range, *, without: str | None = None, workers: int = 2, on_progress: Callable[[int, int], None] = lambda done, wrong: None
+    seeds: range,
+    *,
+    without: str | None = None,
+    workers: int = 2,
+    on_progress: Callable[[int, int], None] = lambda done, wrong: None,
 ) -> tuple[dict[int, str], Counter[str]]:
-    """Violations by seed, and what happened how often. Any division among processes gives the same. ``on_progress`` is told how many
-    seeds are done and how many of them have a violation."""
+    """Violations by seed, and what happened how often. Any division among processes gives the same.
+    ``on_progress`` is told how many seeds are done and how many of them have a violation."""
     found: dict[int, str] = {}
     counts: Counter[str] = Counter()
     chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for number, (wrong, counted) in enumerate(pool.map(run_seeds, chunks, itertools.repeat(without)), start=1):
+        for number, (wrong, counted) in enumerate(
+            pool.map(run_seeds, chunks, itertools.repeat(without)), start=1
+        ):
             found |= wrong
             counts += counted
             on_progress(min(CHUNK * number, len(seeds)), len(found))

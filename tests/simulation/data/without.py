@@ -1,8 +1,8 @@
-"""Each safeguard, taken out again: a simulation that still finds nothing could not have seen what the safeguard is for.
+"""Each safeguard, taken out again: a simulation that still finds nothing could not have seen what the
+safeguard is for.
 
-Some safeguards stand behind each other. Where one alone is enough, so that nothing goes wrong without the other, they are taken out
-together.
-"""
+Some safeguards stand behind each other. Where one alone is enough, so that nothing goes wrong without the
+other, they are taken out together."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from strandline.catalog import chains, collect, schema, sessions
+from strandline.api import table
+from strandline.catalog import chains, collect, sessions, sqltables
 from strandline.catalog.chains import Basis, TableState
 from strandline.catalog.tables import TableInfo
-from strandline.database import indexes, table
-from strandline.database.snapshot import Snapshot
-from strandline.database.transaction import Transaction
 from strandline.operations.engine import Engine
+from strandline.tables import indexes
+from strandline.tables.snapshot import Snapshot
+from strandline.tables.transaction import Transaction
 from tests.simulation.data.witness import replaced
 
 
@@ -48,7 +49,7 @@ def version() -> AbstractContextManager[None]:
     prove = chains.prove
 
     def any_version(conn: Connection, basis: Basis) -> TableState:
-        at = schema.paths.c
+        at = sqltables.paths.c
         found = conn.execute(select(at.version).where(at.id == basis.table_id)).scalar_one_or_none()
         return prove(conn, basis if found is None else replace(basis, version=found))
 
@@ -67,7 +68,7 @@ def touched() -> AbstractContextManager[None]:
 
     def let_pass(self: Transaction, stale: Any) -> None:
         pending = self._pending[stale.table_id]
-        with self.context.catalog.read() as conn:
+        with self.runtime.catalog.read() as conn:
             pending.read_step = chains.state(conn, stale.table_id).step
 
     return replaced(Transaction, _let_pass=let_pass) if prove else contextlib.nullcontext()
@@ -88,7 +89,9 @@ def identity() -> AbstractContextManager[None]:
     caught_up = indexes._caught_up
 
     def on_any(context: Any, before: Any, current: Any, *args: Any) -> Any:
-        return caught_up(context, replace(before, info=replace(before.info, id=current.info.id)), current, *args)
+        return caught_up(
+            context, replace(before, info=replace(before.info, id=current.info.id)), current, *args
+        )
 
     return replaced(indexes, _caught_up=on_any)
 
@@ -123,7 +126,7 @@ class _Owner:
     """Whoever owns an operation."""
 
     def __init__(self, conn: Connection, operation_id: str) -> None:
-        at = schema.operations.c
+        at = sqltables.operations.c
         self.id = conn.execute(select(at.session_id).where(at.id == operation_id)).scalar_one_or_none()
 
 
@@ -139,7 +142,20 @@ def replaced_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 SAFEGUARDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     made.__name__: made
-    for made in (moment, kept, version, read_step, touched, session, writer, identity, once, pins, orphans, fence)
+    for made in (
+        moment,
+        kept,
+        version,
+        read_step,
+        touched,
+        session,
+        writer,
+        identity,
+        once,
+        pins,
+        orphans,
+        fence,
+    )
 }
 
 

@@ -1,8 +1,8 @@
-"""What became durable, seen where the catalog is written: never by what a call answered, for a process may die before it answers.
+"""What became durable, seen where the catalog is written: never by what a call answered, for a process may
+die before it answers.
 
-A transaction that takes a step is one of three: the end of an operation, whose request tells what it did; other segments for the same
-rows; or the change that the process is about to make.
-"""
+A transaction that takes a step is one of three: the end of an operation, whose request tells what it did;
+other segments for the same rows; or the change that the process is about to make."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Witness:
         source = self.history.at(self.history.backups[operation.body["backup"]])
         into = operation.request["into"] or ""
         sources = {into + (as_path or path): path for path, as_path in operation.request["tables"]}
-        restored = {path: source[sources.get(path, path.removeprefix(into))] for path in operation.body["tables"]}
+        restored = {
+            path: source[sources.get(path, path.removeprefix(into))] for path in operation.body["tables"]
+        }
         return {**before, **restored}
 
 
@@ -59,13 +61,17 @@ def _applied(process: Process, step: int, before: State) -> State:
     if intent is None:
         raise Violation(f"{process.name} committed step {step} and was not about to change anything")
     if intent.step is not None:
-        raise Violation(f"{process.name} committed the same change at step {intent.step} and again at step {step}")
+        raise Violation(
+            f"{process.name} committed the same change at step {intent.step} and again at step {step}"
+        )
     intent.step = step
     process.baton.trace(f"{process.name} commits step {step}")
     try:
         return intent.effect(before)
     except Refused as refused:
-        raise Violation(f"{process.name} committed step {step} on a state that does not allow it ({refused.code})") from None
+        raise Violation(
+            f"{process.name} committed step {step} on a state that does not allow it ({refused.code})"
+        ) from None
 
 
 @contextmanager

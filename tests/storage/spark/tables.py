@@ -1,4 +1,5 @@
-"""Tables for tests: random rows of all types, chains written in the process, and what a DataFrame holds as plain values."""
+"""Tables for tests: random rows of all types, chains written in the process, and what a DataFrame holds as
+plain values."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ VALUES: dict[str, list[Any]] = {
 }
 
 ALL_TYPES = TableSchema.of(
-    [("id", parse_type("Int32"), False), ("part", parse_type("Utf8"), True)] + [(f"c {name}", parse_type(name), False) for name in VALUES],
+    [("id", parse_type("Int32"), False), ("part", parse_type("Utf8"), True)]
+    + [(f"c {name}", parse_type(name), False) for name in VALUES],
     ("part", "id"),
 )
 """Every type, a composite key with a nullable part, key columns that are not in the order of the table."""
@@ -68,7 +70,10 @@ BY_NK = IndexDef("by_nk", "GLOBAL SYNC", ("n", "k"))
 
 
 def random_row(rng: random.Random, schema: TableSchema, keys: int) -> Row:
-    return tuple(_random_value(rng, c.name, c.type.name, c.name in schema.key, c.not_null, keys) for c in schema.columns)
+    return tuple(
+        _random_value(rng, c.name, c.type.name, c.name in schema.key, c.not_null, keys)
+        for c in schema.columns
+    )
 
 
 def _random_value(rng: random.Random, name: str, kind: str, in_key: bool, not_null: bool, keys: int) -> Any:
@@ -117,12 +122,16 @@ class Table:
     def changes(self, mode: Mode, columns: Sequence[str], rows: Sequence[Row]) -> list[Change]:
         return apply_write(self.schema, mode, columns, rows, self.rows)
 
-    def write(self, mode: Mode, rows: Sequence[Row], columns: Sequence[str] | None = None, *, inline: bool = True) -> list[Change]:
+    def write(
+        self, mode: Mode, rows: Sequence[Row], columns: Sequence[str] | None = None, *, inline: bool = True
+    ) -> list[Change]:
         """A commit in the process."""
         changes = self.changes(mode, columns or self.schema.names, rows)
         self.commit(changes, inline=inline)
         for index, impl in self.index_schemas:
-            self.impls[index.name].commit(index_changes(self.schema, index, impl, changes), self.step, inline=inline)
+            self.impls[index.name].commit(
+                index_changes(self.schema, index, impl, changes), self.step, inline=inline
+            )
         return changes
 
     def commit(self, changes: list[Change], step: int | None = None, *, inline: bool = True) -> None:
@@ -159,8 +168,11 @@ class Table:
         self.digest += delta
 
 
-def random_table(folder: Path, schema: TableSchema, seed: int, *indexes: IndexDef, commits: int = 8, inline: bool = True) -> Table:
-    """A load, changes of all kinds, erases with returns of erased keys, and at the end perhaps new keys only."""
+def random_table(
+    folder: Path, schema: TableSchema, seed: int, *indexes: IndexDef, commits: int = 8, inline: bool = True
+) -> Table:
+    """A load, changes of all kinds, erases with returns of erased keys, and at the end perhaps new keys
+    only."""
     rng = random.Random(seed)
     table = Table.new(folder, schema, *indexes)
     table.write("UPSERT", [random_row(rng, schema, 60) for _ in range(50)], inline=False)
@@ -176,7 +188,9 @@ def random_table(folder: Path, schema: TableSchema, seed: int, *indexes: IndexDe
 
 def _beyond(schema: TableSchema, row: Row, number: int) -> Row:
     """A row with a key that no other test row has."""
-    return tuple(1000 + number if c.name in ("k", "id") else v for c, v in zip(schema.columns, row, strict=True))
+    return tuple(
+        1000 + number if c.name in ("k", "id") else v for c, v in zip(schema.columns, row, strict=True)
+    )
 
 
 def plain(df: DataFrame, schema: TableSchema, columns: Sequence[str] | None = None) -> list[Row]:

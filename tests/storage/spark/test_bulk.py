@@ -46,21 +46,38 @@ def written(table: Table, schema: TableSchema, segments: Sequence[Segment]) -> l
     for segment in segments:
         rows = read_segment(table.files, schema, segment)
         names = [name for name in rows.column_names if name != "__strandline_step"]
-        columns = [column_to_python(schema[n].type, rows[n]) if n in schema else rows[n].to_pylist() for n in names]
+        columns = [
+            column_to_python(schema[n].type, rows[n]) if n in schema else rows[n].to_pylist() for n in names
+        ]
         found += list(zip(*columns, strict=True))
     return in_order(found)
 
 
 def logged(schema: TableSchema, changes: list[Change]) -> list[Row]:
     table, _ = log_table(schema, changes)
-    columns = [column_to_python(schema[n].type, table[n]) if n in schema else table[n].to_pylist() for n in table.column_names]
+    columns = [
+        column_to_python(schema[n].type, table[n]) if n in schema else table[n].to_pylist()
+        for n in table.column_names
+    ]
     return in_order(zip(*columns, strict=True))
 
 
-def check(spark: SparkSession, table: Table, mode: Mode, columns: Sequence[str], rows: Sequence[Row]) -> bulk.BulkResult:
+def check(
+    spark: SparkSession, table: Table, mode: Mode, columns: Sequence[str], rows: Sequence[Row]
+) -> bulk.BulkResult:
     expected = table.changes(mode, columns, rows)
     incoming = frame(spark, table.schema, columns, rows)
-    result = bulk_write(spark, table.files, table.schema, table.chain, mode, columns, incoming, table.index_schemas, table.fresh_name())
+    result = bulk_write(
+        spark,
+        table.files,
+        table.schema,
+        table.chain,
+        mode,
+        columns,
+        incoming,
+        table.index_schemas,
+        table.fresh_name(),
+    )
     assert written(table, table.schema, result.segments) == logged(table.schema, expected)
     assert result.delta == log_table(table.schema, expected)[1]
     assert result.keys_changed == len(expected)
@@ -90,14 +107,18 @@ def test_every_mode_on_all_types(spark: SparkSession, tmp_path: Path, mode: Mode
 
 @pytest.mark.parametrize("broadcast", [True, False])
 @pytest.mark.parametrize("mode", ["UPSERT", "REPLACE", "UPDATE", "DELETE ON", "DELETE"])
-def test_indexes_follow(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, broadcast: bool) -> None:
+def test_indexes_follow(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, broadcast: bool
+) -> None:
     if not broadcast:
         monkeypatch.setattr(bulk, "BROADCAST_ROWS", 0)
     rng = random.Random(mode)
     table = random_table(tmp_path, SMALL, 5, BY_V, BY_NK, commits=4)
     columns = ("k",) if mode.startswith("DELETE") else ("n", "k", "v")
     rows = [random_row(rng, SMALL, 60) for _ in range(30)]
-    rows += [row for row in table.rows.values() if rng.random() < 0.2]  # written as they are: no change of any entry
+    rows += [
+        row for row in table.rows.values() if rng.random() < 0.2
+    ]  # written as they are: no change of any entry
     check(spark, table, mode, columns, [tuple(row[SMALL.names.index(n)] for n in columns) for row in rows])
 
 
@@ -118,13 +139,17 @@ def test_the_last_of_several_rows_of_a_key_counts(spark: SparkSession, tmp_path:
     result = check(spark, table, "UPSERT", ("k", "v"), rows)
     assert result.delta.rows == 2
     numbered = spark.createDataFrame([(1, "new", 9), (1, "old", 3)], "k bigint, v string, at int")
-    result = bulk_write(spark, table.files, SMALL, table.chain, "UPSERT", ("k", "v"), numbered, [], "by-at", ordinal="at")
+    result = bulk_write(
+        spark, table.files, SMALL, table.chain, "UPSERT", ("k", "v"), numbered, [], "by-at", ordinal="at"
+    )
     assert [row[1] for row in written(table, SMALL, result.segments)] == ["new"]
 
 
 def test_files_are_sorted_disjoint_and_few(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL)
-    incoming = spark.range(20_000).select((F.col("id") * 7919 % 20_000).alias("k"), F.col("id").cast("string").alias("v"))
+    incoming = spark.range(20_000).select(
+        (F.col("id") * 7919 % 20_000).alias("k"), F.col("id").cast("string").alias("v")
+    )
     result = bulk_write(spark, table.files, SMALL, table.chain, "UPSERT", ("k", "v"), incoming, [], "load")
     assert len(result.segments) == 1
     keys = [k for s in result.segments for k in read_segment(table.files, SMALL, s, ["k"])["k"].to_pylist()]
@@ -133,14 +158,23 @@ def test_files_are_sorted_disjoint_and_few(spark: SparkSession, tmp_path: Path) 
     assert sorted(table.files.names()) == sorted(str(s.file) for s in result.segments)
 
 
-NOT_NULL = TableSchema.of([("k", parse_type("Utf8"), True), ("v", parse_type("Uint8"), True), ("w", parse_type("Json"), False)], ("k",))
+NOT_NULL = TableSchema.of(
+    [("k", parse_type("Utf8"), True), ("v", parse_type("Uint8"), True), ("w", parse_type("Json"), False)],
+    ("k",),
+)
 
 
 @pytest.mark.parametrize("filled", [True, False])
 @pytest.mark.parametrize(
     ("mode", "columns", "rows", "kind", "message"),
     [
-        ("UPSERT", ("k", "v"), [("a", 256)], InvalidArgument, "Column v of type Uint8 cannot hold the value 256"),
+        (
+            "UPSERT",
+            ("k", "v"),
+            [("a", 256)],
+            InvalidArgument,
+            "Column v of type Uint8 cannot hold the value 256",
+        ),
         ("UPSERT", ("k", "v"), [("a", None)], InvalidArgument, r"Column v is NOT NULL .* \(k = 'a'\)"),
         ("UPSERT", ("k", "v"), [(None, 1)], InvalidArgument, r"Column k is NOT NULL"),
         ("REPLACE", ("k", "w"), [("a", "{}")], InvalidArgument, r"Column v is NOT NULL"),
@@ -199,7 +233,12 @@ def test_update_keeps_a_column_that_must_not_be_null(spark: SparkSession, tmp_pa
 
 def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:
     schema = TableSchema.of(
-        [("k", parse_type("Int32"), True), ("K", parse_type("Timestamp"), False), ("d", parse_type("Decimal(5,2)"), False)], ("k",)
+        [
+            ("k", parse_type("Int32"), True),
+            ("K", parse_type("Timestamp"), False),
+            ("d", parse_type("Decimal(5,2)"), False),
+        ],
+        ("k",),
     )
     table = Table.new(tmp_path, schema)
     own = {
@@ -213,9 +252,13 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
         for key, value in own.items():
             spark.conf.set(key, value)
         incoming = spark.range(1).select(
-            F.col("id").alias("k"), F.timestamp_micros(F.lit(1711848600000001)).alias("K"), F.lit(Decimal("1.50")).alias("d")
+            F.col("id").alias("k"),
+            F.timestamp_micros(F.lit(1711848600000001)).alias("K"),
+            F.lit(Decimal("1.50")).alias("d"),
         )
-        result = bulk_write(spark, table.files, schema, table.chain, "UPSERT", ("k", "K", "d"), incoming, [], "x")
+        result = bulk_write(
+            spark, table.files, schema, table.chain, "UPSERT", ("k", "K", "d"), incoming, [], "x"
+        )
         assert {key: spark.conf.get(key) for key in own} == own
     finally:
         for key, old in before.items():
@@ -229,13 +272,17 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
 def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 9, BY_V, BY_NK)
     for index, impl in table.index_schemas:
-        segments, digest = build_index(spark, table.files, SMALL, table.chain, index, impl, table.fresh_name())
+        segments, digest = build_index(
+            spark, table.files, SMALL, table.chain, index, impl, table.fresh_name()
+        )
         assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in segments)
         known = table.impls[index.name]
         assert digest == known.digest
         from strandline.model import Chain
 
-        assert plain(scan(spark, table.files, impl, Chain(segments, table.step)), impl) == in_order(known.rows.values())
+        assert plain(scan(spark, table.files, impl, Chain(segments, table.step)), impl) == in_order(
+            known.rows.values()
+        )
 
 
 def test_build_index_of_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -259,7 +306,17 @@ def test_statements_of_a_transaction_are_collapsed(spark: SparkSession, tmp_path
         rows = [row[: len(columns)] for row in rows]
         changes = table.changes(mode, columns, rows)
         incoming = frame(spark, SMALL, columns, rows)
-        result = bulk_write(spark, table.files, SMALL, table.chain.plus(pending), mode, columns, incoming, [], table.fresh_name())
+        result = bulk_write(
+            spark,
+            table.files,
+            SMALL,
+            table.chain.plus(pending),
+            mode,
+            columns,
+            incoming,
+            [],
+            table.fresh_name(),
+        )
         pending += tuple(replace(s, upto=PENDING + n) for s in result.segments)
         total += result.delta
         table.apply(changes)

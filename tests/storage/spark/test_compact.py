@@ -81,7 +81,9 @@ def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_pat
     table = Table.new(tmp_path, SMALL)
     for start in (0, 1000, 2000):
         table.write("UPSERT", [(i, f"v{i}", i, None) for i in range(start, start + 500)], inline=False)
-    table.write("UPSERT", [(10, "x", 1, None), (2100, "y", 2, None)])  # its range meets all three, its keys only two
+    table.write(
+        "UPSERT", [(10, "x", 1, None), (2100, "y", 2, None)]
+    )  # its range meets all three, its keys only two
     table.write("UPSERT", [(9000, "small", 1, None)])
     new, old, after = compacted(spark, table, table.segments[0].bytes)
     assert {s.id for s in old} == {1, 3, 4, 5}
@@ -99,11 +101,17 @@ def test_a_table_that_became_empty(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def damage(path: Path, column: str) -> None:
-    """Flips a bit of the last page of a column, which no reader would notice but for the checksum of the page."""
+    """Flips a bit of the last page of a column, which no reader would notice but for the checksum of the
+    page."""
     group = pq.read_metadata(path).row_group(0)
     chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column)
     body = bytearray(path.read_bytes())
-    body[chunk.data_page_offset + chunk.total_compressed_size - (chunk.data_page_offset - chunk.dictionary_page_offset) - 2] ^= 1
+    body[
+        chunk.data_page_offset
+        + chunk.total_compressed_size
+        - (chunk.data_page_offset - chunk.dictionary_page_offset)
+        - 2
+    ] ^= 1
     path.write_bytes(body)
 
 

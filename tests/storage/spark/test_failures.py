@@ -42,13 +42,20 @@ def error_of(run: Callable[[], object]) -> StrandlineError:
         ("SELECT * FROM nowhere", PathNotFound, "The table or view `nowhere` cannot be found.", None),
         ("SELECT idd FROM range(3)", InvalidArgument, "with name `idd` cannot be resolved.", "Did you mean"),
         ("SELECT CAST(300 AS tinyint)", InvalidArgument, "due to an overflow.", None),
-        ("SELECT CAST('x' AS int)", InvalidArgument, "The value 'x' of the type \"STRING\" cannot be cast", None),
+        (
+            "SELECT CAST('x' AS int)",
+            InvalidArgument,
+            "The value 'x' of the type \"STRING\" cannot be cast",
+            None,
+        ),
         ("SELECT 1 / (id - id) FROM range(3)", InvalidArgument, "Division by zero.", None),
         ("SELECT sum(id), id FROM range(3)", InvalidArgument, "", None),
         ("SELECT nofunction(id) FROM range(3)", InvalidArgument, "", None),
     ],
 )
-def test_queries(spark: SparkSession, text: str, kind: type[StrandlineError], message: str, hint: str | None) -> None:
+def test_queries(
+    spark: SparkSession, text: str, kind: type[StrandlineError], message: str, hint: str | None
+) -> None:
     error = error_of(lambda: spark.sql(text).collect())
     assert type(error) is kind
     assert message in error.message
@@ -64,7 +71,9 @@ def test_columns_of_a_dataframe(spark: SparkSession) -> None:
 @pytest.mark.parametrize("kind", [PreconditionFailed, InvalidArgument, Conflict])
 def test_refusals_come_back_as_what_they_are(spark: SparkSession, kind: type[StrandlineError]) -> None:
     def refused(df: DataFrame) -> Column:
-        return F.when(df["id"] > 2, refuse(kind, "Do it.", "No ", df["id"].cast("string"), ".")).otherwise(df["id"])
+        return F.when(df["id"] > 2, refuse(kind, "Do it.", "No ", df["id"].cast("string"), ".")).otherwise(
+            df["id"]
+        )
 
     error = error_of(lambda: (df := spark.range(4).repartition(2)).select(refused(df)).collect())
     assert (type(error), error.message, error.hint) == (kind, "No 3.", "Do it.")
@@ -89,7 +98,10 @@ def test_python_functions_that_fail(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("An error occurred while calling o1.x.\n: java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory."),
+        (
+            "An error occurred while calling o1.x.\n: java.lang.OutOfMemoryError: Java heap space",
+            "Spark ran out of memory.",
+        ),
         ("java.io.IOException: No space left on device", "Spark's disk is full."),
         (
             "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: what\n\tat a.b",

@@ -18,7 +18,14 @@ from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, comparable, rand
 
 def feed_of(table: Table, mode: str, after: int, upto: int) -> Feed:
     logs = tuple(s for s in table.segments if s.upto > after and s.after < upto)
-    return Feed(table.schema, mode, after, upto, logs, Chain(table.segments, after) if mode in STATEFUL_MODES else None)
+    return Feed(
+        table.schema,
+        mode,
+        after,
+        upto,
+        logs,
+        Chain(table.segments, after) if mode in STATEFUL_MODES else None,
+    )
 
 
 def listed(df: DataFrame) -> list[tuple[Any, ...]]:
@@ -30,7 +37,9 @@ def listed(df: DataFrame) -> list[tuple[Any, ...]]:
 def same(spark: SparkSession, table: Table, feed: Feed) -> list[tuple[Any, ...]]:
     on_spark = there.changes(spark, table.files, feed)
     local = spark.createDataFrame(here.table(table.files, feed))
-    assert [(f.name, f.dataType.simpleString()) for f in on_spark.schema] == [(f.name, f.dataType.simpleString()) for f in local.schema]
+    assert [(f.name, f.dataType.simpleString()) for f in on_spark.schema] == [
+        (f.name, f.dataType.simpleString()) for f in local.schema
+    ]
     found = listed(on_spark)
     assert found == listed(local)
     return found
@@ -48,7 +57,11 @@ def test_from_the_very_beginning_and_an_empty_window(spark: SparkSession, tmp_pa
     table = Table.new(tmp_path, SMALL)
     assert same(spark, table, feed_of(table, mode, 0, 0)) == []
     for i in range(3):
-        table.write("REPLACE" if i == 1 else "UPSERT", [(1, f"v{i}", None, float("nan")), (None, "same", 7, -0.0)], inline=i == 2)
+        table.write(
+            "REPLACE" if i == 1 else "UPSERT",
+            [(1, f"v{i}", None, float("nan")), (None, "same", 7, -0.0)],
+            inline=i == 2,
+        )
     table.write("DELETE ON", [(1,), (99,)], ["k"])
     assert len(same(spark, table, feed_of(table, mode, 0, 4))) == 8
     assert same(spark, table, feed_of(table, mode, 4, 4)) == []
@@ -65,9 +78,15 @@ def test_names_that_hold_anything(spark: SparkSession, tmp_path: Path, mode: str
         ("changed", "Bool"),
         ("v 0", "Utf8"),
     ]
-    table = Table.new(tmp_path, TableSchema.of([(name, parse_type(kind), False) for name, kind in kinds], ("a.b",)))
+    table = Table.new(
+        tmp_path, TableSchema.of([(name, parse_type(kind), False) for name, kind in kinds], ("a.b",))
+    )
     table.write("UPSERT", [(1, "x", "y", "z", None, True, "w"), (2, None, None, None, None, None, None)])
-    table.write("UPSERT", [(1, "x", "Y", None, "o", True, "w"), (2, None, None, None, None, False, None)], inline=False)
+    table.write(
+        "UPSERT",
+        [(1, "x", "Y", None, "o", True, "w"), (2, None, None, None, None, False, None)],
+        inline=False,
+    )
     assert len(same(spark, table, feed_of(table, mode, 0, 2))) == 4
 
 

@@ -29,7 +29,9 @@ def folding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_state_of_all_types_at_every_step(spark: SparkSession, tmp_path: Path, folding: str, seed: int) -> None:
+def test_state_of_all_types_at_every_step(
+    spark: SparkSession, tmp_path: Path, folding: str, seed: int
+) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed)
     for step in (0, 1, table.step // 2, table.step):
         chain = Chain(table.segments, step)
@@ -40,7 +42,9 @@ def test_state_of_all_types_at_every_step(spark: SparkSession, tmp_path: Path, f
     assert found == in_order(table.rows.values())
 
 
-def test_merged_logs_and_steps_in_the_middle_of_them(spark: SparkSession, tmp_path: Path, folding: str) -> None:
+def test_merged_logs_and_steps_in_the_middle_of_them(
+    spark: SparkSession, tmp_path: Path, folding: str
+) -> None:
     table = random_table(tmp_path, SMALL, 11, commits=10)
     first, *logs = table.segments
     merged = replace(merge_logs(table.files, SMALL, logs, "merged.parquet", inline_rows=0), id=9)
@@ -119,13 +123,20 @@ def test_added_dropped_and_added_again(spark: SparkSession, tmp_path: Path, fold
     table = Table.new(tmp_path, SMALL)
     table.write("UPSERT", [(1, "a", 1, 0.5), (2, "b", 2, 0.5)], inline=False)
     table.write("UPSERT", [(2, "c", 3, 0.5)], inline=False)
-    later = SMALL.without_column("v").with_column("v", parse_type("Int32")).with_column("dot.`ted", parse_type("Utf8"))
+    later = (
+        SMALL.without_column("v")
+        .with_column("v", parse_type("Int32"))
+        .with_column("dot.`ted", parse_type("Utf8"))
+    )
     found = plain(scan(spark, table.files, later, table.chain), later)
     assert found == [(1, 1, 0.5, None, None), (2, 3, 0.5, None, None)]
     table.schema = later
     table.rows = {(1,): (1, 1, 0.5, None, None), (2,): (2, 3, 0.5, None, None)}
     table.write("UPSERT", [(1, 1, 0.5, 7, "x")], inline=False)
-    assert plain(scan(spark, table.files, later, table.chain), later) == [(1, 1, 0.5, 7, "x"), (2, 3, 0.5, None, None)]
+    assert plain(scan(spark, table.files, later, table.chain), later) == [
+        (1, 1, 0.5, 7, "x"),
+        (2, 3, 0.5, None, None),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -145,7 +156,9 @@ def arrow_log(table: object) -> list[tuple[object, ...]]:
 
     names = [*ALL_TYPES.names, OP, WAS_HI, WAS_LO, STEP]
     columns = [
-        column_to_python(ALL_TYPES[n].type, table.column(n)) if n in ALL_TYPES else table.column(n).to_pylist()  # type: ignore[attr-defined]
+        column_to_python(ALL_TYPES[n].type, table.column(n))
+        if n in ALL_TYPES
+        else table.column(n).to_pylist()  # type: ignore[attr-defined]
         for n in names
     ]
     return in_order(zip(*columns, strict=True))

@@ -1,4 +1,5 @@
-"""Slices that Spark writes hold what those of the process hold, and end at shard boundaries, in one job however many shards there are."""
+"""Slices that Spark writes hold what those of the process hold, and end at shard boundaries, in one job
+however many shards there are."""
 
 from __future__ import annotations
 
@@ -23,8 +24,17 @@ from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, comparable, fram
 
 def written(spark: SparkSession, table: Table, window: Window, name: str) -> tuple[Slice, Slice]:
     """The slice as the process makes it, and as Spark does."""
-    here = write_slice(table.files, table.schema, window, f"{name}-here", Settings(bulk_rows=10**9), lambda: pytest.fail("Spark was used"))
-    there = write_slice(table.files, table.schema, window, f"{name}-there", Settings(bulk_rows=-1), lambda: spark)
+    here = write_slice(
+        table.files,
+        table.schema,
+        window,
+        f"{name}-here",
+        Settings(bulk_rows=10**9),
+        lambda: pytest.fail("Spark was used"),
+    )
+    there = write_slice(
+        table.files, table.schema, window, f"{name}-there", Settings(bulk_rows=-1), lambda: spark
+    )
     return here, there
 
 
@@ -53,7 +63,11 @@ def same(table: Table, here: Slice, there: Slice) -> None:
 
 
 def sharded(schema: TableSchema) -> TableSchema:
-    bounds = (("a", 30), ("b",), ("b", 10), ("é", None), ("é", 0)) if schema is ALL_TYPES else ((None,), (10,), (11,), (40,), (5000,))
+    bounds = (
+        (("a", 30), ("b",), ("b", 10), ("é", None), ("é", 0))
+        if schema is ALL_TYPES
+        else ((None,), (10,), (11,), (40,), (5000,))
+    )
     return replace(schema, bounds=bounds)
 
 
@@ -65,7 +79,9 @@ def test_windows_of_all_types(spark: SparkSession, tmp_path: Path) -> None:
         same(table, here, there)
         for made in (here, there):
             for segment in made.segments:
-                assert shard_of(table.schema, segment.min_key or ()) == shard_of(table.schema, segment.max_key or ())
+                assert shard_of(table.schema, segment.min_key or ()) == shard_of(
+                    table.schema, segment.max_key or ()
+                )
     assert here.segments == ()
 
 
@@ -90,8 +106,11 @@ def test_a_key_changed_many_times_and_nothing_but_deletes(spark: SparkSession, t
     assert (there.rows, there.tombstones) == (2, 2)
 
 
-def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark sorts rows by folder when it thinks that they are not; that would undo the order of keys within a large file."""
+def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark sorts rows by folder when it thinks that they are not; that would undo the order of keys within a
+    large file."""
     schema = replace(SMALL, bounds=tuple((i,) for i in (7, 50_000, 50_001, 120_000)))
     table = Table.new(tmp_path, schema)
     rows = spark.range(0, 150_000).select(
@@ -101,7 +120,9 @@ def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(spark: 
         F.rand(1).alias("x"),
     )
     nothing = F.lit(None).cast("bigint")
-    log = rows.orderBy(F.hash("k")).withColumns({OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing, STEP: F.lit(1).cast("bigint")})
+    log = rows.orderBy(F.hash("k")).withColumns(
+        {OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing, STEP: F.lit(1).cast("bigint")}
+    )
     segments, delta = write_by_shard(log, table.files, schema, "big", after=0, upto=1)
     assert delta.rows == 150_000 == sum(s.rows for s in segments)
     ranges = sorted((s.min_key[0], s.max_key[0]) for s in segments if s.min_key and s.max_key)
@@ -117,8 +138,12 @@ def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(spark: 
 def test_the_number_of_a_shard(spark: SparkSession) -> None:
     schema = sharded(ALL_TYPES)
     keys = [(part, i) for part in ("a", "b", "c", "é") for i in (None, -1, 0, 9, 10, 29, 30, 31)]
-    df = frame(spark, schema, ["part", "id"], keys).select(col("part"), col("id"), shard_number(schema).alias("shard"))
-    assert {(row.part, row.id): row.shard for row in df.collect()} == {key: shard_of(schema, key) for key in keys}
+    df = frame(spark, schema, ["part", "id"], keys).select(
+        col("part"), col("id"), shard_number(schema).alias("shard")
+    )
+    assert {(row.part, row.id): row.shard for row in df.collect()} == {
+        key: shard_of(schema, key) for key in keys
+    }
 
 
 def test_hundreds_of_shards_in_one_job(spark: SparkSession, tmp_path: Path) -> None:
@@ -133,5 +158,7 @@ def test_hundreds_of_shards_in_one_job(spark: SparkSession, tmp_path: Path) -> N
 def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL)
     for window in (Window(0, 5), Window(0, 5, chain=Chain((), 5))):
-        assert write_slice(table.files, SMALL, window, "empty", Settings(bulk_rows=-1), lambda: spark) == Slice((), 0, 0, Digest())
+        assert write_slice(
+            table.files, SMALL, window, "empty", Settings(bulk_rows=-1), lambda: spark
+        ) == Slice((), 0, 0, Digest())
     assert list(table.files.names()) == []

@@ -21,7 +21,9 @@ from tests.storage.spark.tables import ALL_TYPES, BY_NK, BY_V, SMALL, Table, ran
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_digest_of_a_state_is_the_sum_of_its_commits(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_the_digest_of_a_state_is_the_sum_of_its_commits(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed)
     assert state_digest(spark, table.files, ALL_TYPES, table.chain) == table.digest
     assert table.digest.rows == len(table.rows)
@@ -77,7 +79,9 @@ def test_an_entry_that_is_there_twice_dangles(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_executors_find_nothing_wrong_with_what_is_written(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_executors_find_nothing_wrong_with_what_is_written(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed, inline=False)
     stored = [s for s in table.segments if s.file is not None]
     assert examine_files(spark, table.files, ALL_TYPES, stored) == [[] for _ in stored]
@@ -87,7 +91,9 @@ def test_executors_find_nothing_wrong_with_what_is_written(spark: SparkSession, 
 def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
     segments = [
-        unsorted_segment(files, SMALL, [(key, "v", 1, 0.5) for key in keys], f"{step}.parquet", after=step - 1, upto=step)
+        unsorted_segment(
+            files, SMALL, [(key, "v", 1, 0.5) for key in keys], f"{step}.parquet", after=step - 1, upto=step
+        )
         for step, keys in enumerate([(1, 2, 3), (5, 4, 6), (None, 7, 7), (8, 9), (1, 10), (11, 12)], 1)
     ]
     segments[3] = replace(segments[3], rows=5)
@@ -98,15 +104,23 @@ def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Pa
     assert kinds == [[], ["unordered_rows"], ["doubled_key"], ["corrupt_file"], ["unordered_rows"], []]
 
 
-def test_a_doubled_key_is_what_the_segments_say_and_not_what_a_scan_shows(spark: SparkSession, tmp_path: Path) -> None:
-    """A key counts once if a log replaces it, not at all if that erases it, and as often as logs after that call it new."""
+def test_a_doubled_key_is_what_the_segments_say_and_not_what_a_scan_shows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A key counts once if a log replaces it, not at all if that erases it, and as often as logs after that
+    call it new."""
     table = Table.new(tmp_path, SMALL)
     table.write("UPSERT", [(key, "v", 1, 0.5) for key in (None, 1, 2, 3, 4)], inline=False)
     table.write("UPSERT", [(2, "w", 1, 0.5)], inline=False)
     table.write("DELETE", [(3,)], ["k"])
     step = table.step
     again = unsorted_segment(
-        table.files, SMALL, [(key, "x", 1, 0.5) for key in (None, 2, 3, 5)], "again.parquet", after=step, upto=step + 1
+        table.files,
+        SMALL,
+        [(key, "x", 1, 0.5) for key in (None, 2, 3, 5)],
+        "again.parquet",
+        after=step,
+        upto=step + 1,
     )
     for segments, expected in (
         (table.segments, []),

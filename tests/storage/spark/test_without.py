@@ -18,9 +18,13 @@ from tests.storage.examples import schema
 EDGES = [-(2**63), -(2**31) - 1, -65, -64, -63, -1, 0, 1, 62, 63, 64, 65, 127, 128, 2**31, 2**63 - 1]
 
 
-def left(spark: SparkSession, types: str, rows: list[tuple[Any, ...]], gone: list[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+def left(
+    spark: SparkSession, types: str, rows: list[tuple[Any, ...]], gone: list[tuple[Any, ...]]
+) -> set[tuple[Any, ...]]:
     names = "abc"[: len(rows[0])]
-    table = schema(*(f"{name} {type_}" for name, type_ in zip(names, types.split(), strict=True)), key=" ".join(names))
+    table = schema(
+        *(f"{name} {type_}" for name, type_ in zip(names, types.split(), strict=True)), key=" ".join(names)
+    )
     frame = local(spark, table, table_of(table, table.names, rows))
     kept = without(frame, table, table_of(table, table.key, gone)).toArrow()
     return set(keys_of(table, kept.select(list(table.key)).cast(table_of(table, table.names, []).schema)))
@@ -45,4 +49,6 @@ def test_null_is_a_key_like_any_other(spark: SparkSession) -> None:
 
 def test_keys_of_other_types_and_of_several_columns(spark: SparkSession) -> None:
     assert left(spark, "Utf8", [("a",), ("b",), (None,)], [("b",)]) == {("a",), (None,)}
-    assert left(spark, "Int64 Utf8", [(1, "a"), (1, "b"), (None, "a")], [(1, "b"), (None, "a"), (2, "a")]) == {(1, "a")}
+    assert left(
+        spark, "Int64 Utf8", [(1, "a"), (1, "b"), (None, "a")], [(1, "b"), (None, "a"), (2, "a")]
+    ) == {(1, "a")}

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from strandline.catalog.schema import metadata
+from strandline.catalog.sqltables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

@@ -1,4 +1,5 @@
-"""Statements and loads that change many rows, as Spark jobs: what a DataFrame does to a table and to its indexes."""
+"""Statements and loads that change many rows, as Spark jobs: what a DataFrame does to a table and to its
+indexes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,16 @@ from strandline.storage.chain import BEGINNING, visible
 from strandline.storage.changes import Mode
 from strandline.storage.files import Files
 from strandline.storage.spark.columns import col, keys_from, mated, renamed, same_key, spark_type
-from strandline.storage.spark.incoming import ORDINAL, kinds_of, not_null, numbered, once_per_key, order_matters, refuse_present, typed
+from strandline.storage.spark.incoming import (
+    ORDINAL,
+    kinds_of,
+    not_null,
+    numbered,
+    once_per_key,
+    order_matters,
+    refuse_present,
+    typed,
+)
 from strandline.storage.spark.rows import rows_of, union
 from strandline.storage.spark.scan import fold_window, narrowed, scan
 from strandline.storage.spark.session import working
@@ -68,18 +78,31 @@ def bulk_write(
     ordinal: str | None = None,
     few_rows: int = -1,
 ) -> BulkResult | pa.Table:
-    """Does to the table what ``mode`` says with the rows of ``incoming``, as ``changes.apply_write`` would, and to its
-    indexes what follows.
+    """Does to the table what ``mode`` says with the rows of ``incoming``, as ``changes.apply_write`` would,
+    and to its indexes what follows.
 
-    ``incoming`` has ``columns``, by name; where a key occurs more than once the last row counts, in the order of the column ``ordinal`` or
-    else of the DataFrame. Each index comes with the schema of its implementation table. Files are written below ``name_prefix`` and
-    ``name_prefix-<n>``, which must be new; they are durable when this returns, and gone when it raises.
+    ``incoming`` has ``columns``, by name; where a key occurs more than once the last row counts, in the order
+    of the column ``ordinal`` or else of the DataFrame. Each index comes with the schema of its implementation
+    table. Files are written below ``name_prefix`` and ``name_prefix-<n>``, which must be new; they are
+    durable when this returns, and gone when it raises.
 
-    Up to ``few_rows`` rows for a table that has some are not written, but answered in the physical types, one for each key: the process
-    finds the old rows of so few keys without a scan of the table."""
+    Up to ``few_rows`` rows for a table that has some are not written, but answered in the physical types, one
+    for each key: the process finds the old rows of so few keys without a scan of the table."""
     with working(spark):
         kinds = kinds_of(incoming, schema, columns, ordinal)
-        work = _Work(spark, files, schema, chain, mode, tuple(columns), kinds, incoming, ordinal, tuple(indexes), name_prefix)
+        work = _Work(
+            spark,
+            files,
+            schema,
+            chain,
+            mode,
+            tuple(columns),
+            kinds,
+            incoming,
+            ordinal,
+            tuple(indexes),
+            name_prefix,
+        )
         with _undone(files, [name_prefix, *(work.index_prefix(i) for i in range(len(indexes)))]):
             return _into_rows(work, few_rows) if visible(chain) else _into_nothing(work)
 
@@ -117,8 +140,8 @@ class _Work:
         return BulkResult(indexes={index.name: ((), Digest()) for index, _ in self.indexes})
 
     def image(self, name: str, *, of_old: bool) -> Column:
-        """The value of a column after the write, in a row that has the given columns and, with ``of_old``, under ``mated`` names those of
-        the old row that are kept."""
+        """The value of a column after the write, in a row that has the given columns and, with ``of_old``,
+        under ``mated`` names those of the old row that are kept."""
         column = self.schema[name]
         if name in self.schema.key:
             return col(name)
@@ -143,12 +166,15 @@ class _Work:
 
     def watched(self) -> list[str]:
         """Columns whose old value matters to an index."""
-        found = dict.fromkeys(name for _, impl in self.indexes for name in impl.names if name not in self.schema.key)
+        found = dict.fromkeys(
+            name for _, impl in self.indexes for name in impl.names if name not in self.schema.key
+        )
         return list(found)
 
 
 def _into_nothing(work: _Work) -> BulkResult:
-    """A write to an empty table: there is nothing to look up, so the rows are sorted once and written in the same pass."""
+    """A write to an empty table: there is nothing to look up, so the rows are sorted once and written in the
+    same pass."""
     if work.only_existing:
         return work.nothing()
     segments, delta = _loaded(work)
@@ -158,18 +184,29 @@ def _into_nothing(work: _Work) -> BulkResult:
         if segments and work.op != "E":
             # From the files just written: they are there, they are in columns, and each key is in them once.
             entries = rows_of(work.spark, work.files, work.schema, segments, impl.names, BEGINNING, PENDING)
-            indexes[index.name] = write_sorted(entries, work.files, impl, work.index_prefix(i), role="log", fresh=True, plain=True)
+            indexes[index.name] = write_sorted(
+                entries, work.files, impl, work.index_prefix(i), role="log", fresh=True, plain=True
+            )
     return BulkResult(segments, delta, indexes)
 
 
 def _loaded(work: _Work) -> Written:
     schema = work.schema
-    write = partial(write_sorted, files=work.files, schema=schema, name_prefix=work.name_prefix, role="log", plain=work.op == "U")
+    write = partial(
+        write_sorted,
+        files=work.files,
+        schema=schema,
+        name_prefix=work.name_prefix,
+        role="log",
+        plain=work.op == "U",
+    )
     if work.op != "E":
-        # Nearly always no key is repeated, and to find that out afterwards is cheaper than to number the rows first.
+        # Nearly always no key is repeated, and to find that out afterwards is cheaper than to number the rows
+        # first.
         with suppress(RepeatedKey):
             values = {name: kind for name, kind in work.kinds.items() if name not in schema.key}
-            # Values are checked when the rows are in place: before, Spark would do it twice, as it first looks for the ranges.
+            # Values are checked when the rows are in place: before, Spark would do it twice, as it first
+            # looks for the ranges.
             rows = arranged(typed(work.incoming, schema, work.kinds, schema.key, list(values)), schema)
             log = _new_rows(work, typed(rows, schema, values, work.columns))
             return write(log, fresh=True, in_order=True, once=True)
@@ -189,13 +226,16 @@ def _new_rows(work: _Work, rows: DataFrame) -> DataFrame:
 
 
 def _into_rows(work: _Work, few_rows: int) -> BulkResult | pa.Table:
-    """A write to a table with rows: each new row beside the old one of its key, from which follows what happens to the indexes."""
+    """A write to a table with rows: each new row beside the old one of its key, from which follows what
+    happens to the indexes."""
     schema = work.schema
     # Kept, because it is needed more than once, and what a caller's query gives might differ the second time.
     with _kept(once_per_key(work.typed(), schema, work.mode)) as now:
         key = F.struct(*map(col, schema.key))
         size = F.coalesce(F.sum(_long_bytes(schema, now.columns)), F.lit(0))
-        whole = now.agg(F.count(F.lit(1)).alias(_COUNT), size.alias(_SIZE), F.array(F.min(key), F.max(key)).alias(_ENDS))
+        whole = now.agg(
+            F.count(F.lit(1)).alias(_COUNT), size.alias(_SIZE), F.array(F.min(key), F.max(key)).alias(_ENDS)
+        )
         # All in one job, as two rows: the first and the last key.
         ends = whole.select(_COUNT, _SIZE, F.inline(_ENDS)).toArrow()
         count, bytes_ = (ends.column(name)[0].as_py() for name in (_COUNT, _SIZE))
@@ -221,7 +261,9 @@ def _into_rows(work: _Work, few_rows: int) -> BulkResult | pa.Table:
         with _kept(log) as kept:
             segments, delta = write_sorted(kept, work.files, schema, work.name_prefix, role="log")
             indexes = {
-                index.name: write_sorted(index_log(kept, schema, impl), work.files, impl, work.index_prefix(i), role="log")
+                index.name: write_sorted(
+                    index_log(kept, schema, impl), work.files, impl, work.index_prefix(i), role="log"
+                )
                 for i, (index, impl) in enumerate(work.indexes)
             }
             return BulkResult(segments, delta, indexes)
@@ -239,19 +281,29 @@ def _long_bytes(schema: TableSchema, names: Iterable[str]) -> Column:
 
 def _checked(work: _Work, name: str) -> Column:
     value = work.image(name, of_old=True)
-    return refuse_present(work.schema, col(WAS_HI).isNotNull(), value) if work.mode == "INSERT" and name == work.schema.key[0] else value
+    return (
+        refuse_present(work.schema, col(WAS_HI).isNotNull(), value)
+        if work.mode == "INSERT" and name == work.schema.key[0]
+        else value
+    )
 
 
 def _old_side(work: _Work, old: DataFrame) -> DataFrame:
-    """Of the old rows what is still needed: the key, the hash, and values that are kept or that an index has."""
-    kept = [n for n in work.schema.names if n not in work.columns and n not in work.schema.key] if work.keeps else []
+    """Of the old rows what is still needed: the key, the hash, and values that are kept or that an index
+    has."""
+    kept = (
+        [n for n in work.schema.names if n not in work.columns and n not in work.schema.key]
+        if work.keeps
+        else []
+    )
     names = list(dict.fromkeys([*work.schema.key, *kept, *work.watched()]))
     high, low = hash_columns(work.schema, col)
     return old.select(*(col(n).alias(mated(n)) for n in names), high.alias(WAS_HI), low.alias(WAS_LO))
 
 
 def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFrame:
-    """What the changes in a table's log do to an index. The log also has the old values of the index's columns, as ``mated``."""
+    """What the changes in a table's log do to an index. The log also has the old values of the index's
+    columns, as ``mated``."""
 
     def was(name: str) -> Column:
         return col(name) if name in schema.key else col(mated(name))
@@ -283,26 +335,41 @@ def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFra
 
 
 def build_index(
-    spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, index: IndexDef, impl: TableSchema, name_prefix: str
+    spark: SparkSession,
+    files: Files,
+    schema: TableSchema,
+    chain: Chain,
+    index: IndexDef,
+    impl: TableSchema,
+    name_prefix: str,
 ) -> Written:
-    """Base segments with all entries of an index for the table's state at ``chain.step``, which is also the step of each entry, and
-    their digest."""
+    """Base segments with all entries of an index for the table's state at ``chain.step``, which is also the
+    step of each entry, and their digest."""
     with working(spark):
-        entries = scan(spark, files, schema, chain, impl.names).withColumn(STEP, F.lit(chain.step).cast("bigint"))
-        return write_sorted(entries, files, impl, name_prefix, role="base", fresh=True, stepped=True, upto=chain.step)
+        entries = scan(spark, files, schema, chain, impl.names).withColumn(
+            STEP, F.lit(chain.step).cast("bigint")
+        )
+        return write_sorted(
+            entries, files, impl, name_prefix, role="base", fresh=True, stepped=True, upto=chain.step
+        )
 
 
-def collapse(spark: SparkSession, files: Files, schema: TableSchema, segments: Sequence[Segment], name_prefix: str) -> tuple[Segment, ...]:
-    """Pending segments of several statements of one transaction as those of one: the last image of each key, and the hash of the row that
-    was there before the first."""
+def collapse(
+    spark: SparkSession, files: Files, schema: TableSchema, segments: Sequence[Segment], name_prefix: str
+) -> tuple[Segment, ...]:
+    """Pending segments of several statements of one transaction as those of one: the last image of each key,
+    and the hash of the row that was there before the first."""
     ordered = sorted(segments, key=lambda s: s.upto)
     with working(spark):
         folded = fold_window(spark, files, schema, ordered, BEGINNING, PENDING)
         return write_sorted(folded, files, schema, name_prefix, role="log")[0]
 
 
-def given(spark: SparkSession, files: Files, schema: TableSchema, columns: Sequence[str], written: BulkResult) -> DataFrame:
-    """The rows that a bulk write was given, one for each key, read back from what it wrote; they are there when its files are gone."""
+def given(
+    spark: SparkSession, files: Files, schema: TableSchema, columns: Sequence[str], written: BulkResult
+) -> DataFrame:
+    """The rows that a bulk write was given, one for each key, read back from what it wrote; they are there
+    when its files are gone."""
     with working(spark):
         return rows_of(spark, files, schema, written.segments, columns, BEGINNING, PENDING).localCheckpoint()
 
@@ -322,7 +389,8 @@ def _kept(df: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def _undone(files: Files, folders: Sequence[str]) -> Iterator[None]:
-    """Removes the folders if something goes wrong: what one part has written is of no use without the others."""
+    """Removes the folders if something goes wrong: what one part has written is of no use without the
+    others."""
     try:
         yield
     except BaseException:

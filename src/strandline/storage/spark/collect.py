@@ -1,8 +1,8 @@
 """The rows of a DataFrame as Python values, whose times are aware and in UTC.
 
-PySpark makes naive datetimes in local time of timestamps, of which the hour that a change of clocks repeats, and the ends of the calendar,
-do not all come back. So Spark is asked for the time of day in UTC, which it gives without a zone, and the zone is put to it here.
-"""
+PySpark makes naive datetimes in local time of timestamps, of which the hour that a change of clocks repeats,
+and the ends of the calendar, do not all come back. So Spark is asked for the time of day in UTC, which it
+gives without a zone, and the zone is put to it here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class Collector:
     def __iter__(self) -> Iterator[Row]:
         """All rows, of which only a part is in memory at a time."""
         with _reading():
-            with settings(self._frame.sparkSession, MEANING):  # A Connect server plans when the first row is asked for.
+            with settings(
+                self._frame.sparkSession, MEANING
+            ):  # A Connect server plans when the first row is asked for.
                 coming = iter(self._frame.toLocalIterator(prefetchPartitions=True))
                 first = list(islice(coming, 1))
             yield from self._converted(first)
@@ -54,12 +56,17 @@ class Collector:
         # By place, because two columns of a result may have the same name.
         numbered = frame.toDF(*map(str, range(len(fields))))
         columns = zip(numbered.columns, fields, self._converters, strict=True)
-        return numbered.select(*(F.col(n).cast(_zoneless(f.dataType)) if c else F.col(n) for n, f, c in columns))
+        return numbered.select(
+            *(F.col(n).cast(_zoneless(f.dataType)) if c else F.col(n) for n, f, c in columns)
+        )
 
     def _converted(self, rows: Iterable[Row]) -> Iterable[Row]:
         if not any(self._converters):
             return rows
-        return (self._make(*(_apply(c, value) for c, value in zip(self._converters, row, strict=True))) for row in rows)
+        return (
+            self._make(*(_apply(c, value) for c, value in zip(self._converters, row, strict=True)))
+            for row in rows
+        )
 
 
 @contextmanager
@@ -90,12 +97,15 @@ def _zoneless(type_: T.DataType) -> T.DataType:
         case T.MapType():
             return T.MapType(_zoneless(type_.keyType), _zoneless(type_.valueType), type_.valueContainsNull)
         case T.StructType():
-            return T.StructType([T.StructField(f.name, _zoneless(f.dataType), f.nullable, f.metadata) for f in type_.fields])
+            return T.StructType(
+                [T.StructField(f.name, _zoneless(f.dataType), f.nullable, f.metadata) for f in type_.fields]
+            )
     return type_
 
 
 def _converter(type_: T.DataType) -> _Convert | None:
-    """What puts UTC to all times in a value that had this type before ``_zoneless``; None if there are none."""
+    """What puts UTC to all times in a value that had this type before ``_zoneless``; None if there are
+    none."""
     match type_:
         case T.TimestampType():
             return lambda value: value.replace(tzinfo=timezone.utc)

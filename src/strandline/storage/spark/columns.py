@@ -1,4 +1,5 @@
-"""Small expressions over columns whose names may hold anything, and over keys, in which NULL equals NULL and sorts first."""
+"""Small expressions over columns whose names may hold anything, and over keys, in which NULL equals NULL and
+sorts first."""
 
 from __future__ import annotations
 
@@ -32,7 +33,12 @@ __all__ = [
     "time_text",
 ]
 
-META: Mapping[str, T.DataType] = {OP: T.StringType(), WAS_HI: T.LongType(), WAS_LO: T.LongType(), STEP: T.LongType()}
+META: Mapping[str, T.DataType] = {
+    OP: T.StringType(),
+    WAS_HI: T.LongType(),
+    WAS_LO: T.LongType(),
+    STEP: T.LongType(),
+}
 
 _PLAIN: Mapping[str, T.DataType] = {
     "boolean": T.BooleanType(),
@@ -97,7 +103,10 @@ def renamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
 
 def same_key(schema: TableSchema) -> Column:
     """The condition of a join with a side whose key columns are ``renamed``."""
-    parts = [col(c.name) == col(mated(c.name)) if c.not_null else col(c.name).eqNullSafe(col(mated(c.name))) for c in schema.key_columns]
+    parts = [
+        col(c.name) == col(mated(c.name)) if c.not_null else col(c.name).eqNullSafe(col(mated(c.name)))
+        for c in schema.key_columns
+    ]
     return reduce(Column.__and__, parts)
 
 
@@ -126,7 +135,10 @@ def key_text(schema: TableSchema) -> Column:
             shown = time_text(here)
         else:
             shown = here.cast("string")
-        parts += [F.lit(f"{', ' if i else '('}{column.name} = "), F.substring(F.coalesce(shown, F.lit("NULL")), 1, 60)]
+        parts += [
+            F.lit(f"{', ' if i else '('}{column.name} = "),
+            F.substring(F.coalesce(shown, F.lit("NULL")), 1, 60),
+        ]
     return F.concat(*parts, F.lit(")"))
 
 
@@ -136,7 +148,8 @@ def time_text(instant: Column) -> Column:
 
 
 def keys_in(df: DataFrame, schema: TableSchema) -> list[Key]:
-    """The keys of a few rows as canonical values. Through Arrow, because ``collect`` would make local times of timestamps."""
+    """The keys of a few rows as canonical values. Through Arrow, because ``collect`` would make local times
+    of timestamps."""
     return keys_from(df.select(*map(col, schema.key)).toArrow(), schema)
 
 

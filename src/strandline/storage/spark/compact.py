@@ -34,22 +34,30 @@ Shard: TypeAlias = tuple[Key | None, Key | None]
 def compact(
     spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, name_prefix: str, target_bytes: int
 ) -> tuple[list[Segment], list[Segment], Digest]:
-    """New base segments, the segments of the chain that they replace, and the digest of the state that the chain has then, computed from
-    what is in the files. Rows keep the step of their last change. Files are written below ``name_prefix-<n>``, one folder for each shard;
-    they are durable when this returns, and gone when it raises."""
+    """New base segments, the segments of the chain that they replace, and the digest of the state that the
+    chain has then, computed from what is in the files. Rows keep the step of their last change. Files are
+    written below ``name_prefix-<n>``, one folder for each shard; they are durable when this returns, and gone
+    when it raises."""
     kept, stale = _sorted_out(files, schema, chain, target_bytes)
     shards = _shards(schema.bounds, stale)
     prefixes = [f"{name_prefix}-{i}" for i in range(len(shards))]
     try:
-        # Each shard is a job of its own: they share the executors, and a small one need not wait for a large one.
+        # Each shard is a job of its own: they share the executors, and a small one need not wait for a large
+        # one.
         with ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
             jobs = [
-                pool.submit(_rewrite, spark, files, schema, Chain(part, chain.step), shard, prefix, target_bytes)
+                pool.submit(
+                    _rewrite, spark, files, schema, Chain(part, chain.step), shard, prefix, target_bytes
+                )
                 for (shard, part), prefix in zip(shards, prefixes, strict=True)
             ]
             written = [job.result() for job in jobs]
         with working(spark):
-            digest = digest_of(rows_of(spark, files, schema, kept, schema.names, BEGINNING, chain.step), schema) if kept else Digest()
+            digest = (
+                digest_of(rows_of(spark, files, schema, kept, schema.names, BEGINNING, chain.step), schema)
+                if kept
+                else Digest()
+            )
     except BaseException:
         for prefix in prefixes:
             with suppress(StrandlineError):
@@ -59,7 +67,9 @@ def compact(
     return [s for segments, _ in written for s in segments], replaced, sum((d for _, d in written), digest)
 
 
-def _sorted_out(files: Files, schema: TableSchema, chain: Chain, target_bytes: int) -> tuple[list[Segment], tuple[Segment, ...]]:
+def _sorted_out(
+    files: Files, schema: TableSchema, chain: Chain, target_bytes: int
+) -> tuple[list[Segment], tuple[Segment, ...]]:
     """The segments to keep, and those to rewrite, in the order of the chain."""
     segments = visible(chain)
     old, middle, new = split(segments)
@@ -68,7 +78,11 @@ def _sorted_out(files: Files, schema: TableSchema, chain: Chain, target_bytes: i
         # The range of a log says little if its keys are far apart; the keys themselves tell.
         wanted = Wanted.of(schema, touched(files, schema, middle, BEGINNING))
         untouched += [s for s in near if not len(wanted.between(s.min_key or (), s.max_key or ())[0])]
-    kept = [s for s in (*untouched, *new) if s.file is not None and s.bytes * GOOD_SIZE >= target_bytes and (s.upto <= chain.step)]
+    kept = [
+        s
+        for s in (*untouched, *new)
+        if s.file is not None and s.bytes * GOOD_SIZE >= target_bytes and (s.upto <= chain.step)
+    ]
     return kept, tuple(s for s in segments if s not in kept)
 
 
@@ -88,7 +102,13 @@ def _reaches(segment: Segment, lower: Key | None, upper: Key | None) -> bool:
 
 
 def _rewrite(
-    spark: SparkSession, files: Files, schema: TableSchema, part: Chain, shard: Shard, prefix: str, target_bytes: int
+    spark: SparkSession,
+    files: Files,
+    schema: TableSchema,
+    part: Chain,
+    shard: Shard,
+    prefix: str,
+    target_bytes: int,
 ) -> tuple[tuple[Segment, ...], Digest]:
     lower, upper = shard
     with working(spark):

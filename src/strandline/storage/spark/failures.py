@@ -26,7 +26,9 @@ from strandline.errors import (
 __all__ = ["carried", "refuse", "spark_errors", "translate"]
 
 _RAISED = re.compile(r"STRANDLINE ([A-Z_]+): (.*?)(?: \[hint\] (.*?))? \[end\]", re.DOTALL)
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] (.*?)(?: SQLSTATE: (\w{5})|\n\tat |\Z)", re.DOTALL)
+_CONDITION = re.compile(
+    r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] (.*?)(?: SQLSTATE: (\w{5})|\n\tat |\Z)", re.DOTALL
+)
 _FILE = re.compile(r"(?:file |Path does not exist: )(\S+?)\.?(?:\s|$)")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _BY_CODE: dict[str, type[StrandlineError]] = {
@@ -39,24 +41,50 @@ _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "PATH_NOT_FOUND", 
 _MISSING_TABLE = ("TABLE_OR_VIEW_NOT_FOUND", "VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _UNSUPPORTED = ("UNSUPPORTED_", "NOT_SUPPORTED_", "NOT_IMPLEMENTED")
 _OUTSIDE = (
-    ("java.lang.OutOfMemoryError", "Spark ran out of memory", "Give it more with the Spark setting spark.driver.memory."),
-    ("No space left on device", "Spark's disk is full", "Free some space for the warehouse and for temporary files."),
-    ("Disk quota exceeded", "Spark's disk quota is used up", "Free some space for the warehouse and for temporary files."),
-    ("Permission denied", "Spark may not read or write a file", "Give Spark's user the right to use the warehouse."),
-    ("stopped SparkContext", "The Spark session was stopped", "Connect again, with a session that lives as long."),
-    ("Connection refused", "Spark cannot be reached", "Check that the Spark session or server is still running."),
+    (
+        "java.lang.OutOfMemoryError",
+        "Spark ran out of memory",
+        "Give it more with the Spark setting spark.driver.memory.",
+    ),
+    (
+        "No space left on device",
+        "Spark's disk is full",
+        "Free some space for the warehouse and for temporary files.",
+    ),
+    (
+        "Disk quota exceeded",
+        "Spark's disk quota is used up",
+        "Free some space for the warehouse and for temporary files.",
+    ),
+    (
+        "Permission denied",
+        "Spark may not read or write a file",
+        "Give Spark's user the right to use the warehouse.",
+    ),
+    (
+        "stopped SparkContext",
+        "The Spark session was stopped",
+        "Connect again, with a session that lives as long.",
+    ),
+    (
+        "Connection refused",
+        "Spark cannot be reached",
+        "Check that the Spark session or server is still running.",
+    ),
     ("cancelled", "The Spark job was cancelled", "Start it again when you are ready."),
 )
 
 
 def refuse(kind: type[StrandlineError], hint: str, *message: Column | str) -> Column:
-    """A column that, where it is evaluated, makes the job fail with an error of this kind. ``message`` may have columns in it."""
+    """A column that, where it is evaluated, makes the job fail with an error of this kind. ``message`` may
+    have columns in it."""
     parts = [F.lit(f"STRANDLINE {kind.code}: "), *(F.lit(m) if isinstance(m, str) else m for m in message)]
     return F.raise_error(F.concat(*parts, F.lit(f" [hint] {hint} [end]")))
 
 
 def carried(error: StrandlineError) -> Exception:
-    """An error of ours, raised on an executor, in a form that ``translate`` knows when it comes out of the job."""
+    """An error of ours, raised on an executor, in a form that ``translate`` knows when it comes out of the
+    job."""
     return RuntimeError(f"STRANDLINE {error.code}: {error.message} [hint] {error.hint} [end]")
 
 
@@ -75,7 +103,9 @@ def spark_errors() -> Iterator[None]:
 
 def _is_of_spark(error: Exception) -> bool:
     # Py4J is not there with a pure Spark Connect client, so its classes are known by name.
-    return isinstance(error, PySparkException) or any(c.__module__.startswith("py4j.") for c in type(error).__mro__)
+    return isinstance(error, PySparkException) or any(
+        c.__module__.startswith("py4j.") for c in type(error).__mro__
+    )
 
 
 def translate(error: BaseException) -> StrandlineError:
@@ -121,7 +151,10 @@ def _without_condition(error: BaseException, text: str) -> StrandlineError:
         return InvalidArgument(f"A Python function in the query failed: {_last_of_python(lines)}.")
     # Py4J puts the Java error on the second line, after "An error occurred while calling ...".
     line = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
-    return Unavailable(f"Spark failed: {line.removeprefix(': ').rstrip('.')}.", "Try again; if it persists, see Spark's own log.")
+    return Unavailable(
+        f"Spark failed: {line.removeprefix(': ').rstrip('.')}.",
+        "Try again; if it persists, see Spark's own log.",
+    )
 
 
 def _last_of_python(lines: list[str]) -> str:

@@ -1,4 +1,5 @@
-"""What a stream shows of a table's changes, on Spark: the same columns and rows as ``storage.feed`` makes, for windows of any size."""
+"""What a stream shows of a table's changes, on Spark: the same columns and rows as ``storage.feed`` makes,
+for windows of any size."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from strandline.storage.spark.session import working
 
 __all__ = ["changes"]
 
-_NEW, _BEFORE, _FIRST, _OLD = "__strandline_new", "__strandline_before", "__strandline_first", "__strandline_old"
+_NEW, _BEFORE, _FIRST, _OLD = (
+    "__strandline_new",
+    "__strandline_before",
+    "__strandline_first",
+    "__strandline_old",
+)
 _THERE = "__strandline_there"
 """A field of every image, so that the image of a row without value columns is not empty."""
 
@@ -34,16 +40,23 @@ def changes(spark: SparkSession, files: Files, feed: Feed) -> DataFrame:
         if feed.mode == "OLD_IMAGE":
             return with_old.select(*head, *(old[n].alias(n) for n in feed.values))
         if feed.mode == "NEW_AND_OLD_IMAGES":
-            return with_old.select(*head, *map(col, feed.values), *(old[n].alias(feed.old[n]) for n in feed.values))
+            return with_old.select(
+                *head, *map(col, feed.values), *(old[n].alias(feed.old[n]) for n in feed.values)
+            )
         there = col(OP) != "E"
         differs = {n: there & (col(_OLD).isNull() | ~col(n).eqNullSafe(old[n])) for n in feed.values}
-        names = F.array(*(F.when(differs[n], F.lit(n)) for n in feed.values)) if feed.values else F.array().cast("array<string>")
+        names = (
+            F.array(*(F.when(differs[n], F.lit(n)) for n in feed.values))
+            if feed.values
+            else F.array().cast("array<string>")
+        )
         shown = [F.when(differs[n], col(n)).alias(n) for n in feed.values]
         return with_old.select(*head, *shown, F.array_compact(names).alias(feed.changed))
 
 
 def _with_old(spark: SparkSession, files: Files, feed: Feed, found: DataFrame, before: Chain) -> DataFrame:
-    """Each change with the row that it replaced: that of the key's change before it, or, for its first one, that of the state."""
+    """Each change with the row that it replaced: that of the key's change before it, or, for its first one,
+    that of the state."""
     image = F.struct(F.lit(True).alias(_THERE), *(col(n).alias(_field(i)) for i, n in enumerate(feed.values)))
     by_key = Window.partitionBy(*map(col, feed.schema.key)).orderBy(col(STEP))
     numbered = found.withColumns({_NEW: F.when(col(OP) != "E", image)}).withColumns(

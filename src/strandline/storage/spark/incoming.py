@@ -16,7 +16,16 @@ from strandline.storage.spark.columns import col, key_text
 from strandline.storage.spark.failures import refuse
 from strandline.storage.spark_types import spark_cast
 
-__all__ = ["ORDINAL", "kinds_of", "not_null", "numbered", "once_per_key", "order_matters", "refuse_present", "typed"]
+__all__ = [
+    "ORDINAL",
+    "kinds_of",
+    "not_null",
+    "numbered",
+    "once_per_key",
+    "order_matters",
+    "refuse_present",
+    "typed",
+]
 
 ORDINAL = "__strandline_ordinal"
 """Column with the place of a row among those that a caller brings."""
@@ -24,31 +33,51 @@ _NUMBER = "__strandline_number"
 _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
 
-def kinds_of(incoming: DataFrame, schema: TableSchema, columns: Sequence[str], ordinal: str | None) -> Mapping[str, DataType]:
+def kinds_of(
+    incoming: DataFrame, schema: TableSchema, columns: Sequence[str], ordinal: str | None
+) -> Mapping[str, DataType]:
     """The Spark types of the columns to write, if these are columns that can be written."""
     if lost := [name for name in schema.key if name not in columns]:
-        raise InvalidArgument(f"The key column {lost[0]} is missing.", "Name every column of the primary key.")
+        raise InvalidArgument(
+            f"The key column {lost[0]} is missing.", "Name every column of the primary key."
+        )
     if unknown := [name for name in columns if name not in schema]:
-        raise InvalidArgument(f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}.")
+        raise InvalidArgument(
+            f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}."
+        )
     if twice := [name for name in columns if columns.count(name) > 1]:
         raise InvalidArgument(f"The column {twice[0]} is named twice.", "Name each column once.")
     kinds = {field.name: field.dataType for field in incoming.schema.fields}
     if absent := [name for name in (*columns, *((ordinal,) if ordinal else ())) if name not in kinds]:
-        raise InvalidArgument(f"The rows have no column {absent[0]}.", f"They have {', '.join(incoming.columns)}.")
+        raise InvalidArgument(
+            f"The rows have no column {absent[0]}.", f"They have {', '.join(incoming.columns)}."
+        )
     return {name: kinds[name] for name in columns}
 
 
-def typed(rows: DataFrame, schema: TableSchema, kinds: Mapping[str, DataType], now: Sequence[str], later: Sequence[str] = ()) -> DataFrame:
-    """The columns ``now`` in the physical types of the table, the columns ``later`` as they are. What does not fit is refused: from the
-    types at once, from the values when the job meets them."""
+def typed(
+    rows: DataFrame,
+    schema: TableSchema,
+    kinds: Mapping[str, DataType],
+    now: Sequence[str],
+    later: Sequence[str] = (),
+) -> DataFrame:
+    """The columns ``now`` in the physical types of the table, the columns ``later`` as they are. What does
+    not fit is refused: from the types at once, from the values when the job meets them."""
     rest = [col(name) for name in later]
-    cast = rows.select(*(spark_cast(schema[n].type, col(n), kinds[n], n).alias(n) if n in kinds else col(n) for n in now), *rest)
+    cast = rows.select(
+        *(spark_cast(schema[n].type, col(n), kinds[n], n).alias(n) if n in kinds else col(n) for n in now),
+        *rest,
+    )
     keys = {name for name in schema.key if name in kinds}
-    return cast.select(*(not_null(schema, schema[n], col(n)).alias(n) if n in keys else col(n) for n in now), *rest)
+    return cast.select(
+        *(not_null(schema, schema[n], col(n)).alias(n) if n in keys else col(n) for n in now), *rest
+    )
 
 
 def numbered(incoming: DataFrame, ordinal: str | None) -> DataFrame:
-    """The rows with their order beside them. Before everything that shuffles, so that it is the order in which the caller's rows come."""
+    """The rows with their order beside them. Before everything that shuffles, so that it is the order in
+    which the caller's rows come."""
     return incoming.withColumn(ORDINAL, col(ordinal) if ordinal else F.monotonically_increasing_id())
 
 
@@ -58,10 +87,15 @@ def order_matters(mode: Mode) -> bool:
 
 
 def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
-    """The last row of each key. Twice the same key in an INSERT is an error instead. Keeps ranges of keys that the rows are in."""
+    """The last row of each key. Twice the same key in an INSERT is an error instead. Keeps ranges of keys
+    that the rows are in."""
     keys = [col(name) for name in schema.key]
     if mode.startswith("DELETE"):
-        return rows.dropDuplicates(list(schema.key)) if _plain(schema) else rows.groupBy(*keys).agg(F.lit(1)).select(*keys)
+        return (
+            rows.dropDuplicates(list(schema.key))
+            if _plain(schema)
+            else rows.groupBy(*keys).agg(F.lit(1)).select(*keys)
+        )
     names = [name for name in rows.columns if name != ORDINAL]
     order = [F.desc(ORDINAL)] if order_matters(mode) else keys
     counted = rows.withColumn(_NUMBER, F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))

@@ -1,4 +1,5 @@
-"""The rows of segments as a DataFrame, under logical names: explicit files, explicit schemas, nothing listed."""
+"""The rows of segments as a DataFrame, under logical names: explicit files, explicit schemas, nothing
+listed."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFram
 
 def one_commit(segments: Sequence[Segment]) -> bool:
     """Whether no key can occur twice: one commit changes a key once."""
-    return (len(segments) == 1 and segments[0].fresh) or (not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1)
+    return (len(segments) == 1 and segments[0].fresh) or (
+        not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1
+    )
 
 
 def rows_of(
@@ -67,9 +70,9 @@ def rows_of(
     *,
     position: bool = False,
 ) -> DataFrame:
-    """``columns`` of the rows in ``(after, upto]``, meta columns among them; with ``position`` also the place of the segment among
-    ``segments``. A column that a segment does not have is NULL, but the STEP of a segment that is not stepped is its ``upto``, and the
-    OP where a file has none is ``U``."""
+    """``columns`` of the rows in ``(after, upto]``, meta columns among them; with ``position`` also the place
+    of the segment among ``segments``. A column that a segment does not have is NULL, but the STEP of a
+    segment that is not stepped is its ``upto``, and the OP where a file has none is ``U``."""
     numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
     parts: list[DataFrame] = []
     if inline := [(i, s) for i, s in numbered if s.file is None]:
@@ -110,7 +113,9 @@ def _inline(
     tables = []
     for i, segment in segments:
         partly = cover(segment, after, upto) == "some"
-        table = read_segment(files, schema, segment, [*columns, *((STEP,) if partly and STEP not in columns else ())])
+        table = read_segment(
+            files, schema, segment, [*columns, *((STEP,) if partly and STEP not in columns else ())]
+        )
         if partly:
             table = table.filter(pa.array(in_window(table, after, upto)))
         table = table.select(list(columns))
@@ -122,7 +127,8 @@ def _inline(
 
 
 def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[int, Segment]]]:
-    """Groups in which no two files have the same name in different folders; nearly always there is only one."""
+    """Groups in which no two files have the same name in different folders; nearly always there is only
+    one."""
     left = list(segments)
     while left:
         names: set[str] = set()
@@ -184,7 +190,8 @@ def _stored(
 
 
 def _checked(files: Files, segment: Segment) -> str:
-    """The path of a segment's file. Spark would read a file that was cut or replaced as if nothing had happened."""
+    """The path of a segment's file. Spark would read a file that was cut or replaced as if nothing had
+    happened."""
     if segment.file is None:
         raise Internal("An inline segment was taken for a file.")
     if (size := files.size(segment.file)) != segment.bytes:

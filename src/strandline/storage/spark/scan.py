@@ -29,14 +29,19 @@ IN_PROCESS_BYTES = 32 << 20
 
 _NUMBER = "__strandline_number"
 
-_folds: Cache[Hashable, tuple[pa.Table, pa.Table]] = Cache(128 << 20, lambda folded: sum(table.nbytes for table in folded))
+_folds: Cache[Hashable, tuple[pa.Table, pa.Table]] = Cache(
+    128 << 20, lambda folded: sum(table.nbytes for table in folded)
+)
 """What logs fold to: a table is read more often than it changes."""
 
 
-def scan(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, columns: Sequence[str] | None = None) -> DataFrame:
-    """The state at ``chain.step``: ``columns`` (None: all of the schema; STEP may be among them) under their logical names, in the
-    physical types. Nothing runs yet, except that a small log is read and folded here. Filters on the DataFrame reach the Parquet files.
-    The DataFrame is good as long as the chain's files are there."""
+def scan(
+    spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, columns: Sequence[str] | None = None
+) -> DataFrame:
+    """The state at ``chain.step``: ``columns`` (None: all of the schema; STEP may be among them) under their
+    logical names, in the physical types. Nothing runs yet, except that a small log is read and folded here.
+    Filters on the DataFrame reach the Parquet files. The DataFrame is good as long as the chain's files are
+    there."""
     names = list(schema.names if columns is None else columns)
     old, middle, new = split(visible(chain))
     with working(spark):
@@ -51,23 +56,32 @@ def scan(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, c
             kept = None if rows is None else without(rows, schema, keys)
         else:
             touched, changed = _folded_there(spark, files, schema, middle, needed, chain.step)
-            kept = None if rows is None else rows.join(renamed(touched, schema.key), same_key(schema), "left_anti")
+            kept = (
+                None
+                if rows is None
+                else rows.join(renamed(touched, schema.key), same_key(schema), "left_anti")
+            )
         parts = [part.select(*map(col, names)) for part in (changed, kept) if part is not None]
         if far or new:
             parts.append(rows_of(spark, files, schema, [*far, *new], names, BEGINNING, chain.step))
         return union(parts)
 
 
-def changes(spark: SparkSession, files: Files, schema: TableSchema, segments: Iterable[Segment], after: int, upto: int) -> DataFrame:
-    """Every change in ``(after, upto]``: the columns of the schema, OP, WAS_HI, WAS_LO and STEP, in no particular order."""
+def changes(
+    spark: SparkSession, files: Files, schema: TableSchema, segments: Iterable[Segment], after: int, upto: int
+) -> DataFrame:
+    """Every change in ``(after, upto]``: the columns of the schema, OP, WAS_HI, WAS_LO and STEP, in no
+    particular order."""
     logs = [s for s in segments if s.role == "log"]
     with working(spark):
         return rows_of(spark, files, schema, logs, [*schema.names, OP, WAS_HI, WAS_LO, STEP], after, upto)
 
 
-def fold_window(spark: SparkSession, files: Files, schema: TableSchema, segments: Iterable[Segment], after: int, upto: int) -> DataFrame:
-    """The last change in ``(after, upto]`` of each key, with its STEP, and with the hash of the row that was there before the first of
-    them. The same columns as those of ``changes``."""
+def fold_window(
+    spark: SparkSession, files: Files, schema: TableSchema, segments: Iterable[Segment], after: int, upto: int
+) -> DataFrame:
+    """The last change in ``(after, upto]`` of each key, with its STEP, and with the hash of the row that was
+    there before the first of them. The same columns as those of ``changes``."""
     logs = [s for s in segments if s.role == "log"]
     names = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
     with working(spark):
@@ -85,11 +99,17 @@ def fold_window(spark: SparkSession, files: Files, schema: TableSchema, segments
 
 
 def narrowed(chain: Chain, lower: Key, upper: Key) -> Chain:
-    """The chain without segments that hold no key from ``lower`` to ``upper``: right for those keys, and only for those."""
+    """The chain without segments that hold no key from ``lower`` to ``upper``: right for those keys, and only
+    for those."""
 
     def may_hold(segment: Segment) -> bool:
         low, high = segment.min_key, segment.max_key
-        return low is not None and high is not None and order(low) <= order(upper) and order(lower) <= order(high)
+        return (
+            low is not None
+            and high is not None
+            and order(low) <= order(upper)
+            and order(lower) <= order(high)
+        )
 
     return replace(chain, segments=tuple(filter(may_hold, chain.segments)))
 
@@ -123,12 +143,22 @@ def _folded_here(
 
     # What a segment holds never changes, and where all of each counts, neither does what they fold to.
     whole = all(cover(s, BEGINNING, step) == "all" for s in logs)
-    which = part, tuple(columns), tuple((files.path(s.file) if s.file else s.checksum, s.upto) for s in logs), 0 if whole else step
+    which = (
+        part,
+        tuple(columns),
+        tuple((files.path(s.file) if s.file else s.checksum, s.upto) for s in logs),
+        0 if whole else step,
+    )
     return _folds.get(which, fold)
 
 
 def _folded_there(
-    spark: SparkSession, files: Files, schema: TableSchema, logs: Sequence[Segment], columns: Sequence[str], step: int
+    spark: SparkSession,
+    files: Files,
+    schema: TableSchema,
+    logs: Sequence[Segment],
+    columns: Sequence[str],
+    step: int,
 ) -> tuple[DataFrame, DataFrame]:
     keys = rows_of(spark, files, schema, logs, schema.key, BEGINNING, step)
     if one_commit(logs):

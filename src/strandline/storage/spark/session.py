@@ -1,4 +1,5 @@
-"""The Spark session: found, or started quietly on this machine, and brought into the one state our plans rely on while they run."""
+"""The Spark session: found, or started quietly on this machine, and brought into the one state our plans rely
+on while they run."""
 
 from __future__ import annotations
 
@@ -47,8 +48,9 @@ NEEDED: Mapping[str, str] = {
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "16m",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "256",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "192m",
-    # Rows brought along stay Arrow batches until a task needs them: as part of the plan each would be a Java object, made and sent one by
-    # one. A few may be part of it, and so may none, which lets Spark plan without them.
+    # Rows brought along stay Arrow batches until a task needs them: as part of the plan each would be a Java
+    # object, made and sent one by one. A few may be part of it, and so may none, which lets Spark plan
+    # without them.
     "spark.sql.execution.arrow.localRelationThreshold": "16k",
 }
 """What a plan of ours needs of a session, whoever made it."""
@@ -76,10 +78,13 @@ _RAISED_ANYWAY = (
 _lock = threading.Lock()
 
 
-def get_session(existing: SparkSession | None = None, options: Mapping[str, str] | None = None) -> SparkSession:
-    """The session to work with: ``existing``, else the one that is active, else a new one: of the Spark Connect server that
-    ``SPARK_REMOTE`` names, of the master that ``options`` or ``SPARK_MASTER`` name, or on all cores of this machine. ``options`` are
-    Spark settings for a new session. May be called from any thread; a new session is shared by all of them."""
+def get_session(
+    existing: SparkSession | None = None, options: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session to work with: ``existing``, else the one that is active, else a new one: of the Spark
+    Connect server that ``SPARK_REMOTE`` names, of the master that ``options`` or ``SPARK_MASTER`` name, or on
+    all cores of this machine. ``options`` are Spark settings for a new session. May be called from any
+    thread; a new session is shared by all of them."""
     if existing is not None:
         return existing
     with _lock:
@@ -111,15 +116,24 @@ def _start(options: dict[str, str]) -> SparkSession:
     with tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder, _jvm_stderr() as said:
         log4j = Path(folder, "log4j2.properties")
         log4j.write_text(_LOG4J + "".join(_logger(i, name) for i, name in enumerate(_RAISED_ANYWAY)), "utf-8")
-        java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {options.pop('spark.driver.extraJavaOptions', '')}"
+        java_options = (
+            f"-Dlog4j2.configurationFile={log4j.as_uri()} {options.pop('spark.driver.extraJavaOptions', '')}"
+        )
         try:
             return _configured(
-                builder, _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()}
+                builder,
+                _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()},
             ).getOrCreate()
         except Exception as error:
             said.seek(0)
-            lines = [line.strip() for line in said.read().decode("utf-8", "replace").splitlines() if "WARN" not in line]
-            raise _no_session("on this machine", next(filter(None, lines), None) or translate(error).message) from None
+            lines = [
+                line.strip()
+                for line in said.read().decode("utf-8", "replace").splitlines()
+                if "WARN" not in line
+            ]
+            raise _no_session(
+                "on this machine", next(filter(None, lines), None) or translate(error).message
+            ) from None
 
 
 def _configured(builder: SparkSession.Builder, options: Mapping[str, str]) -> SparkSession.Builder:
@@ -139,7 +153,11 @@ def _defaults(options: Mapping[str, str]) -> dict[str, str]:
     cores = os.cpu_count() or 2
     master = options.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
     # The machine's own name may not resolve on a laptop or in a container.
-    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if master.startswith("local") else {}
+    here = (
+        {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        if master.startswith("local")
+        else {}
+    )
     return here | {
         "spark.master": master,
         "spark.driver.memory": f"{_driver_gigabytes()}g",
@@ -155,7 +173,8 @@ def _defaults(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _driver_gigabytes() -> int:
-    """A quarter of the memory: the driver of a local session does all the work, but it is not alone on the machine."""
+    """A quarter of the memory: the driver of a local session does all the work, but it is not alone on the
+    machine."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -178,8 +197,8 @@ def _hush_pyspark() -> None:
 
 @contextmanager
 def _jvm_stderr() -> Iterator[IO[bytes]]:
-    """A file that gets what a JVM started inside writes to stderr. The JVM greets with a warning about a module of its own, before any
-    setting can stop it; and when it cannot start, only stderr says why."""
+    """A file that gets what a JVM started inside writes to stderr. The JVM greets with a warning about a
+    module of its own, before any setting can stop it; and when it cannot start, only stderr says why."""
     with tempfile.TemporaryFile() as said:
         try:
             saved = os.dup(2)
@@ -194,7 +213,7 @@ def _jvm_stderr() -> Iterator[IO[bytes]]:
             os.close(saved)
 
 
-# --- settings while we work ----------------------------------------------------------------------------------------------------------
+# --- settings while we work -------------------------------------------------------------------------------
 
 
 class _Lent:
@@ -210,8 +229,8 @@ _lent: dict[tuple[int, str], _Lent] = {}
 
 @contextmanager
 def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Iterator[None]:
-    """Changes settings of a session, which may be the user's own, and puts them back. Threads may need the same settings at the same
-    time, with the same values: the last one to leave puts them back."""
+    """Changes settings of a session, which may be the user's own, and puts them back. Threads may need the
+    same settings at the same time, with the same values: the last one to leave puts them back."""
     with _lock:
         taken = []
         for key, value in needed.items():
@@ -238,6 +257,7 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
 
 @contextmanager
 def working(session: SparkSession) -> Iterator[None]:
-    """Everything that plans or runs something on Spark happens inside this: with the settings we need, and our own errors."""
+    """Everything that plans or runs something on Spark happens inside this: with the settings we need, and
+    our own errors."""
     with spark_errors(), settings(session):
         yield

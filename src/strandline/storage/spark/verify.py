@@ -1,4 +1,5 @@
-"""Checking what is stored against what it should be: digests from rows, an index against its table, the order of rows in files."""
+"""Checking what is stored against what it should be: digests from rows, an index against its table, the order
+of rows in files."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ _WANTED, _FOUND, _HI, _LO = "__strandline_wanted", "__strandline_found", "__stra
 
 @dataclass(frozen=True)
 class IndexProblem:
-    """One way in which an index is wrong: ``kind`` is missing_index_entry or dangling_index_entry (which may also be an entry with wrong
-    covered values, or one too many), ``keys`` are a few of the entries' keys."""
+    """One way in which an index is wrong: ``kind`` is missing_index_entry or dangling_index_entry (which may
+    also be an entry with wrong covered values, or one too many), ``keys`` are a few of the entries' keys."""
 
     kind: str
     message: str
@@ -48,8 +49,11 @@ def state_digest(spark: SparkSession, files: Files, schema: TableSchema, chain: 
     return digest_of(scan(spark, files, schema, chain), schema)
 
 
-def examine_files(spark: SparkSession, files: Files, schema: TableSchema, segments: Sequence[Segment]) -> list[list[Finding]]:
-    """What is wrong inside each of these segments, all of them files, which are read on executors: this process sees a row per file."""
+def examine_files(
+    spark: SparkSession, files: Files, schema: TableSchema, segments: Sequence[Segment]
+) -> list[list[Finding]]:
+    """What is wrong inside each of these segments, all of them files, which are read on executors: this
+    process sees a row per file."""
 
     def work(described: bytes) -> bytes:
         try:
@@ -59,19 +63,24 @@ def examine_files(spark: SparkSession, files: Files, schema: TableSchema, segmen
 
     described = [pickle.dumps((files.path(s.file or ""), schema, s)) for s in segments]
     with working(spark):
-        # A function of rows, for there is one row per file; one of Arrow batches would need pandas, though it does not use it.
+        # A function of rows, for there is one row per file; one of Arrow batches would need pandas, though it
+        # does not use it.
         examined = F.udf(work, T.BinaryType(), useArrow=False)
-        tasks = spark.createDataFrame(pa.table({_PLACE: range(len(segments)), _WORK: described})).repartition(min(len(segments), TASKS))
+        tasks = spark.createDataFrame(pa.table({_PLACE: range(len(segments)), _WORK: described})).repartition(
+            min(len(segments), TASKS)
+        )
         found = tasks.select(col(_PLACE), examined(col(_WORK)).alias(_WORK)).collect()
     return [pickle.loads(row[_WORK]) for row in sorted(found, key=lambda row: int(row[_PLACE]))]
 
 
 def doubled_keys(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain) -> list[Finding]:
-    """A finding if a key is in the state more than once. By the definition of a state, and not by a scan, which may take for granted that
-    there is no such key."""
+    """A finding if a key is in the state more than once. By the definition of a state, and not by a scan,
+    which may take for granted that there is no such key."""
     old, middle, _ = split(segments := visible(chain))
     with working(spark):
-        rows = rows_of(spark, files, schema, segments, [*schema.key, OP, STEP], BEGINNING, chain.step, position=True)
+        rows = rows_of(
+            spark, files, schema, segments, [*schema.key, OP, STEP], BEGINNING, chain.step, position=True
+        )
         is_old, is_new = col(POSITION) < len(old), col(POSITION) >= len(old) + len(middle)
         decides = ~is_old & ~is_new
         last = F.max_by(F.when(decides, col(OP)), F.when(decides, F.struct(col(POSITION), col(STEP))))
@@ -83,7 +92,13 @@ def doubled_keys(spark: SparkSession, files: Files, schema: TableSchema, chain: 
 
 
 def compare_index(
-    spark: SparkSession, files: Files, schema: TableSchema, chain: Chain, index: IndexDef, impl: TableSchema, impl_chain: Chain
+    spark: SparkSession,
+    files: Files,
+    schema: TableSchema,
+    chain: Chain,
+    index: IndexDef,
+    impl: TableSchema,
+    impl_chain: Chain,
 ) -> list[IndexProblem]:
     """What is wrong with an index at a step, given both chains at it; nothing if it is right."""
     wanted = scan(spark, files, schema, chain, impl.names)
@@ -100,8 +115,18 @@ def compare_index(
         entries.persist()
         try:
             problems = [
-                _problem(entries.where(missing), impl, "missing_index_entry", f"rows have no entry in the index {index.name}"),
-                _problem(entries.where(extra), impl, "dangling_index_entry", f"entries of the index {index.name} have no row"),
+                _problem(
+                    entries.where(missing),
+                    impl,
+                    "missing_index_entry",
+                    f"rows have no entry in the index {index.name}",
+                ),
+                _problem(
+                    entries.where(extra),
+                    impl,
+                    "dangling_index_entry",
+                    f"entries of the index {index.name} have no row",
+                ),
                 _problem(
                     entries.where(wrong),
                     impl,
@@ -115,19 +140,26 @@ def compare_index(
 
 
 def _entries(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFrame:
-    """For each key how often it should be there, how often it is, and by how much the hashes differ. Grouping, unlike a join, takes NULLs
-    for equal."""
+    """For each key how often it should be there, how often it is, and by how much the hashes differ.
+    Grouping, unlike a join, takes NULLs for equal."""
     high, low = hash_columns(impl, col)
 
     def side(df: DataFrame, is_wanted: bool) -> DataFrame:
         sign = F.lit(1 if is_wanted else -1)
-        here = [F.lit(int(flag)).alias(name) for name, flag in ((_WANTED, is_wanted), (_FOUND, not is_wanted))]
+        here = [
+            F.lit(int(flag)).alias(name) for name, flag in ((_WANTED, is_wanted), (_FOUND, not is_wanted))
+        ]
         # 32 bits of each half tell two rows apart, and their sum cannot overflow however often a key occurs.
-        halves = [(half.bitwiseAND(F.lit(0xFFFFFFFF)) * sign).alias(name) for half, name in ((high, _HI), (low, _LO))]
+        halves = [
+            (half.bitwiseAND(F.lit(0xFFFFFFFF)) * sign).alias(name)
+            for half, name in ((high, _HI), (low, _LO))
+        ]
         return df.select(*map(col, impl.key), *here, *halves)
 
     both = union([side(wanted, True), side(found, False)])
-    return both.groupBy(*map(col, impl.key)).agg(*(F.sum(col(name)).alias(name) for name in (_WANTED, _FOUND, _HI, _LO)))
+    return both.groupBy(*map(col, impl.key)).agg(
+        *(F.sum(col(name)).alias(name) for name in (_WANTED, _FOUND, _HI, _LO))
+    )
 
 
 def _problem(entries: DataFrame, impl: TableSchema, kind: str, said: str) -> IndexProblem:

@@ -1,4 +1,5 @@
-"""Leaving out the rows of some keys, which every scan of a table with changes does to every row: so it must cost little for each."""
+"""Leaving out the rows of some keys, which every scan of a table with changes does to every row: so it must
+cost little for each."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _WHOLE = (pa.int64(), pa.int32(), pa.int16(), pa.int8())
 
 
 def without(rows: DataFrame, schema: TableSchema, keys: pa.Table) -> DataFrame:
-    """The rows whose key is none of ``keys``, which are distinct and few enough to be sent to every executor."""
+    """The rows whose key is none of ``keys``, which are distinct and few enough to be sent to every
+    executor."""
     # Hints, because Spark knows the size of neither side.
     if len(schema.key) == 1 and keys.column(0).type in _WHOLE and not keys.column(0).null_count:
         return _without_bits(rows, schema.key[0], keys.column(0))
@@ -27,14 +29,19 @@ def without(rows: DataFrame, schema: TableSchema, keys: pa.Table) -> DataFrame:
 
 
 def _without_bits(rows: DataFrame, name: str, keys: pa.ChunkedArray) -> DataFrame:
-    """For whole numbers: a bit for each key, 64 of them in a word. Rows lie in the order of keys, so neighbours share the word, which is
-    still in the processor's cache, where a search for each key itself would go to memory for each row."""
+    """For whole numbers: a bit for each key, 64 of them in a word. Rows lie in the order of keys, so
+    neighbours share the word, which is still in the processor's cache, where a search for each key itself
+    would go to memory for each row."""
     numbers = np.sort(keys.to_numpy().astype(np.int64))
     words = numbers >> 6
     starts = np.flatnonzero(np.diff(words, prepend=words[:1] - 1))
-    bits = np.bitwise_or.reduceat(np.left_shift(np.int64(1), numbers & 63), starts) if len(numbers) else numbers
+    bits = (
+        np.bitwise_or.reduceat(np.left_shift(np.int64(1), numbers & 63), starts) if len(numbers) else numbers
+    )
     table = pa.table({_WORD: words[starts], _BITS: bits})
     here = col(name).cast("bigint")
-    marked = rows.join(F.broadcast(rows.sparkSession.createDataFrame(table)), F.shiftright(here, 6) == col(_WORD), "left")
+    marked = rows.join(
+        F.broadcast(rows.sparkSession.createDataFrame(table)), F.shiftright(here, 6) == col(_WORD), "left"
+    )
     bit = F.getbit(col(_BITS), here.bitwiseAND(F.lit(63)).cast("int"))
     return marked.where(col(_BITS).isNull() | (bit == 0)).select(*map(col, rows.columns))

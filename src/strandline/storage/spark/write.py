@@ -28,10 +28,12 @@ __all__ = ["RepeatedKey", "arranged", "digest_of", "write_sorted"]
 
 WRITING = {
     "compression": "zstd",
-    # Small row groups, so that a reader in the process finds one row by decoding little: by rows, and by bytes for wide rows.
+    # Small row groups, so that a reader in the process finds one row by decoding little: by rows, and by
+    # bytes for wide rows.
     "parquet.block.row.count.limit": str(2 * ROW_GROUP_ROWS),
     "parquet.block.size": str(4 << 20),
-    # After the first page of a row group the writer gives up a dictionary that does not pay; a short page lets it know soon.
+    # After the first page of a row group the writer gives up a dictionary that does not pay; a short page
+    # lets it know soon.
     "parquet.page.row.count.limit": "4096",
     "parquet.page.write-checksum.enabled": "true",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -47,8 +49,8 @@ class RepeatedKey(Exception):
 
 
 def arranged(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
-    """The rows cut into ranges of keys and sorted by key, then by ``then``. Without a number of partitions they are joined to a good size
-    when their size is known."""
+    """The rows cut into ranges of keys and sorted by key, then by ``then``. Without a number of partitions
+    they are joined to a good size when their size is known."""
     return _ranges(df, schema, partitions).sortWithinPartitions(*map(col, schema.key), *then)
 
 
@@ -74,11 +76,13 @@ def write_sorted(
     once: bool = False,
     plain: bool = False,
 ) -> tuple[tuple[Segment, ...], Digest]:
-    """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table. ``df`` has the columns of the
-    schema under their logical names and the meta columns that the role needs; ``in_order`` says that it is ``arranged`` already. The files
-    go into the folder ``name_prefix``, which must be new, and are durable when this returns; when it raises, there is none.
-    ``fresh`` None, for a log: find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
-    ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an upsert, so no column need say so."""
+    """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table.
+    ``df`` has the columns of the schema under their logical names and the meta columns that the role needs;
+    ``in_order`` says that it is ``arranged`` already. The files go into the folder ``name_prefix``, which
+    must be new, and are durable when this returns; when it raises, there is none. ``fresh`` None, for a log:
+    find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
+    ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an upsert,
+    so no column need say so."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
@@ -89,10 +93,12 @@ def write_sorted(
         else:
             rows = df if in_order else arranged(df.select(*map(col, names)), schema, partitions, *by_step)
         seen = Observation()
-        # Summed up after the last exchange, where a task counts once, however often the rows before it are computed.
+        # Summed up after the last exchange, where a task counts once, however often the rows before it are
+        # computed.
         observed = _hashed(rows, schema, [*names, *cuts]).observe(seen, *_sums(role, fresh))
         if cut is not None:
-            # Last of all, where Spark sees that the rows are in the order that folders need; it would sort them by that alone.
+            # Last of all, where Spark sees that the rows are in the order that folders need; it would sort
+            # them by that alone.
             observed = observed.sortWithinPartitions(col(_CUT), *map(col, schema.key), *by_step)
         chosen = [col(c.name).alias(c.physical) for c in schema.columns]
         try:
@@ -111,7 +117,9 @@ def write_sorted(
                 files.remove_tree(name_prefix)
             raise
     fresh = not sums[_ROUGH] if fresh is None else fresh
-    delta = digest_from_sums(sums, _NOW) - (digest_from_sums(sums, _WAS) if _watched(role, fresh) else Digest())
+    delta = digest_from_sums(sums, _NOW) - (
+        digest_from_sums(sums, _WAS) if _watched(role, fresh) else Digest()
+    )
     return tuple(replace(s, fresh=fresh) for s in described), delta
 
 
@@ -146,18 +154,26 @@ def _sums(role: Role, fresh: bool | None) -> list[Column]:
     return [total, rough, *now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix=_WAS)]
 
 
-def _described(files: Files, schema: TableSchema, folder: str, role: Role, stepped: bool, after: int, upto: int) -> list[Segment]:
+def _described(
+    files: Files, schema: TableSchema, folder: str, role: Role, stepped: bool, after: int, upto: int
+) -> list[Segment]:
     """The segments in a folder that only we know of, without what else Spark leaves there."""
     names = list(files.names(folder))
     found = [name for name in names if name.endswith(".parquet")]
 
     def describe(name: str) -> Segment:
-        return describe_file(files, schema, name, role=role, fresh=True, stepped=stepped, after=after, upto=upto)
+        return describe_file(
+            files, schema, name, role=role, fresh=True, stepped=stepped, after=after, upto=upto
+        )
 
     files.seal(found)
-    with ThreadPoolExecutor(4) as pool:  # Checksums read the files, and the interpreter's lock is free meanwhile.
+    with ThreadPoolExecutor(
+        4
+    ) as pool:  # Checksums read the files, and the interpreter's lock is free meanwhile.
         segments = list(pool.map(describe, found))
-    for name in [name for name in names if name not in found] + [s.file for s in segments if s.file and not s.rows]:
+    for name in [name for name in names if name not in found] + [
+        s.file for s in segments if s.file and not s.rows
+    ]:
         files.remove(name)
     if not any(s.rows for s in segments):
         files.remove_tree(folder)
@@ -165,17 +181,21 @@ def _described(files: Files, schema: TableSchema, folder: str, role: Role, stepp
 
 
 def _repeats(files: Files, schema: TableSchema, segments: Sequence[Segment]) -> bool:
-    """Whether a key occurs more than once in sorted segments. Found here, in the keys alone, because Spark could only tell by handing
-    every row to a window."""
+    """Whether a key occurs more than once in sorted segments. Found here, in the keys alone, because Spark
+    could only tell by handing every row to a window."""
     with ThreadPoolExecutor(4) as pool:
-        return any(a.max_key == b.min_key for a, b in pairwise(segments)) or any(pool.map(partial(_repeats_in, files, schema), segments))
+        return any(a.max_key == b.min_key for a, b in pairwise(segments)) or any(
+            pool.map(partial(_repeats_in, files, schema), segments)
+        )
 
 
 def _repeats_in(files: Files, schema: TableSchema, segment: Segment) -> bool:
     groups = footer_of(files, segment).groups
     before: pa.Table | None = None
     for start in range(0, groups, GROUPS_AT_ONCE):
-        keys = read_segment(files, schema, segment, schema.key, range(start, min(groups, start + GROUPS_AT_ONCE)))
+        keys = read_segment(
+            files, schema, segment, schema.key, range(start, min(groups, start + GROUPS_AT_ONCE))
+        )
         if before is not None:
             keys = pa.concat_tables([before.slice(before.num_rows - 1), keys])
         if neighbours(keys.columns)[1].any():

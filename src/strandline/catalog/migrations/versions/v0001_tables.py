@@ -13,7 +13,11 @@ _id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    op.create_table("warehouse", sa.Column("id", sa.Text, primary_key=True), sa.Column("created", sa.Float, nullable=False))
+    op.create_table(
+        "warehouse",
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("created", sa.Float, nullable=False),
+    )
     op.create_table(
         "clock",
         sa.Column("id", sa.Integer, primary_key=True),
@@ -120,4 +124,6 @@ def upgrade() -> None:
         sa.Column("step", sa.BigInteger, nullable=False),
         sa.Column("keeps_state", sa.Boolean, nullable=False),
     )
-    op.create_table("garbage", sa.Column("file", sa.Text, primary_key=True), sa.Column("time", sa.Float, nullable=False))
+    op.create_table(
+        "garbage", sa.Column("file", sa.Text, primary_key=True), sa.Column("time", sa.Float, nullable=False)
+    )

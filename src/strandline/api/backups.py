@@ -1,0 +1,59 @@
+"""BACKUP, RESTORE and the statements that make, change and drop collections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strandline.api.result import Result
+from strandline.backups import lifecycle
+from strandline.backups.collection import Collection, collection_path
+from strandline.backups.restore_request import restore_request
+from strandline.catalog import paths
+from strandline.sql import statements as st
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
+
+
+def create_collection(db: Database, statement: st.CreateBackupCollection) -> Result:
+    made = Collection.of(statement.tables, statement.settings)
+    return Result(step=lifecycle.create_collection(db.runtime.catalog, statement.name, made))
+
+
+def alter_collection(db: Database, statement: st.AlterBackupCollection) -> Result:
+    def change(collection: Collection) -> Collection:
+        for action in statement.actions:
+            match action:
+                case st.AddTable():
+                    collection = collection.with_table(action.path)
+                case st.RemoveTable():
+                    collection = collection.without_table(action.path)
+                case st.SetSettings():
+                    collection = collection.with_settings(action.settings)
+                case st.ResetSettings():
+                    collection = collection.without_settings(action.names)
+        return collection
+
+    return Result(step=lifecycle.alter_collection(db.runtime.catalog, statement.name, change))
+
+
+def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
+    if statement.if_exists:
+        with db.runtime.catalog.read() as conn:
+            if paths.find(conn, collection_path(statement.name)) is None:
+                return Result()
+    return _operation(db, "drop collection", {"collection": statement.name})
+
+
+def backup(db: Database, statement: st.Backup) -> Result:
+    kind = "incremental backup" if statement.incremental else "backup"
+    return _operation(db, kind, {"collection": statement.collection}, nowait=statement.nowait)
+
+
+def restore(db: Database, statement: st.Restore) -> Result:
+    return _operation(db, "restore", restore_request(statement).to_json(), nowait=statement.nowait)
+
+
+def _operation(db: Database, kind: str, request: dict[str, Any], *, nowait: bool = False) -> Result:
+    operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request).id
+    return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)

@@ -1,0 +1,160 @@
+"""The way to a warehouse: its folder and its catalog."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from strandline.api.belonging import join, read_marker
+from strandline.api.database import Database
+from strandline.catalog.connection import Catalog, sqlite_url
+from strandline.clock import Clock, SystemClock
+from strandline.errors import InvalidArgument, StrandlineError, Unavailable
+from strandline.runtime import Runtime
+from strandline.settings import Settings
+from strandline.storage.files import Files, LocalFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CATALOG_FILE = "catalog.sqlite"
+
+
+def connect(
+    warehouse: str | os.PathLike[str] = "warehouse",
+    *,
+    catalog: str | None = None,
+    spark: SparkSession | None = None,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    create: bool = True,
+    adopt: bool = False,
+) -> Database:
+    """Open a warehouse; with ``create``, make it if it is not there.
+
+    ``warehouse`` is a folder. ``catalog`` is a URL such as ``postgresql+psycopg://user@host/database``;
+    without it the catalog is a SQLite file in the folder. A catalog is of one folder, and refuses another one
+    unless ``adopt`` says that its files are there now. ``spark`` is a session of yours; without it one is
+    started by the first statement that needs Spark."""
+    if settings is not None and not isinstance(settings, Settings):
+        raise InvalidArgument(
+            f"settings must be Settings, not {type(settings).__name__}", "Pass strandline.Settings(...)."
+        )
+    folder = folder_of(warehouse)
+    if not (create or adopt) and read_marker(folder) is None:
+        raise Unavailable(
+            f"{folder} is not a warehouse", "Create one with strandline init, or name another folder."
+        )
+    the_clock = clock or SystemClock()
+    the_settings = settings or Settings()
+    the_files = files or LocalFiles(str(folder))
+    with _made(folder, the_files):
+        opened = Catalog(
+            catalog or sqlite_url(folder / CATALOG_FILE), the_clock, the_settings.catalog_wait_seconds
+        )
+        try:
+            join(opened, the_files, folder, create=create, adopt=adopt)
+        except BaseException:
+            opened.close()
+            raise
+    return Database(Runtime(opened, the_files, the_settings, the_clock, spark))
+
+
+def folder_of(warehouse: str | os.PathLike[str]) -> Path:
+    """The absolute path of a folder that is there, or could be made; refuses what can never be one."""
+    text = os.fspath(warehouse) if isinstance(warehouse, os.PathLike) else warehouse
+    if isinstance(text, str):
+        text = _path_of_url(text) if "://" in text or text.startswith("file:") else _in_home(text)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgument(f"{warehouse!r} is not a folder name", "Name the folder of the warehouse.")
+    try:
+        folder = Path(text).absolute()
+        (str(folder) + os.path.realpath(folder)).encode()
+        if not stat.S_ISDIR(os.stat(folder).st_mode):
+            raise InvalidArgument(f"{folder} is a file, not a folder", "Name the folder of the warehouse.")
+    except UnicodeError:
+        # The catalog, Arrow and Spark take names as text.
+        raise InvalidArgument(
+            f"{text!r} is not text in UTF-8", "Choose a folder whose whole path is."
+        ) from None
+    except FileNotFoundError as error:
+        if error.filename is None:
+            raise Unavailable(
+                "the current folder has been removed",
+                "Change to another one, or name the warehouse by its full path.",
+            ) from None
+    except NotADirectoryError:
+        raise InvalidArgument(
+            f"{folder} would be inside a file", "Name a folder of the warehouse that is in folders only."
+        ) from None
+    except OSError as error:
+        raise _fault(text, error) from None
+    return folder
+
+
+def _path_of_url(url: str) -> str:
+    if not url.startswith("file:"):
+        raise InvalidArgument(
+            f"a warehouse cannot live at {url!r} yet", "Use a folder on a disk or a mounted file system."
+        )
+    path = url[len("file:") :]
+    if path.startswith("//"):
+        host, slash, path = path[2:].partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise InvalidArgument(
+                f"{url!r} names no folder of this machine", "Write it as file:///folder, with three slashes."
+            )
+        path = slash + path
+    return unquote(path, errors="surrogateescape")
+
+
+def _in_home(text: str) -> str:
+    try:
+        found = os.path.expanduser(text)
+    except ValueError:  # No user's name has such characters.
+        found = text
+    if found.startswith("~"):
+        user = text.split("/", 1)[0]
+        raise InvalidArgument(
+            f"{user!r} is nobody's home folder",
+            f"Name another folder; for one that is called so, write ./{user}.",
+        )
+    return found
+
+
+def _fault(folder: str, error: OSError) -> StrandlineError:
+    if error.errno == errno.ENAMETOOLONG:
+        return InvalidArgument(f"the folder name {folder[:40]!r}... is too long", "Choose a shorter one.")
+    return Unavailable(
+        f"the folder {folder} cannot be used: {error.strerror}",
+        "Choose a folder that you may read and write.",
+    )
+
+
+@contextlib.contextmanager
+def _made(folder: Path, files: Files) -> Iterator[None]:
+    """Make a folder, and take it away again if the block fails and has put nothing into it."""
+    missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+    try:
+        files.make_root()
+    except OSError as error:
+        _remove_empty(missing)
+        raise _fault(str(folder), error) from None
+    try:
+        yield
+    except BaseException:
+        _remove_empty(missing)
+        raise
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for path in folders:
+        with contextlib.suppress(OSError):
+            path.rmdir()

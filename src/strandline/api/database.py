@@ -1,0 +1,406 @@
+"""The public API: one object per warehouse.
+
+What is answered from the catalog alone is answered by this module. What moves data needs Arrow, the
+operations and the SQL parser, which together take longer to load than a look at the catalog takes; the
+methods that need them load them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from sqlalchemy import select
+
+from strandline import names
+from strandline.catalog import board, paths, sessions, sqltables
+from strandline.catalog.stale import Stale
+from strandline.catalog.tables import TableInfo
+from strandline.errors import (
+    Conflict,
+    Internal,
+    InvalidArgument,
+    PreconditionFailed,
+    StrandlineError,
+    Unavailable,
+)
+from strandline.runtime import Runtime
+from strandline.tables import describe
+from strandline.tables.attempts import once, repeat
+
+if TYPE_CHECKING:
+    from strandline.api.operations import Operations
+    from strandline.api.progress import OperationInfo
+    from strandline.api.result import Result
+    from strandline.api.stream import Stream
+    from strandline.api.table import Table
+    from strandline.tables.check import CheckReport, Problem
+    from strandline.tables.housekeeping import Report
+    from strandline.tables.snapshot import Reader
+    from strandline.tables.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class Entry(NamedTuple):
+    """One line of ``ls``."""
+
+    name: str
+    type: str
+    path: str
+
+
+class Database:
+    """A connection to a warehouse. May be used from several threads; each has its own transactions. Close it
+    when done. A process that is forked from this one needs a connection of its own."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        runtime.open_backup = _open_backup
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._operations: Operations | None = None
+        self._closed = False
+
+    # --- statements ----------------------------------------------------------------------------------------
+
+    def sql(self, text: str) -> Result:
+        """Run one or more statements, ``;`` between them; answers the result of the last one. Consecutive
+        statements that change rows are one commit at one step; what it changed is durable when this
+        returns."""
+        with self.guard():
+            if not isinstance(text, str):
+                raise InvalidArgument(
+                    f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string."
+                )
+            from strandline.api.execute import execute
+
+            return execute(self, text)
+
+    def table(self, path: str) -> Table:
+        from strandline.api.table import Table
+
+        return Table(self, names.normalize(path))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Database]:
+        """All changes inside the block, by this thread, are one commit at one step; an exception discards
+        them. If others change the same rows meanwhile, the end of the block raises CONFLICT and nothing is
+        committed."""
+        with self.guard():
+            if self.current_transaction() is not None:
+                raise PreconditionFailed(
+                    "a transaction is already open in this thread",
+                    "Transactions cannot be nested; finish that one first.",
+                )
+            tx = self._begin()
+        self._local.transaction = tx
+        try:
+            yield self
+        except Exception:
+            tx.abort()
+            raise
+        finally:
+            self._local.transaction = None
+        with self.guard():
+            try:
+                with once(self.runtime, tx.snapshot.session_id):
+                    tx.commit()
+            except Exception:
+                tx.abort()
+                raise
+
+    # --- looking around ------------------------------------------------------------------------------------
+
+    def ls(self, path: str = "/", depth: int | None = 1) -> list[Entry]:
+        """What is below a path, by name: directly, or down to ``depth`` levels (None: all), parents first."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
+                raise InvalidArgument(
+                    f"depth cannot be {depth!r}", "Give a number of levels from 1 on, or None for all."
+                )
+            found = paths.entries(conn, paths.require(conn, path), depth)
+            return [Entry(path.rsplit("/", 1)[1], type_, path) for path, type_ in found]
+
+    def overview(self, path: str = "/") -> list[dict[str, Any]]:
+        """What is directly below a path, by name: each with its version, its state, and the rows and bytes of
+        a table."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            return describe.overview(conn, paths.require(conn, path))
+
+    def describe(self, path: str) -> dict[str, Any]:
+        with self.guard(), self.runtime.catalog.read() as conn:
+            return describe.describe(conn, paths.require(conn, path))
+
+    @property
+    def step(self) -> int:
+        """The step of the last commit."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            return board.current_step(conn)
+
+    # --- streams, backups and operations -------------------------------------------------------------------
+
+    def stream(self, path: str) -> Stream:
+        """A change stream by its path, such as ``/t/my_feed``."""
+        from strandline.api.stream import Stream
+
+        return Stream(self, names.normalize(path))
+
+    def operations(self) -> list[OperationInfo]:
+        """All operations that are not forgotten, oldest first."""
+        with self.guard():
+            from strandline.api.progress import all_operations
+
+            return all_operations(self.runtime)
+
+    def operation(self, operation_id: str) -> OperationInfo:
+        with self.guard():
+            from strandline.api.progress import one_operation
+
+            return one_operation(self.runtime, operation_id)
+
+    def wait(
+        self,
+        operation_id: str,
+        timeout: float | None = None,
+        on_progress: Callable[[OperationInfo], None] | None = None,
+    ) -> OperationInfo:
+        """Wait until an operation has ended, whoever runs it, and raise its error if it failed. One whose
+        process died is carried on here."""
+        with self.guard():
+            return self._running.wait(operation_id, timeout, on_progress)
+
+    def cancel(self, operation_id: str) -> OperationInfo:
+        """Undo an operation that is still running."""
+        with self.guard():
+            return self._running.cancel(operation_id)
+
+    def forget(self, operation_id: str) -> None:
+        """Remove the record of an operation that has ended."""
+        with self.guard():
+            self._running.forget(operation_id)
+
+    def resume(self) -> list[str]:
+        """Carry on the operations of processes that died; answers their ids."""
+        with self.guard():
+            return self._running.resume()
+
+    def verify(self, collection: str) -> list[Problem]:
+        """Check a collection's backups without restoring them: chains, digests, files. An empty list means
+        that all is well."""
+        with self.guard():
+            from strandline.backups.verify import verify
+
+            return verify(self.runtime, collection)
+
+    def metrics(self) -> str:
+        """Counters and histograms of this process, in Prometheus' text format."""
+        with self.guard():
+            return self.runtime.metrics.render()
+
+    # --- care ----------------------------------------------------------------------------------------------
+
+    def check(self, path: str) -> CheckReport:
+        """Recompute a table's digest and indexes from its data and compare them with what was recorded; prove
+        that rows are in order and each key is there once."""
+        with self.guard():
+            from strandline.tables.check import check
+
+            return check(self.runtime, names.normalize(path))
+
+    def maintain(self, path: str | None = None) -> Report:
+        """One round of housekeeping: carry on operations of dead processes, follow asynchronous indexes,
+        merge, compact, collect."""
+        with self.guard():
+            from strandline.tables import housekeeping
+
+            self._running.resume()
+            return housekeeping.maintain(self.runtime, path)
+
+    def compact(self, path: str) -> bool:
+        """Fold a table's changes (and its indexes') into sorted base segments now."""
+        with self.guard():
+            from strandline.tables import housekeeping
+
+            path = names.normalize(path)
+            with self.runtime.catalog.read() as conn:
+                info = TableInfo.of(paths.require(conn, path, "table"))
+            done = False
+            for part in (path, *(f"{path}/{ref.definition.name}/{paths.IMPL_TABLE}" for ref in info.indexes)):
+                try:
+                    done = repeat(self.runtime, partial(housekeeping.compact, self.runtime, part)) or done
+                except StrandlineError:
+                    with self.runtime.catalog.read() as conn:
+                        paths.require(conn, path, "table")
+                        if paths.find(conn, part) is not None:
+                            raise
+                    # An index that was dropped meanwhile has nothing left to compact.
+            return done
+
+    def collect(self) -> Report:
+        """Remove segments that nothing refers to, and files without a commit whose writer is gone."""
+        with self.guard():
+            from strandline.tables import housekeeping
+
+            return housekeeping.collect_garbage(self.runtime)
+
+    def pin(self, name: str, step: int | None = None) -> int:
+        """Keep the state at a step (default: now) readable until ``unpin(name)``; answers the step."""
+        with self.guard(), self.runtime.catalog.write() as conn:
+            names.check_name(name)
+            now = board.current_step(conn)
+            wanted = now if step is None else step
+            if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= now:
+                raise InvalidArgument(
+                    f"step {wanted!r} has not been committed yet", f"The last step is {now}."
+                )
+            kept = max([0, *conn.execute(select(sqltables.tables.c.kept_from)).scalars()])
+            if wanted < kept:
+                raise PreconditionFailed(
+                    f"step {wanted} is no longer kept", f"The oldest step that can be pinned is {kept}."
+                )
+            sessions.add_pin(conn, name, wanted)
+            return wanted
+
+    def unpin(self, name: str) -> None:
+        with self.guard(), self.runtime.catalog.write() as conn:
+            names.check_name(name)
+            sessions.remove_pin(conn, name)
+
+    def pins(self) -> dict[str, int]:
+        """The named pins and the steps that they keep."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            rows = conn.execute(select(sqltables.pins).where(sqltables.pins.c.name.is_not(None)))
+            return {row.name: row.step for row in rows}
+
+    def close(self) -> None:
+        """Give back what this connection holds. Data frames that it made may stop working. Nothing is done in
+        a fork of the process that connected: all of it is the other's."""
+        if self.runtime.is_inherited:
+            return
+        with self._lock:
+            if self._closed:
+                return
+        with self.guard():
+            if self._operations is not None:
+                self._operations.close()
+            self._closed = True
+            self.runtime.session.close()
+            self.runtime.catalog.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # --- for the modules of this package -------------------------------------------------------------------
+
+    @property
+    def _running(self) -> Operations:
+        with self._lock:
+            if self._operations is None:
+                from strandline.api.operations import Operations
+
+                self._operations = Operations(self.runtime)
+            return self._operations
+
+    def start(self, kind: str, request: dict[str, Any]) -> str:
+        return self._running.start(kind, request)
+
+    def run_operation(self, kind: str, request: dict[str, Any]) -> OperationInfo:
+        return self._running.execute(kind, request)
+
+    def _begin(self) -> Transaction:
+        from strandline.tables.transaction import Transaction
+
+        return Transaction(self.runtime)
+
+    def current_transaction(self) -> Transaction | None:
+        return getattr(self._local, "transaction", None)
+
+    def transact(
+        self,
+        run: Callable[[Transaction], None],
+        before_abort: Callable[[Transaction], None] = lambda tx: None,
+    ) -> tuple[int | None, int]:
+        """Run changes in the open transaction, or in one of their own that is repeated when it is stale
+        (``before_abort`` is then called while what it wrote is still there). Answers the step of the commit
+        (None inside an open transaction, or if nothing changed) and the number of rows changed."""
+        open_one = self.current_transaction()
+        if open_one is not None:
+            before = open_one.rows_changed
+            with once(self.runtime, open_one.snapshot.session_id), open_one.savepoint():
+                run(open_one)
+            return None, open_one.rows_changed - before
+
+        def attempt() -> tuple[int | None, int]:
+            tx = self._begin()
+            try:
+                run(tx)
+                return tx.commit(), tx.rows_changed
+            except Stale:
+                with contextlib.ExitStack() as at_the_end:
+                    at_the_end.callback(tx.abort)
+                    before_abort(tx)
+                raise
+            except Exception:
+                tx.abort()
+                raise
+
+        return repeat(self.runtime, attempt)
+
+    def look(self, run: Callable[[Reader], T]) -> T:
+        """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is
+        stale."""
+        open_one = self.current_transaction()
+        if open_one is not None:
+            with once(self.runtime, open_one.snapshot.session_id):
+                return run(open_one)
+        from strandline.tables.snapshot import Reader, Snapshot
+
+        return repeat(
+            self.runtime,
+            lambda: run(
+                Reader(self.runtime, Snapshot(self.runtime, None, self.runtime.settings.read_seconds))
+            ),
+        )
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Only Strandline's own errors reach a caller, and only the process that connected gets further than
+        this."""
+        if self.runtime.is_inherited:
+            raise PreconditionFailed(
+                "this connection belongs to the process that this one was forked from",
+                "Connect again in this process.",
+            )
+        if self._closed:
+            raise PreconditionFailed("the database is closed", "Connect again.")
+        try:
+            yield
+        except (StrandlineError, GeneratorExit):
+            raise
+        except Stale as stale:
+            raise Conflict(
+                f"others changed what this transaction depends on ({stale.reason}); nothing was committed",
+                "Repeat the transaction.",
+            ) from None
+        except Exception as error:
+            if type(error).__module__.startswith(("pyspark", "py4j")):
+                from strandline.storage.spark.failures import translate
+
+                raise translate(error) from error
+            if isinstance(error, MemoryError | RecursionError):
+                raise Unavailable(
+                    f"the statement is too large: {type(error).__name__}", "Split it into smaller ones."
+                ) from error
+            raise Internal(f"an unexpected {type(error).__name__}: {error}") from error
+
+
+def _open_backup(runtime: Runtime, collection: str, backup: str | None) -> Reader:
+    from strandline.backups.reader import BackupReader
+
+    return BackupReader(runtime, collection, backup)

@@ -1,0 +1,34 @@
+"""Statements that change which tables, indexes and changefeeds there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strandline.api import stream
+from strandline.api.result import Result
+from strandline.sql import statements as st
+from strandline.tables import ddl
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
+
+
+def create_table(db: Database, statement: st.CreateTable) -> Result:
+    return Result(step=ddl.create_table(db.runtime, statement))
+
+
+def alter_table(db: Database, statement: st.AlterTable) -> Result:
+    match statement.actions:
+        case (st.AddChangefeed() as action,):
+            ddl.check_writable_path(statement.path)
+            stream.add_changefeed(db, statement.path, action)
+            return Result()
+        case (st.DropChangefeed() as action,):
+            ddl.check_writable_path(statement.path)
+            stream.drop_changefeed(db, statement.path, action.name)
+            return Result()
+    return Result(step=ddl.alter_table(db.runtime, statement))
+
+
+def drop_table(db: Database, statement: st.DropTable) -> Result:
+    return Result(step=ddl.drop_table(db.runtime, statement))

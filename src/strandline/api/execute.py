@@ -1,0 +1,79 @@
+"""Statements, one after the other; consecutive ones that change rows are one commit. The one table from a
+statement to its handler."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from strandline.api.result import Result
+from strandline.errors import PreconditionFailed, Unsupported
+from strandline.sql import statements as st
+from strandline.sql.parser import parse
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
+
+HANDLERS: Mapping[type[st.Statement], str] = {
+    st.Select: "rows.select",
+    st.Explain: "rows.explain",
+    st.CheckTable: "rows.check_table",
+    st.ShowTables: "show.tables",
+    st.ShowCreateTable: "show.create_table",
+    st.Describe: "show.describe",
+    st.ShowBackupCollections: "show.backup_collections",
+    st.ShowBackups: "show.backups",
+    st.ShowOperations: "show.operations",
+    st.ExplainRestore: "show.restore",
+    st.CreateTable: "definitions.create_table",
+    st.AlterTable: "definitions.alter_table",
+    st.DropTable: "definitions.drop_table",
+    st.CreateBackupCollection: "backups.create_collection",
+    st.AlterBackupCollection: "backups.alter_collection",
+    st.DropBackupCollection: "backups.drop_collection",
+    st.Backup: "backups.backup",
+    st.Restore: "backups.restore",
+}
+"""A module of this package and a function in it. The module is loaded by the first statement that needs it: a
+look at the catalog should not wait for Arrow, nor a query for the operations. Statements that change rows are
+not here: ``rows.change`` takes all of one commit."""
+
+_CHANGE_WHAT_EXISTS = ("definitions", "backups")
+
+
+def execute(db: Database, text: str) -> Result:
+    """Run all statements of a text; answers the result of the last one."""
+    result = Result()
+    for group in groups(parse(text)):
+        result = _run(db, group)
+    return result
+
+
+def groups(statements: Sequence[st.Statement]) -> Iterator[list[st.Statement]]:
+    """Consecutive changes are one commit, so they stay together; everything else runs by itself."""
+    for changes, found in itertools.groupby(statements, key=lambda s: isinstance(s, st.Change)):
+        if changes:
+            yield list(found)
+        else:
+            yield from ([statement] for statement in found)
+
+
+def _run(db: Database, group: list[st.Statement]) -> Result:
+    statement = group[0]
+    if isinstance(statement, st.Change):
+        from strandline.api import rows
+
+        return rows.change(db, [s for s in group if isinstance(s, st.Change)])
+    handler = HANDLERS.get(type(statement))
+    if handler is None:
+        raise Unsupported(f"{type(statement).__name__} is not something that can be run")
+    module, _, name = handler.partition(".")
+    if module in _CHANGE_WHAT_EXISTS and db.current_transaction() is not None:
+        raise PreconditionFailed(
+            "only statements that read or change rows can be part of a transaction",
+            "Run this statement before or after the transaction.",
+        )
+    result: Result = getattr(importlib.import_module(f"strandline.api.{module}"), name)(db, statement)
+    return result

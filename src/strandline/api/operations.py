@@ -1,0 +1,103 @@
+"""The operations of this process: started, carried out by threads of it, waited for, cancelled and
+forgotten."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from strandline.api.progress import OperationInfo
+from strandline.backups.full import FullBackup
+from strandline.backups.incremental import IncrementalBackup
+from strandline.backups.lifecycle import DropCollection
+from strandline.backups.restore import Restore
+from strandline.catalog.operations import Operation
+from strandline.operations.copy import Copy
+from strandline.operations.engine import Engine
+from strandline.operations.streams import CreateStream, DropStreams
+from strandline.runtime import Runtime
+
+
+class Operations:
+    """Starts, drives and watches operations. Safe to use from any thread."""
+
+    def __init__(self, runtime: Runtime, on_publish: Callable[[], None] = lambda: None) -> None:
+        self._runtime = runtime
+        kinds = [
+            Copy(),
+            CreateStream(),
+            DropStreams(),
+            FullBackup(),
+            IncrementalBackup(runtime),
+            DropCollection(),
+            Restore(runtime),
+        ]
+        self.engine = Engine(
+            runtime.catalog, runtime.session, kinds, metrics=runtime.metrics, on_publish=on_publish
+        )
+        self._threads: list[threading.Thread] = []
+
+    def start(self, kind: str, request: dict[str, Any]) -> str:
+        """Plan an operation and let a thread of this process carry it out."""
+        operation_id = self._plan(kind, request)
+        thread = threading.Thread(
+            target=self._run, args=(operation_id,), name=f"strandline-{operation_id}", daemon=True
+        )
+        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
+        return operation_id
+
+    def execute(self, kind: str, request: dict[str, Any]) -> OperationInfo:
+        """Run an operation to its end here; its error is raised."""
+        operation = self._run(self._plan(kind, request))
+        if not operation.is_over:
+            # Others thought that this process was dead, and carry it on; or the database is being closed.
+            operation = self.engine.wait(operation.id)
+        return self._ended(operation)
+
+    def resume(self) -> list[str]:
+        """Carry on what dead processes left unfinished, to its end."""
+        taken = self.engine.take_over()
+        for operation_id in taken:
+            self._run(operation_id)
+        return taken
+
+    def _plan(self, kind: str, request: dict[str, Any]) -> str:
+        """Operations of dead processes are finished first: they may hold what this one needs."""
+        self.resume()
+        return self.engine.start(kind, request)
+
+    def _run(self, operation_id: str) -> Operation:
+        return self.engine.run(operation_id, self._runtime.settings.workers)
+
+    def _ended(self, operation: Operation) -> OperationInfo:
+        failure = operation.failure()
+        if failure is not None:
+            raise failure
+        return OperationInfo.of(operation, self._runtime.clock.now())
+
+    def wait(
+        self,
+        operation_id: str,
+        timeout: float | None = None,
+        on_progress: Callable[[OperationInfo], None] | None = None,
+    ) -> OperationInfo:
+        """Wait for the end, whoever carries it out; the error of a failed operation is raised."""
+
+        def tell(operation: Operation) -> None:
+            if on_progress is not None:
+                on_progress(OperationInfo.of(operation, self._runtime.clock.now()))
+
+        return self._ended(self.engine.wait(operation_id, timeout, tell, self._runtime.settings.workers))
+
+    def cancel(self, operation_id: str) -> OperationInfo:
+        return OperationInfo.of(self.engine.cancel(operation_id), self._runtime.clock.now())
+
+    def forget(self, operation_id: str) -> None:
+        self.engine.forget(operation_id)
+
+    def close(self) -> None:
+        self.engine.stopping.set()
+        for thread in self._threads:
+            thread.join(timeout=30)

@@ -1,0 +1,75 @@
+"""Operations as users see them: what the catalog says about each of them at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.catalog import operations
+from strandline.catalog.operations import Operation
+from strandline.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class OperationInfo:
+    """An operation at one moment. ``percent`` counts parts done of all that are expected and only grows;
+    ``progress`` has what its kind tells beyond that (current increment, bytes). ``seconds_left`` is a guess
+    from the pace so far, None when there is none."""
+
+    id: str
+    kind: str
+    state: str
+    percent: float
+    parts_done: int
+    parts: int
+    progress: dict[str, Any]
+    request: dict[str, Any]
+    result: dict[str, Any] | None
+    error: dict[str, str] | None
+    created: float
+    ended: float | None
+    seconds_left: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended is not None
+
+    @staticmethod
+    def of(operation: Operation, now: float) -> OperationInfo:
+        percent = (
+            100.0
+            if operation.state == "done"
+            else min(99.0, 100.0 * operation.parts_done / max(operation.parts, 1))
+        )
+        left = None
+        if operation.ended is None and operation.parts_done:
+            left = (now - operation.created) * (operation.parts - operation.parts_done) / operation.parts_done
+        return OperationInfo(
+            operation.id,
+            operation.kind,
+            operation.state,
+            round(percent, 1),
+            operation.parts_done,
+            operation.parts,
+            operation.progress,
+            operation.request,
+            operation.result,
+            operation.error,
+            operation.created,
+            operation.ended,
+            left,
+        )
+
+
+def all_operations(runtime: Runtime) -> list[OperationInfo]:
+    """Those that are not forgotten, oldest first."""
+    with runtime.catalog.read() as conn:
+        found = operations.listed(conn)
+    now = runtime.clock.now()
+    return [OperationInfo.of(operation, now) for operation in found]
+
+
+def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
+    with runtime.catalog.read() as conn:
+        found = operations.get(conn, operation_id, counted=True)
+    return OperationInfo.of(found, runtime.clock.now())

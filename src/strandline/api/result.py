@@ -1,0 +1,101 @@
+"""What ``sql()`` answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from strandline.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+    from strandline.storage.spark.collect import Collector
+
+
+class Result:
+    """The outcome of the last statement of a text: rows of a query, or the step of a commit.
+
+    Rows that were found in this process are here already (``is_here``); those of a query on Spark are
+    computed by ``collect()``, or by whatever is done with ``df``. To iterate over them holds only a part of
+    them in memory at a time. Times in them are aware datetimes in UTC, whichever zone the machine or the
+    Spark session is in; a TIMESTAMP_NTZ of a query stays naive. ``step`` is the commit's step (None if
+    nothing was changed), ``operation_id`` that of a BACKUP or RESTORE."""
+
+    def __init__(
+        self,
+        columns: Sequence[str] = (),
+        rows: Sequence[tuple[Any, ...]] | None = None,
+        frame: Callable[[], DataFrame] | None = None,
+        *,
+        step: int | None = None,
+        rows_changed: int | None = None,
+        operation_id: str | None = None,
+    ) -> None:
+        self._columns = tuple(columns)
+        self._rows = rows
+        self._frame = frame
+        self._df: DataFrame | None = None
+        self.step = step
+        self.rows_changed = rows_changed
+        self.operation_id = operation_id
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._columns if self._rows is not None or self._frame is None else tuple(self.df.columns)
+
+    @property
+    def df(self) -> DataFrame:
+        """The rows as a Spark DataFrame. What its own ``collect()`` makes of times is PySpark's way: naive
+        ones in local time."""
+        if self._df is None:
+            if self._frame is None:
+                raise PreconditionFailed(
+                    "this statement has no rows to make a DataFrame of", "Ask for .df of a SELECT."
+                )
+            self._df = self._frame()
+        return self._df
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the rows are in this process already."""
+        return self._frame is None or self._rows is not None
+
+    def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """The rows as plain tuples; at most the first ``limit`` of them, and then no more than those are
+        computed."""
+        if self.is_here:
+            return list((self._rows or ())[:limit])
+        return [tuple(row) for row in self._collector.rows(limit)]
+
+    def collect(self) -> list[Row]:
+        """The rows as Spark's ``Row``."""
+        from pyspark.sql import Row
+
+        if not self.is_here:
+            return self._collector.rows()
+        make = Row(*self._columns)
+        return [make(*row) for row in self._rows or ()]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        if self.is_here:
+            yield from self._rows or ()
+        else:
+            yield from map(tuple, self._collector)
+
+    @cached_property
+    def _collector(self) -> Collector:
+        from strandline.storage.spark.collect import Collector
+
+        return Collector(self.df)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{name}={value!r}"
+            for name, value in (("step", self.step), ("operation_id", self.operation_id))
+            if value is not None
+        ]
+        if self._rows is not None and self._columns:
+            parts.append(f"rows={len(self._rows)}")
+        return f"Result({', '.join(parts)})"

@@ -1,0 +1,118 @@
+"""SHOW, DESCRIBE and EXPLAIN RESTORE: statements that only look at the catalog. They need no Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strandline.api.result import Result
+from strandline.backups.collection import ROOT, Collection
+from strandline.backups.inventory import backup_records, require_collection
+from strandline.backups.record import BackupRecord
+from strandline.backups.restore_plan import plan_restore
+from strandline.backups.restore_request import restore_request
+from strandline.catalog import paths
+from strandline.catalog.paths import Path
+from strandline.catalog.tables import TableInfo
+from strandline.sql import statements as st
+from strandline.sql.constants import constant
+from strandline.sql.tokens import quote
+from strandline.tables import describe as describing
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
+
+
+def operations(db: Database, statement: st.ShowOperations) -> Result:
+    rows = [
+        (o.id, o.kind, o.state, o.percent, o.error["message"] if o.error else None) for o in db.operations()
+    ]
+    return Result(("id", "kind", "state", "percent", "error"), rows)
+
+
+def create_table(db: Database, statement: st.ShowCreateTable) -> Result:
+    with db.runtime.catalog.read() as conn:
+        return Result(("statement",), [(_create_statement(paths.require(conn, statement.path, "table")),)])
+
+
+def describe(db: Database, statement: st.Describe) -> Result:
+    with db.runtime.catalog.read() as conn:
+        described = describing.describe(conn, paths.require(conn, statement.path))
+    return Result(("property", "value"), [(name, str(value)) for name, value in described.items()])
+
+
+def restore(db: Database, statement: st.ExplainRestore) -> Result:
+    """What a RESTORE would do."""
+    request = restore_request(statement.restore)
+    with db.runtime.catalog.read() as conn:
+        return Result(
+            ("what", "name", "details"), list(plan_restore(conn, request).explain(copy=request.copy))
+        )
+
+
+def tables(db: Database, statement: st.ShowTables) -> Result:
+    with db.runtime.catalog.read() as conn:
+        found = paths.subtree(conn, paths.require(conn, statement.path))
+    listed = [
+        p
+        for p in found
+        if p.type == "table" and p.name != paths.IMPL_TABLE and not p.path.startswith("/.backups/")
+    ]
+    return Result(("path", "version"), [(p.path, p.version) for p in listed])
+
+
+def _create_statement(row: Path) -> str:
+    """The statement that creates an empty table like this one."""
+    info = TableInfo.of(row)
+    lines = [f"{quote(c.name)} {c.type.name}{' NOT NULL' if c.not_null else ''}" for c in info.schema.columns]
+    lines.append(f"PRIMARY KEY ({', '.join(quote(n) for n in info.schema.key)})")
+    for ref in info.indexes:
+        index = ref.definition
+        cover = f" COVER ({', '.join(quote(n) for n in index.cover)})" if index.cover else ""
+        lines.append(
+            f"INDEX {quote(index.name)} {index.kind} ON ({', '.join(quote(n) for n in index.columns)}){cover}"
+        )
+    body = ",\n    ".join(lines)
+    keys = ", ".join(f"({', '.join(map(constant, bound))})" for bound in info.schema.bounds)
+    settings = f" WITH (PARTITION_AT_KEYS = ({keys}))" if keys else ""
+    return f"CREATE TABLE {quote(row.path.lstrip('/'))} (\n    {body}\n){settings}"
+
+
+def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Result:
+    rows = []
+    with db.runtime.catalog.read() as conn:
+        root = paths.find(conn, ROOT)
+        for path in paths.children(conn, root) if root is not None else []:
+            if path.type != "backup_collection":
+                continue
+            collection = Collection.from_json(path.body)
+            members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
+            count = len(backup_records(conn, path))
+            rows.append(
+                (path.name, members, collection.incremental, collection.omit_indexes, count, path.state)
+            )
+    return Result(("name", "tables", "incremental", "omit_indexes", "backups", "state"), rows)
+
+
+def backups(db: Database, statement: st.ShowBackups) -> Result:
+    rows: list[tuple[Any, ...]] = []
+    with db.runtime.catalog.read() as conn:
+        found = paths.children(conn, require_collection(conn, statement.collection))
+    for path in found:
+        if path.state == "creating":
+            rows.append((path.name, path.name.rsplit("_", 1)[1], None, None, None, None, None, path.state))
+            continue
+        record = BackupRecord.from_json(path.body)
+        state = "done" if path.state == "ready" else path.state
+        rows.append(
+            (
+                record.name,
+                record.kind,
+                record.parent,
+                record.step,
+                len(record.tables),
+                record.rows,
+                record.bytes,
+                state,
+            )
+        )
+    return Result(("name", "kind", "parent", "step", "tables", "rows", "bytes", "state"), rows)

@@ -1,0 +1,221 @@
+"""``db.stream(path)``: reading a change stream, and user changefeeds as statements.
+
+A stream's position is its hold: everything after it is kept. ``commit`` moves it forward; whoever reads again
+after a crash begins there, so no record is lost, and none that was committed is seen again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, func, select, update
+
+from strandline import names
+from strandline.catalog import board, chains, paths, sqltables
+from strandline.catalog.operations import CREATED_STATES
+from strandline.catalog.paths import Path, require_id
+from strandline.catalog.tables import TableInfo
+from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.operations.streams import StreamSpec
+from strandline.sql import statements as st
+from strandline.storage import feed as feeds
+from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.api.database import Database
+
+FORMATS = ("JSON",)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records of whole commits, in their order. ``step`` is the last of them: commit it when they are dealt
+    with."""
+
+    step: int
+    records: list[dict[str, Any]]
+
+
+class Stream:
+    """A stream by path. Holds no state; may be used from any thread."""
+
+    def __init__(self, database: Database, path: str) -> None:
+        self._database = database
+        self.path = path
+
+    @property
+    def position(self) -> int:
+        """The step up to which the stream's records are dealt with."""
+        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+            return position(conn, _open_stream(conn, self.path))
+
+    def read(self, after: int | None = None, upto: int | None = None) -> DataFrame:
+        """The changes in ``(after, upto]`` as a DataFrame: step, op (U upsert, R replace, E erase), key
+        columns and what the stream's mode shows of the values. From the stream's position and up to now by
+        default. Reading changes nothing, and what was read stays readable until it is committed. A name that
+        a column of the table has already gets an underscore in front."""
+        from strandline.storage.spark import feed as on_spark
+        from strandline.tables.read import local_frame
+
+        with self._database.guard():
+            runtime = self._database.runtime
+            feed = self._feed(after, upto)
+            if feed.rows_at_most <= runtime.settings.bulk_rows:
+                return local_frame(runtime, feeds.table(runtime.files, feed))
+            return on_spark.changes(runtime.spark, runtime.files, feed)
+
+    def records(self, after: int | None = None, upto: int | None = None) -> list[dict[str, Any]]:
+        """The same as dicts, in the order of step, then key. Times are aware datetimes in UTC. Needs no
+        Spark; meant for windows that fit into memory."""
+        with self._database.guard():
+            return list(feeds.records(self._database.runtime.files, self._feed(after, upto)))
+
+    def poll(self, timeout: float = 0.0, max_commits: int = 100) -> Iterator[Batch]:
+        """Batches of records from the stream's position on, of about ``max_commits`` commits each, waiting up
+        to ``timeout`` seconds for new ones. Call ``commit(batch.step)`` when a batch is dealt with; what is
+        not committed comes again with the next ``poll``."""
+        if not isinstance(max_commits, int) or max_commits < 1:
+            raise InvalidArgument(f"a batch cannot have {max_commits!r} commits", "Ask for at least one.")
+        runtime = self._database.runtime
+        at = self.position
+        deadline = runtime.clock.now() + timeout
+        while True:
+            with self._database.guard():
+                upto = self._next_stop(at, max_commits)
+                batch = Batch(upto, self.records(at, upto)) if upto > at else None
+            if batch is not None:
+                at = upto
+                deadline = runtime.clock.now() + timeout
+                if batch.records:
+                    yield batch
+            elif runtime.clock.now() >= deadline:
+                return
+            else:
+                runtime.clock.sleep(min(0.05, timeout))
+
+    def commit(self, step: int) -> None:
+        """Let go of everything up to ``step``. Durable when it returns."""
+        with self._database.guard(), self._database.runtime.catalog.write() as conn:
+            stream = _open_stream(conn, self.path)
+            if stream.body.get("owner") is not None:
+                raise PreconditionFailed(
+                    f"{self.path} belongs to a backup collection", "Add a changefeed of your own."
+                )
+            _check_step(step)
+            here, now = position(conn, stream), board.current_step(conn)
+            if not here <= step <= now:
+                raise InvalidArgument(
+                    f"cannot move the stream to step {step}", f"Give a step from {here} to {now}."
+                )
+            conn.execute(
+                update(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id).values(step=step)
+            )
+
+    def _next_stop(self, after: int, count: int) -> int:
+        """Where a batch that begins after ``after`` ends: at the last of the next few commits to the table;
+        ``after`` if there is none.
+
+        Commits are forgotten when their state can no longer be read, so the ends of the logs, which the
+        stream holds, count as well."""
+        with self._database.runtime.catalog.read() as conn:
+            table_id = _open_stream(conn, self.path).parent_id
+            commits = select(sqltables.commits.c.step).where(
+                sqltables.commits.c.table_id == table_id, sqltables.commits.c.step > after
+            )
+            logs = (
+                select(sqltables.segments.c.upto)
+                .join(sqltables.chains, sqltables.chains.c.segment_id == sqltables.segments.c.id)
+                .where(
+                    sqltables.chains.c.table_id == table_id,
+                    sqltables.chains.c.superseded.is_(False),
+                    sqltables.segments.c.role == "log",
+                    sqltables.segments.c.upto > after,
+                )
+            )
+            stops = commits.union(logs).order_by("step").limit(count).subquery()
+            last: int | None = conn.execute(select(func.max(stops.c.step))).scalar_one()
+            return after if last is None else last
+
+    def _feed(self, after: int | None, upto: int | None) -> Feed:
+        runtime = self._database.runtime
+        runtime.session.pin(runtime.settings.read_seconds)
+        with runtime.catalog.read() as conn:
+            stream = _open_stream(conn, self.path)
+            held, now = position(conn, stream), board.current_step(conn)
+            begin = held if after is None else after
+            end = now if upto is None else upto
+            _check_step(begin)
+            _check_step(end)
+            if begin < held:
+                raise PreconditionFailed(
+                    f"{self.path} has let go of what came before step {held}",
+                    f"Read from step {held} on, or add another changefeed.",
+                )
+            if end > now or end < begin:
+                raise InvalidArgument(
+                    f"cannot read from step {begin} to step {end}", f"The last step is {now}."
+                )
+            table = TableInfo.of(require_id(conn, stream.parent_id))
+            mode = stream.body["mode"]
+            before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
+            return Feed(
+                table.schema, mode, begin, end, chains.log_between(conn, table.id, begin, end), before
+            )
+
+
+def _open_stream(conn: Connection, path: str) -> Path:
+    """A stream that is there, and not only about to be: until then it holds nothing."""
+    stream = paths.require(conn, path, "stream")
+    if stream.state in CREATED_STATES:
+        paths.check_ready(stream)
+    return stream
+
+
+def position(conn: Connection, stream: Path) -> int:
+    return int(
+        conn.execute(
+            select(sqltables.holds.c.step).where(sqltables.holds.c.owner_id == stream.id)
+        ).scalar_one()
+    )
+
+
+def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> None:
+    paths.check_own_name(action.name, "changefeed")
+    settings: dict[str, str] = {}
+    for name, value in action.settings:
+        if name not in ("MODE", "FORMAT"):
+            raise InvalidArgument(
+                f"a changefeed has no setting {name}",
+                names.did_you_mean(name, ("MODE", "FORMAT")) or "It has MODE and FORMAT.",
+            )
+        if name in settings:
+            raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
+        settings[name] = str(value).upper()
+    if "MODE" not in settings:
+        raise InvalidArgument("a changefeed needs the setting MODE", f"It is one of {', '.join(MODES)}.")
+    for name, allowed in (("MODE", MODES), ("FORMAT", FORMATS)):
+        if settings.get(name, allowed[0]) not in allowed:
+            raise InvalidArgument(
+                f"{name} cannot be {settings[name]!r}", f"It is one of {', '.join(allowed)}."
+            )
+    spec = StreamSpec(action.name, settings["MODE"], settings.get("FORMAT", "JSON"), None)
+    database.run_operation("create stream", {"table": path, "stream": spec.to_json()})
+
+
+def drop_changefeed(database: Database, path: str, name: str) -> None:
+    with database.runtime.catalog.read() as conn:
+        stream = paths.require(conn, f"{path}/{name}", "stream")
+        if stream.body.get("owner") is not None:
+            raise PreconditionFailed(
+                f"{stream.path} belongs to a backup collection",
+                "It goes with the collection: DROP BACKUP COLLECTION.",
+            )
+    database.run_operation("drop streams", {"streams": [stream.path]})
+
+
+def _check_step(step: Any) -> None:
+    if not isinstance(step, int) or isinstance(step, bool):
+        raise InvalidArgument(f"a step is a whole number, not {step!r}", "Use a step that a commit reported.")

@@ -1,0 +1,183 @@
+"""``db.table(path)``: rows in and out of one table without SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument
+from strandline.model import TableSchema
+from strandline.storage.changes import Mode
+from strandline.tables import read, write
+from strandline.tables.attempts import repeat
+from strandline.tables.snapshot import Reader, Snapshot, TableView
+from strandline.tables.transaction import Transaction
+from strandline.types import coerce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.api.database import Database
+    from strandline.storage.spark.bulk import BulkResult
+
+
+class Table:
+    """A table by path. Holds no state: each call looks at the table as it is then. May be used from any
+    thread."""
+
+    def __init__(self, database: Database, path: str) -> None:
+        self._database = database
+        self.path = path
+
+    def upsert(self, data: Any) -> int | None:
+        """Set the named columns of the rows with these keys, and add rows that are missing. ``data`` is a
+        Spark DataFrame, an Arrow table, or dicts. A time without a zone is in UTC; dates and times may also
+        be ISO text, with or without an offset. Answers the step of the commit; durable when it returns
+        (inside ``db.transaction()``: with its end)."""
+        return self._write("UPSERT", data)
+
+    def insert(self, data: Any) -> int | None:
+        """Like ``upsert``, but a key that is there already is an error."""
+        return self._write("INSERT", data)
+
+    def replace(self, data: Any) -> int | None:
+        """Like ``upsert``, but columns that are not named become NULL."""
+        return self._write("REPLACE", data)
+
+    def delete(self, keys: Any) -> int | None:
+        """Erase the rows with these keys: a list of keys (plain values, or tuples for a composite key),
+        dicts, an Arrow table or a DataFrame of the key columns. An erase is recorded for every key, whether
+        or not it is there."""
+        return self._write("DELETE ON", keys)
+
+    def df(self, at: int | None = None) -> DataFrame:
+        """The rows as a DataFrame: now, or as they were at a step."""
+        runtime = self._database.runtime
+
+        def frame(reader: Reader) -> DataFrame:
+            view = reader.view(self.path)
+            reader.read_whole(view)
+            return read.table_frame(runtime, view)
+
+        with self._database.guard():
+            if at is None:
+                return self._database.look(frame)
+            return repeat(
+                runtime, lambda: frame(Reader(runtime, Snapshot(runtime, at, runtime.settings.read_seconds)))
+            )
+
+    def get(self, *key: Any) -> dict[str, Any] | None:
+        """One row by its key, or None. Times are aware datetimes in UTC. Needs no Spark."""
+
+        def row(reader: Reader) -> dict[str, Any] | None:
+            view = reader.view(self.path)
+            wanted = _key(view, key)
+            reader.read_keys(view, [wanted])
+            found = read.lookup(reader, view, [wanted])
+            return dict(zip(view.info.schema.names, found[wanted], strict=True)) if wanted in found else None
+
+        with self._database.guard():
+            return self._database.look(row)
+
+    def describe(self) -> dict[str, Any]:
+        return self._database.describe(self.path)
+
+    def _write(self, mode: Mode, data: Any) -> int | None:
+        with self._database.guard():
+            rows = _rows(mode, data)
+
+            def run(tx: Transaction) -> None:
+                view = tx.writable(self.path)
+                if isinstance(rows, _Frame):
+                    rows.write(tx, view, mode)
+                elif isinstance(rows, pa.Table):
+                    write.write_arrow(tx, view, mode, rows)
+                else:
+                    write.write_dicts(tx, view, mode, _dicts(view, mode, rows))
+
+            return (
+                self._database.transact(run, rows.keep)
+                if isinstance(rows, _Frame)
+                else self._database.transact(run)
+            )[0]
+
+
+class _Frame:
+    """A DataFrame that is evaluated once. Its source may change, and a commit may have to be repeated: then
+    the rows are taken from what the first try had written of them."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._rows: DataFrame | pa.Table = frame
+        self._written: tuple[TableSchema, tuple[str, ...], BulkResult | pa.Table] | None = None
+
+    def write(self, tx: Transaction, view: TableView, mode: Mode) -> None:
+        if isinstance(self._rows, pa.Table):
+            write.write_arrow(tx, view, mode, self._rows)
+            return
+        columns = write.frame_columns(view, mode, tuple(self._rows.columns))
+        self._written = view.info.schema, columns, write.write_frame(tx, view, mode, columns, self._rows)
+
+    def keep(self, tx: Transaction) -> None:
+        """Called before the files of a try that came to nothing are removed."""
+        if self._written is None:
+            return
+        schema, columns, written = self._written
+        if isinstance(written, pa.Table):
+            self._rows = written
+        else:
+            from strandline.storage.spark.bulk import given
+
+            self._rows = given(tx.runtime.spark, tx.runtime.files, schema, columns, written)
+        self._written = None
+
+
+def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
+    """What a caller brings, taken once: a commit that has to be repeated must not find an iterator that is
+    used up."""
+    if type(data).__module__.startswith("pyspark.sql") and hasattr(data, "sparkSession"):
+        return _Frame(data)
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data
+    if type(data).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, Mapping):
+        return [data]
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return list(data)
+    if mode == "DELETE ON":
+        return [data]
+    raise InvalidArgument(
+        f"rows cannot be made of a {type(data).__name__}",
+        "Pass a DataFrame, an Arrow table, or a list of dicts.",
+    )
+
+
+def _dicts(view: TableView, mode: Mode, data: list[Any]) -> Sequence[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = []
+    for item in data:
+        if hasattr(item, "asDict"):
+            item = item.asDict()
+        if isinstance(item, Mapping) or mode != "DELETE ON":
+            rows.append(item)
+            continue
+        parts = item if isinstance(item, tuple | list) else (item,)
+        rows.append(dict(zip(view.info.schema.key, _checked(view, parts), strict=True)))
+    return rows
+
+
+def _checked(view: TableView, parts: Sequence[Any]) -> Sequence[Any]:
+    if len(parts) != len(view.info.schema.key):
+        raise InvalidArgument(
+            f"a key of {view.info.path} has {len(view.info.schema.key)} values, not {len(parts)}",
+            f"Give a value for each of {', '.join(view.info.schema.key)}.",
+        )
+    return parts
+
+
+def _key(view: TableView, parts: Sequence[Any]) -> tuple[Any, ...]:
+    columns = view.info.schema.key_columns
+    return tuple(coerce(c.type, v, c.name) for c, v in zip(columns, _checked(view, parts), strict=True))

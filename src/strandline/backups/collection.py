@@ -1,0 +1,161 @@
+"""What a backup collection is: its tables, its settings, and the names of its backups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal, TypeAlias
+
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
+from strandline.names import did_you_mean
+
+BackupKind: TypeAlias = Literal["full", "incremental"]
+
+ROOT = "/.backups/collections"
+META = "__ydb_backup_meta"
+STREAM_SUFFIX = "_continuousBackupImpl"
+_TIME = "%Y%m%d%H%M%SZ"
+
+STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
+SETTINGS = (STORAGE, INCREMENTAL, OMIT)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken."""
+
+    tables: tuple[str, ...] | None
+    storage: str = "cluster"
+    incremental: bool = False
+    omit_indexes: bool = False
+
+    @staticmethod
+    def of(tables: Sequence[str] | None, settings: Iterable[tuple[str, Any]]) -> Collection:
+        if tables is not None:
+            for path in tables:
+                if list(tables).count(path) > 1:
+                    raise InvalidArgument(f"the collection names table {path} twice", "Name each table once.")
+                _check_member(path)
+        given = list(settings)
+        if STORAGE not in [name for name, _ in given]:
+            raise InvalidArgument(
+                "a backup collection needs the setting STORAGE", "Add STORAGE = 'cluster' to WITH (...)."
+            )
+        return Collection(None if tables is None else tuple(tables)).with_settings(given)
+
+    def with_settings(self, settings: Iterable[tuple[str, Any]]) -> Collection:
+        changed = self
+        seen: set[str] = set()
+        for name, value in settings:
+            check_setting(name)
+            if name in seen:
+                raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
+            seen.add(name)
+            if name == STORAGE:
+                if value != "cluster":
+                    raise InvalidArgument(
+                        f"STORAGE cannot be {value!r}", "The one storage is 'cluster': the warehouse itself."
+                    )
+            elif name == INCREMENTAL:
+                changed = replace(changed, incremental=_boolean(name, value))
+            else:
+                changed = replace(changed, omit_indexes=_boolean(name, value))
+        return changed
+
+    def without_settings(self, names: Iterable[str]) -> Collection:
+        changed = self
+        seen: set[str] = set()
+        for name in names:
+            check_setting(name)
+            if name in seen:
+                raise InvalidArgument(f"the setting {name} is named twice", "Name each setting once.")
+            seen.add(name)
+            if name == STORAGE:
+                raise InvalidArgument("STORAGE has no default to go back to", "Set it to 'cluster'.")
+            changed = (
+                replace(changed, incremental=False)
+                if name == INCREMENTAL
+                else replace(changed, omit_indexes=False)
+            )
+        return changed
+
+    def with_table(self, path: str) -> Collection:
+        _check_member(path)
+        if path in self._explicit():
+            raise AlreadyExists(f"table {path} is in the collection already")
+        return replace(self, tables=(*self._explicit(), path))
+
+    def without_table(self, path: str) -> Collection:
+        if path not in self._explicit():
+            raise PathNotFound(f"table {path} is not in the collection", did_you_mean(path, self._explicit()))
+        return replace(self, tables=tuple(p for p in self._explicit() if p != path))
+
+    def _explicit(self) -> tuple[str, ...]:
+        if self.tables is None:
+            raise InvalidArgument(
+                "a collection of the whole DATABASE has no list of tables to change",
+                "Create a collection that names its tables.",
+            )
+        return self.tables
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tables": None if self.tables is None else list(self.tables),
+            "settings": {STORAGE: self.storage, INCREMENTAL: self.incremental, OMIT: self.omit_indexes},
+        }
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> Collection:
+        settings = body["settings"]
+        tables = None if body["tables"] is None else tuple(body["tables"])
+        return Collection(tables, settings[STORAGE], settings[INCREMENTAL], settings[OMIT])
+
+
+def check_setting(name: str) -> None:
+    if name not in SETTINGS:
+        raise InvalidArgument(
+            f"a backup collection has no setting {name}",
+            did_you_mean(name, SETTINGS) or f"It has {', '.join(SETTINGS)}.",
+        )
+
+
+def collection_path(name: str) -> str:
+    return f"{ROOT}/{name}"
+
+
+def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Iterable[str] = ()) -> str:
+    """A name for a backup taken now, beside the ``backups`` that the collection has. Names have a resolution
+    of one second and must sort in the order of the backups, so one that comes too soon after another borrows
+    the next second. ``streams`` are names that its streams cannot have, because other collections or users
+    took them."""
+    moment = datetime.fromtimestamp(now, timezone.utc).replace(microsecond=0)
+    earlier = [time_of(name) for name in backups]
+    if earlier and max(earlier) >= moment:
+        moment = max(earlier) + timedelta(seconds=1)
+    taken = set(streams)
+    while stream_name(name := f"{moment.strftime(_TIME)}_{kind}") in taken:
+        moment += timedelta(seconds=1)
+    return name
+
+
+def time_of(backup: str) -> datetime:
+    """The moment that a backup's name tells."""
+    return datetime.strptime(backup.split("_", 1)[0], _TIME).replace(tzinfo=timezone.utc)
+
+
+def stream_name(backup: str) -> str:
+    """The name of the streams that begin with a backup."""
+    return backup.split("_", 1)[0] + STREAM_SUFFIX
+
+
+def _check_member(path: str) -> None:
+    if path == "/.backups" or path.startswith("/.backups/"):
+        raise InvalidArgument(f"{path} is itself inside .backups", "Name tables outside it.")
+
+
+def _boolean(name: str, value: Any) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise InvalidArgument(f"{name} must be 'true' or 'false', not {value!r}", f"Write {name} = 'true'.")
+    return text == "true"

@@ -1,0 +1,75 @@
+"""Reading tables as a backup holds them, without restoring anything: the slices of its chain, one after the
+other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from strandline.backups.inventory import slice_segments
+from strandline.backups.record import BackupRecord, slices_of
+from strandline.backups.restore_plan import RestoreRequest, plan_restore
+from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.errors import PathNotFound, PreconditionFailed
+from strandline.model import Chain
+from strandline.names import did_you_mean
+from strandline.runtime import Runtime
+from strandline.tables.snapshot import Reader, Snapshot, TableView
+
+
+class BackupReader(Reader):
+    """Tables as they were when a backup was taken (the collection's last one by default)."""
+
+    def __init__(self, runtime: Runtime, collection: str, backup: str | None) -> None:
+        super().__init__(runtime, Snapshot(runtime, None, runtime.settings.read_seconds))
+        self._request = RestoreRequest(collection, at=backup)
+
+    def view(self, path: str) -> TableView:
+        with self.runtime.catalog.read() as conn:
+            chain = self._chain(conn)
+            record = chain[-1].tables.get(path)
+            if record is None:
+                hint = (
+                    did_you_mean(path, chain[-1].tables) or f"It holds {', '.join(sorted(chain[-1].tables))}."
+                )
+                raise PathNotFound(f"{path} is not in the backup {chain[-1].name}", hint)
+            refs = tuple(IndexRef(i.definition, 0, 0, i.version, i.slice is None) for i in record.indexes)
+            info = TableInfo(
+                0, path, record.slice.version, "ready", None, chain[-1].step, record.schema, refs
+            )
+            return _view(conn, info, chain, path, None)
+
+    def index(self, table: TableView, ref: IndexRef) -> TableView:
+        name, path = ref.definition.name, table.info.path
+        with self.runtime.catalog.read() as conn:
+            chain = self._chain(conn)
+            record = chain[-1].tables[path].index(name)
+            if record is None or record.slice is None:
+                raise PreconditionFailed(
+                    f"the backup {chain[-1].name} has no data of the index {name!r}",
+                    "Read without VIEW, or restore the table.",
+                )
+            impl = ref.definition.impl_schema(table.info.schema)
+            info = TableInfo(
+                0, f"{path}/{name}", record.slice.version, "ready", None, chain[-1].step, impl, ()
+            )
+            return _view(conn, info, chain, path, name)
+
+    def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
+        """What the backup is made of. It is looked up in the transaction that finds its segments, so that
+        both are there or neither is; and the first answer decides which backup is meant, whatever is taken
+        meanwhile."""
+        chain = plan_restore(conn, self._request).chain
+        self._request = replace(self._request, at=chain[-1].name)
+        return chain
+
+
+def _view(
+    conn: Connection, info: TableInfo, chain: Sequence[BackupRecord], path: str, index: str | None
+) -> TableView:
+    segments = [
+        s for place, part in slices_of(chain, path, index) for s in slice_segments(conn, chain[place], part)
+    ]
+    return TableView(info, Chain(tuple(segments), chain[-1].step))

@@ -1,0 +1,268 @@
+"""What a backup records of itself: enough to restore it, and to check it, without looking at anything
+else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+from strandline.backups.collection import BackupKind
+from strandline.errors import Corrupted
+from strandline.model import Digest, IndexDef, TableSchema
+
+Holds: TypeAlias = Literal["data", "definition"]
+"""Whether a backup has an index's entries, or only says how it is defined (asynchronous and omitted
+indexes)."""
+
+
+@dataclass(frozen=True)
+class SliceRecord:
+    """What a backup holds of one table or of one index.
+
+    ``source_id`` is the path that was backed up, ``target_id`` the one in the backup that has the segments
+    (None: no data). ``whole``: the slice is the whole state, not only what changed since the parent.
+    ``before`` and ``after`` are the state's digest at the parent's step (nothing, if whole) and at this
+    backup's; ``delta`` is what the slice's own rows add up to, so before + delta = after. It is None if a
+    column was dropped in between: that changes the hashes of rows that the slice does not hold."""
+
+    source_id: int
+    target_id: int | None
+    version: int
+    whole: bool
+    before: Digest
+    after: Digest
+    delta: Digest | None = None
+    rows: int = 0
+    tombstones: int = 0
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source_id": self.source_id,
+            "target_id": self.target_id,
+            "version": self.version,
+            "whole": self.whole,
+            "before": _digest_to_json(self.before),
+            "after": _digest_to_json(self.after),
+            "delta": None if self.delta is None else _digest_to_json(self.delta),
+            "rows": self.rows,
+            "tombstones": self.tombstones,
+            "bytes": self.bytes,
+        }
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> SliceRecord:
+        return SliceRecord(
+            body["source_id"],
+            body["target_id"],
+            body["version"],
+            body["whole"],
+            _digest_from_json(body["before"]),
+            _digest_from_json(body["after"]),
+            None if body["delta"] is None else _digest_from_json(body["delta"]),
+            body["rows"],
+            body["tombstones"],
+            body["bytes"],
+        )
+
+
+@dataclass(frozen=True)
+class IndexRecord:
+    """An index of a backed-up table. ``version`` is the index's and its implementation table's."""
+
+    definition: IndexDef
+    version: int
+    holds: Holds
+    slice: SliceRecord | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "definition": self.definition.to_json(),
+            "version": self.version,
+            "holds": self.holds,
+            "slice": None if self.slice is None else self.slice.to_json(),
+        }
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> IndexRecord:
+        slice_ = None if body["slice"] is None else SliceRecord.from_json(body["slice"])
+        return IndexRecord(IndexDef.from_json(body["definition"]), body["version"], body["holds"], slice_)
+
+
+@dataclass(frozen=True)
+class TableRecord:
+    """A table as it was at the backup's step."""
+
+    schema: TableSchema
+    slice: SliceRecord
+    indexes: tuple[IndexRecord, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": self.schema.to_json(),
+            "slice": self.slice.to_json(),
+            "indexes": [i.to_json() for i in self.indexes],
+        }
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> TableRecord:
+        return TableRecord(
+            TableSchema.from_json(body["schema"]),
+            SliceRecord.from_json(body["slice"]),
+            tuple(IndexRecord.from_json(i) for i in body["indexes"]),
+        )
+
+    def index(self, name: str) -> IndexRecord | None:
+        return next((i for i in self.indexes if i.definition.name == name), None)
+
+
+@dataclass(frozen=True)
+class BackupRecord:
+    """One backup. It holds the changes in ``(after_step, step]``; a full one begins at nothing
+    (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment will
+    read, if there are any."""
+
+    name: str
+    kind: BackupKind
+    parent: str | None
+    after_step: int
+    step: int
+    time: float
+    stream: str | None
+    tables: Mapping[str, TableRecord] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "parent": self.parent,
+            "after_step": self.after_step,
+            "step": self.step,
+            "time": self.time,
+            "stream": self.stream,
+            "tables": {path: table.to_json() for path, table in self.tables.items()},
+        }
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> BackupRecord:
+        return BackupRecord(
+            body["name"],
+            body["kind"],
+            body["parent"],
+            body["after_step"],
+            body["step"],
+            body["time"],
+            body["stream"],
+            {path: TableRecord.from_json(table) for path, table in body["tables"].items()},
+        )
+
+    @property
+    def slices(self) -> list[SliceRecord]:
+        """All slices with data."""
+        found = []
+        for table in self.tables.values():
+            found += [table.slice, *(i.slice for i in table.indexes if i.slice is not None)]
+        return found
+
+    @property
+    def rows(self) -> int:
+        return sum(t.slice.rows for t in self.tables.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(s.bytes for s in self.slices)
+
+
+def chain_to(records: Sequence[BackupRecord], name: str) -> list[BackupRecord]:
+    """The full backup and the increments, in order, that lead to the backup ``name``. CORRUPTED if a link is
+    missing or does not fit."""
+    by_name = {record.name: record for record in records}
+    found: list[BackupRecord] = []
+    here: str | None = name
+    while here is not None:
+        record = by_name.get(here)
+        if record is None:
+            raise Corrupted(
+                f"the backup {here}, on which {found[-1].name if found else name} builds, is missing",
+                "Restore an earlier backup.",
+            )
+        found.append(record)
+        here = record.parent
+    found.reverse()
+    _check_links(found)
+    return found
+
+
+def _check_links(chain: Sequence[BackupRecord]) -> None:
+    first = chain[0]
+    if first.kind != "full":
+        raise Corrupted(
+            f"the chain of {chain[-1].name} begins with the increment {first.name}",
+            "Restore an earlier full backup.",
+        )
+    for parent, child in pairwise(chain):
+        if child.kind != "incremental" or child.after_step != parent.step:
+            raise Corrupted(
+                f"{child.name} begins after step {child.after_step}, but its parent {parent.name} ends at step {parent.step}",
+                f"Restore {parent.name} or an earlier backup.",
+            )
+        for path in child.tables:
+            if path not in parent.tables:
+                raise Corrupted(
+                    f"{path} is in {child.name} but not in its parent {parent.name}",
+                    f"Restore {parent.name}.",
+                )
+
+
+def slices_of(
+    chain: Sequence[BackupRecord], path: str, index: str | None = None
+) -> list[tuple[int, SliceRecord]]:
+    """The slices that add up to a table (or to one of its indexes) at the end of the chain, with their place
+    in it. The arithmetic of their digests is checked: CORRUPTED if they do not lead to the recorded end."""
+    found: list[tuple[int, SliceRecord]] = []
+    for place, record in enumerate(chain):
+        table = record.tables.get(path)
+        slice_ = _slice_in(table, index)
+        if slice_ is None:
+            if table is None:
+                raise Corrupted(
+                    f"{path} is missing from {record.name}",
+                    "Restore an earlier backup, or take a new full one.",
+                )
+            continue
+        if slice_.whole:
+            found.clear()
+        elif not found:
+            raise Corrupted(
+                f"{path}: {record.name} continues something that no earlier backup has",
+                "Restore an earlier backup.",
+            )
+        elif found[-1][1].after != slice_.before or found[-1][1].source_id != slice_.source_id:
+            raise Corrupted(
+                f"{path}: {record.name} begins with the digest {slice_.before.hex}, but the backup before it ends with "
+                f"{found[-1][1].after.hex}",
+                "Restore an earlier backup.",
+            )
+        if slice_.delta is not None and slice_.before + slice_.delta != slice_.after:
+            raise Corrupted(
+                f"{path}: the digests that {record.name} recorded do not add up", "Restore an earlier backup."
+            )
+        found.append((place, slice_))
+    return found
+
+
+def _slice_in(table: TableRecord | None, index: str | None) -> SliceRecord | None:
+    if table is None or index is None:
+        return None if table is None else table.slice
+    record = table.index(index)
+    return None if record is None else record.slice
+
+
+def _digest_to_json(digest: Digest) -> list[Any]:
+    return [digest.rows, digest.hex]
+
+
+def _digest_from_json(body: list[Any]) -> Digest:
+    return Digest.parse(body[0], body[1])

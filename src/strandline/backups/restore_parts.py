@@ -1,0 +1,215 @@
+"""The parts of a restore: a shard of one increment, an index to rebuild, a table to check.
+
+A part reads and writes files outside any transaction, and its transaction takes what it made into the
+targets' chains. Storage that fails may come back, so a part is tried again with growing pauses; what is
+damaged or refused stays so. Files of a try that came to nothing are removed at once; those of a process that
+died are orphans, which the collector finds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from sqlalchemy import Connection, select, update
+
+from strandline.catalog import board, chains, sqltables
+from strandline.catalog.operations import Part
+from strandline.catalog.paths import require_id
+from strandline.catalog.tables import TableInfo
+from strandline.errors import Corrupted, StrandlineError, TimedOut, Unavailable
+from strandline.model import Chain, Digest, Segment, TableSchema
+from strandline.operations.kind import Handler, Run
+from strandline.runtime import Runtime
+from strandline.storage.files import checksum_of
+from strandline.storage.slices import discard
+from strandline.tables.entries import index_entries, projection_digest, state_digest
+
+RETRY_SECONDS = (0.1, 0.4, 1.6, 6.4)
+"""Pauses after the first, the second ... failure of a part; after one more the restore fails."""
+_CHUNK = 500
+_NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
+
+
+class OutOfTime(TimedOut):
+    """The time that was set for the whole restore is over."""
+
+
+class _Part(Handler, ABC):
+    """What all parts share: one phase, the deadline, and when to try again."""
+
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def work(self, run: Run, part: Part) -> Any:
+        """The time that a restore may take counts from its first start, however often it is resumed."""
+        seconds = run.operation.request["deadline_seconds"]
+        if seconds is not None and self._runtime.clock.now() > run.operation.created + seconds:
+            raise OutOfTime(
+                f"the restore did not finish within {seconds:g} seconds",
+                "Nothing was published. Allow more time, or restore fewer tables.",
+            )
+        return self._make(part)
+
+    @abstractmethod
+    def _make(self, part: Part) -> Any:
+        """The slow work of this kind of part."""
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        answers_later = isinstance(error, Unavailable | TimedOut) and not isinstance(error, OutOfTime)
+        transient = answers_later or not isinstance(error, StrandlineError)
+        return RETRY_SECONDS[attempt - 1] if transient and attempt <= len(RETRY_SECONDS) else None
+
+
+class ShardPart(_Part):
+    """Brings one shard of one table or index of one increment: by reference, or as copies that are checked on
+    the way."""
+
+    def _make(self, part: Part) -> list[Segment]:
+        with self._runtime.catalog.read() as conn:
+            found = chains.segments(conn, part.body["segments"])
+        if not part.body["copy"]:
+            for segment in found:
+                self._look_at(segment)
+            return []
+        copies: list[Segment] = []
+        try:
+            for segment in found:
+                copies.append(self._copied(segment, part.body["table_id"]))
+        except Exception:
+            discard(self._runtime.files, copies)
+            raise
+        return copies
+
+    def _look_at(self, segment: Segment) -> None:
+        """A file that is gone or cut is found here already, for the price of one look at the folder."""
+        if segment.file is not None and (size := self._runtime.files.size(segment.file)) != segment.bytes:
+            raise Corrupted(
+                f"the file {segment.file} has {size} bytes instead of {segment.bytes}", _NOTHING_PUBLISHED
+            )
+
+    def _copied(self, segment: Segment, table_id: int) -> Segment:
+        """The segment under a new name; its bytes are checked against the checksum on the way."""
+        if segment.file is None:
+            _check_inline(segment.id, segment.data, segment.checksum)
+            return replace(segment, id=0)
+        name = f"{self._runtime.session.file_name(table_id)}.parquet"
+        self._runtime.files.copy(self._runtime.files, segment.file, name, segment.checksum)
+        return replace(segment, id=0, file=name)
+
+    def configure(self, conn: Connection, run: Run, part: Part, made: list[Segment]) -> dict[str, Any]:
+        step = run.operation.body["step"]
+        ids = chains.insert_segments(conn, made, step) if part.body["copy"] else part.body["segments"]
+        chains.attach(conn, part.body["table_id"], ids, step)
+        progress = run.operation.progress
+        run.report(
+            conn, increment=part.body["increment"], bytes=progress.get("bytes", 0) + part.body["bytes"]
+        )
+        return part.body
+
+    def discard(self, made: list[Segment]) -> None:
+        discard(self._runtime.files, made)
+
+    def time_limit(self, part: Part) -> float | None:
+        """A shard that hangs is found out in time to say that the whole restore has run out of it."""
+        limit = self._runtime.settings.shard_seconds
+        until: float | None = part.body["until"]
+        return limit if until is None else min(limit, max(0.0, until - self._runtime.clock.now()))
+
+
+class RebuildPart(_Part):
+    """Builds an index that no backup holds, from the restored table."""
+
+    def _make(self, part: Part) -> tuple[tuple[Segment, ...], Digest]:
+        with self._runtime.catalog.read() as conn:
+            table = TableInfo.of(require_id(conn, part.body["table_id"]))
+            chain = _incoming_chain(conn, table.id)
+        ref = next(r for r in table.indexes if r.impl_id == part.body["impl_id"])
+        name = self._runtime.session.file_name(ref.impl_id)
+        impl = ref.definition.impl_schema(table.schema)
+        return index_entries(self._runtime, table.schema, chain, ref.definition, impl, name)
+
+    def configure(
+        self, conn: Connection, run: Run, part: Part, made: tuple[tuple[Segment, ...], Digest]
+    ) -> dict[str, Any]:
+        segments, digest = made
+        step, impl_id = run.operation.body["step"], part.body["impl_id"]
+        chains.attach(conn, impl_id, chains.insert_segments(conn, segments, step), step)
+        conn.execute(
+            update(sqltables.tables)
+            .where(sqltables.tables.c.path_id == impl_id)
+            .values(rows=digest.rows, digest=digest.hex)
+        )
+        conn.execute(
+            update(sqltables.commits)
+            .where(sqltables.commits.c.table_id == impl_id)
+            .values(rows=digest.rows, digest=digest.hex)
+        )
+        return part.body
+
+    def discard(self, made: tuple[tuple[Segment, ...], Digest]) -> None:
+        discard(self._runtime.files, made[0])
+
+
+class VerifyPart(_Part):
+    """Reads a restored table and its indexes again and compares them with what was recorded when they were
+    backed up."""
+
+    def _make(self, part: Part) -> None:
+        runtime = self._runtime
+        with runtime.catalog.read() as conn:
+            table = TableInfo.of(require_id(conn, part.body["table_id"]))
+            chain = _incoming_chain(conn, table.id)
+            recorded = chains.state(conn, table.id).digest
+            impls = [
+                (r, _incoming_chain(conn, r.impl_id), chains.state(conn, r.impl_id).digest)
+                for r in table.indexes
+            ]
+        _verify(runtime, table.path, table.schema, chain, recorded)
+        for ref, impl_chain, impl_recorded in impls:
+            impl = ref.definition.impl_schema(table.schema)
+            _verify(runtime, f"{table.path}/{ref.definition.name}", impl, impl_chain, impl_recorded)
+            if projection_digest(runtime, table.schema, chain, impl) != impl_recorded:
+                raise Corrupted(
+                    f"the restored index {table.path}/{ref.definition.name} does not match its table",
+                    _NOTHING_PUBLISHED,
+                )
+
+
+def _verify(runtime: Runtime, path: str, table: TableSchema, chain: Chain, recorded: Digest) -> None:
+    _check_bytes(runtime, chain.segments)
+    found = state_digest(runtime, table, chain)
+    if found != recorded:
+        raise Corrupted(
+            f"{path} was backed up with {recorded.rows} rows ({recorded.hex}), but {found.rows} rows ({found.hex}) came back",
+            _NOTHING_PUBLISHED,
+        )
+
+
+def _check_bytes(runtime: Runtime, segments: Iterable[Segment]) -> None:
+    """Whatever this process remembers of the segments, what counts is what is stored now."""
+    for segment in segments:
+        if segment.file is not None and runtime.files.checksum(segment.file) != segment.checksum:
+            raise Corrupted(f"the file {segment.file} does not match its checksum", _NOTHING_PUBLISHED)
+    inline = [s.id for s in segments if s.file is None]
+    for start in range(0, len(inline), _CHUNK):
+        with runtime.catalog.read() as conn:
+            rows = conn.execute(
+                select(sqltables.segments).where(sqltables.segments.c.id.in_(inline[start : start + _CHUNK]))
+            ).all()
+        for row in rows:
+            _check_inline(row.id, row.data, row.checksum)
+
+
+def _check_inline(segment_id: int, data: bytes | None, checksum: str) -> None:
+    if data is None or checksum_of(data) != checksum:
+        raise Corrupted(
+            f"the rows of segment {segment_id} in the catalog do not match their checksum", _NOTHING_PUBLISHED
+        )
+
+
+def _incoming_chain(conn: Connection, table_id: int) -> Chain:
+    return chains.load(conn, table_id, board.current_step(conn))

@@ -1,0 +1,59 @@
+"""What a RESTORE statement asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.errors import InvalidArgument
+from strandline.names import did_you_mean
+from strandline.sql import statements as st
+
+SETTINGS = ("VERIFY", "MODE", "DEADLINE")
+
+
+def restore_request(statement: st.Restore) -> RestoreRequest:
+    settings: dict[str, Any] = {}
+    for name, value in statement.settings:
+        if name not in SETTINGS:
+            raise InvalidArgument(
+                f"RESTORE has no setting {name}",
+                did_you_mean(name, SETTINGS) or f"It has {', '.join(SETTINGS)}.",
+            )
+        if name in settings:
+            raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
+        settings[name] = value
+    verify_ = _one_of("VERIFY", settings.get("VERIFY", "digests"), ("digests", "data"))
+    mode = _one_of("MODE", settings.get("MODE", "reference"), ("reference", "copy"))
+    return RestoreRequest(
+        statement.collection,
+        statement.at_backup,
+        None if statement.at_timestamp is None else statement.at_timestamp.timestamp(),
+        tuple((t.path, t.as_path) for t in statement.tables),
+        statement.into,
+        verify_ == "data",
+        mode == "copy",
+        _seconds(settings.get("DEADLINE")),
+    )
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise InvalidArgument(
+            f"{name} cannot be {value!r}", f"It is one of {', '.join(repr(a) for a in allowed)}."
+        )
+    return str(value)
+
+
+def _seconds(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 < seconds < 1e9:
+        raise InvalidArgument(
+            f"DEADLINE must be a number of seconds, not {value!r}", "Write DEADLINE = 3600."
+        )
+    return seconds

@@ -1,0 +1,40 @@
+"""Checking the backups of a collection without restoring them."""
+
+from __future__ import annotations
+
+from strandline.backups.inventory import backup_records, require_collection
+from strandline.backups.record import BackupRecord, chain_to, slices_of
+from strandline.catalog import chains
+from strandline.errors import StrandlineError
+from strandline.runtime import Runtime
+from strandline.tables.check import Problem, damaged_files
+
+
+def verify(runtime: Runtime, collection: str) -> list[Problem]:
+    """Every backup is checked: its chain, the arithmetic of its digests, and its files."""
+    problems: list[Problem] = []
+    with runtime.catalog.read() as conn:
+        path = require_collection(conn, collection)
+        records = backup_records(conn, path)
+    checked: set[int] = set()
+    for record in records:
+        at = f"{path.path}/{record.name}"
+        try:
+            chain = chain_to(records, record.name)
+            for table, contents in record.tables.items():
+                slices_of(chain, table)
+                for index in contents.indexes:
+                    slices_of(chain, table, index.definition.name)
+        except StrandlineError as error:
+            problems.append(Problem("broken_chain", at, error.message))
+        for slice_ in record.slices:
+            if slice_.target_id is not None and slice_.target_id not in checked:
+                checked.add(slice_.target_id)
+                problems += _damaged(runtime, slice_.target_id, record, at)
+    return problems
+
+
+def _damaged(runtime: Runtime, target_id: int, record: BackupRecord, at: str) -> list[Problem]:
+    with runtime.catalog.read() as conn:
+        chain = chains.load(conn, target_id, record.step)
+    return list(damaged_files(runtime, at, chain))

@@ -1,0 +1,218 @@
+"""The tables of the catalog, as SQLAlchemy Core sees them. Alembic migrations create them; a test compares
+the two.
+
+Ids are never used again. Bodies are JSON text. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself only for a column declared exactly INTEGER PRIMARY KEY.
+Id = BigInteger().with_variant(Integer, "sqlite")
+
+warehouse = Table(
+    "warehouse",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("created", Float, nullable=False),
+    Column("location", Text, nullable=True),
+)
+
+clock = Table(
+    "clock",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("step", BigInteger, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+)
+
+paths = Table(
+    "paths",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("parent_id", BigInteger, nullable=True),
+    Column("name", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("operation_id", Text, nullable=True),
+    Column("created_step", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("parent_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+descriptions = Table(
+    "descriptions",
+    metadata,
+    Column("path_id", BigInteger, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    Column("step", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+board = Table(
+    "board",
+    metadata,
+    Column("generation", BigInteger, primary_key=True),
+    Column("path_id", BigInteger, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("dropped", Boolean, nullable=False),
+    Column("time", Float, nullable=False),
+)
+
+tables = Table(
+    "tables",
+    metadata,
+    Column("path_id", BigInteger, primary_key=True),
+    Column("step", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("kept_from", BigInteger, nullable=False),
+    Column("followed_step", BigInteger, nullable=True),
+    Column("maintained_by", Text, nullable=True),
+)
+
+segments = Table(
+    "segments",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("role", Text, nullable=False),
+    Column("fresh", Boolean, nullable=False),
+    Column("stepped", Boolean, nullable=False),
+    Column("after", BigInteger, nullable=False),
+    Column("upto", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("file", Text, nullable=True, unique=True),
+    Column("checksum", Text, nullable=False),
+    Column("min_key", Text, nullable=True),
+    Column("max_key", Text, nullable=True),
+    Column("data", LargeBinary, nullable=True),
+    sqlite_autoincrement=True,
+)
+
+chains = Table(
+    "chains",
+    metadata,
+    Column("table_id", BigInteger, primary_key=True),
+    Column("segment_id", BigInteger, ForeignKey("segments.id"), primary_key=True),
+    Column("added", BigInteger, nullable=False),
+    Column("removed", BigInteger, nullable=True),
+    Column("reaches", BigInteger, nullable=False),
+    Column("superseded", Boolean, nullable=False),
+    Index("chains_by_segment", "segment_id"),
+)
+
+commits = Table(
+    "commits",
+    metadata,
+    Column("table_id", BigInteger, primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("time", Float, nullable=False),
+    Index("commits_by_step", "step"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("expires", Float, nullable=False),
+)
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("session_id", Text, nullable=True),
+    Column("name", Text, nullable=True, unique=True),
+    Column("step", BigInteger, nullable=False),
+    Column("expires", Float, nullable=True),
+    sqlite_autoincrement=True,
+)
+
+holds = Table(
+    "holds",
+    metadata,
+    Column("owner_id", BigInteger, primary_key=True),
+    Column("table_id", BigInteger, primary_key=True),
+    Column("step", BigInteger, nullable=False),
+    Column("keeps_state", Boolean, nullable=False),
+)
+
+garbage = Table(
+    "garbage",
+    metadata,
+    Column("file", Text, primary_key=True),
+    Column("time", Float, nullable=False),
+)
+
+# Operations. ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body`` is what
+# its kind decided when it was planned; ``session_id`` is the process that carries it out.
+
+operations = Table(
+    "operations",
+    metadata,
+    Column("number", Id, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("progress", Text, nullable=False),
+    Column("result", Text, nullable=True),
+    Column("error", Text, nullable=True),
+    Column("session_id", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("ended", Float, nullable=True),
+    sqlite_autoincrement=True,
+)
+
+parts = Table(
+    "parts",
+    metadata,
+    Column("operation_id", Text, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("stage", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("changed", Float, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+# A path has at most one claim: the key itself keeps two operations from holding it.
+claims = Table(
+    "claims",
+    metadata,
+    Column("path_id", BigInteger, primary_key=True),
+    Column("operation_id", Text, nullable=False),
+    Column("part_id", BigInteger, nullable=False),
+    Column("published", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Index("claims_by_operation", "operation_id"),
+)
+
+Index("paths_by_operation", paths.c.operation_id)

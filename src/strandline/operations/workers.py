@@ -1,0 +1,113 @@
+"""Parts of one operation on several threads at once, with a limit on the time that one may take.
+
+Threads are daemons and are never joined without end: a part whose work hangs is given up, counted as failed
+and tried again on another thread, and whatever the first one reports later is ignored because its attempt is
+over."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strandline.catalog.operations import CANCELLING, Operation, Part
+from strandline.errors import TimedOut
+
+if TYPE_CHECKING:
+    from strandline.operations.engine import Engine
+
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class _Task:
+    part: Part
+    deadline: float | None
+
+
+@dataclass(frozen=True)
+class _Report:
+    task: _Task
+    error: BaseException | None
+
+
+def run_parallel(
+    engine: Engine, operation_id: str, workers: int, after_step: Callable[[], None] = lambda: None
+) -> None:
+    """Carry an operation to its end with up to ``workers`` parts at the same time."""
+    reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
+    busy: dict[int, _Task] = {}
+    while not engine.stopping.is_set():
+        operation, runnable = engine.runnable(operation_id)
+        if operation.is_over or operation.session_id != engine.lease.id:
+            break
+        if not busy and (not runnable or operation.state == CANCELLING):
+            engine.step(operation_id)
+            break
+        if operation.state != CANCELLING:
+            _fill(engine, operation, [p for p in runnable if p.id not in busy], busy, workers, reports)
+        _collect(engine, operation, busy, reports)
+        after_step()
+    # What still works is let come to its end, so that nothing touches files after this call; what hangs was
+    # given up above.
+    while busy:
+        _collect(engine, operation, busy, reports)
+
+
+def _fill(
+    engine: Engine,
+    operation: Operation,
+    idle: list[Part],
+    busy: dict[int, _Task],
+    workers: int,
+    reports: queue.SimpleQueue[_Report],
+) -> None:
+    while idle and len(busy) < workers:
+        part = engine.scheduler.choose(idle)
+        idle.remove(part)
+        limit = engine.kinds[operation.kind].handler(part.kind).time_limit(part)
+        task = _Task(part, None if limit is None else engine.catalog.clock.now() + limit)
+        busy[part.id] = task
+        threading.Thread(
+            target=_work,
+            args=(engine, operation, task, reports),
+            name=f"strandline-{operation.id}-{part.id}",
+            daemon=True,
+        ).start()
+
+
+def _work(engine: Engine, operation: Operation, task: _Task, reports: queue.SimpleQueue[_Report]) -> None:
+    try:
+        engine.advance(operation, task.part)
+    except BaseException as error:
+        reports.put(_Report(task, error))
+    else:
+        reports.put(_Report(task, None))
+
+
+def _collect(
+    engine: Engine, operation: Operation, busy: dict[int, _Task], reports: queue.SimpleQueue[_Report]
+) -> None:
+    """Wait for a report or for a deadline, whichever comes first."""
+    try:
+        report = reports.get(timeout=_POLL_SECONDS)
+    except queue.Empty:
+        _give_up(engine, operation, [t for t in busy.values() if t.deadline is not None], busy)
+        return
+    if busy.get(report.task.part.id) is report.task:
+        del busy[report.task.part.id]
+        if report.error is not None:
+            raise report.error
+
+
+def _give_up(engine: Engine, operation: Operation, limited: Sequence[_Task], busy: dict[int, _Task]) -> None:
+    now = engine.catalog.clock.now()
+    for task in limited:
+        if task.deadline is not None and now >= task.deadline:
+            del busy[task.part.id]
+            error = TimedOut(
+                f"part {task.part.id} ({task.part.kind}) of operation {operation.id} did not answer in time"
+            )
+            engine.part_failed(operation, task.part, error)

@@ -1,0 +1,97 @@
+"""What operations and statements work with: catalog, files, settings, clock, this process's session, and
+Spark when it is needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from strandline.catalog.connection import Catalog
+from strandline.catalog.sessions import Session
+from strandline.clock import Clock
+from strandline.settings import Settings
+from strandline.storage.files import Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from strandline.catalog.planner import Loader
+    from strandline.metrics import Metrics
+
+
+class Runtime:
+    """Shared by all threads of a process that use one database. What takes time to load is made by the first
+    use."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        files: Files,
+        settings: Settings,
+        clock: Clock,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.files = files
+        self.settings = settings
+        self.clock = clock
+        self.session = Session(catalog, settings.session_seconds)
+        catalog.on_publication = lambda a: self.metrics.published(
+            a.generation, a.step, a.operation_id, a.versions
+        )
+        self.open_backup: Callable[[Runtime, str, str | None], Any]
+        """Where a query finds the tables of a backup. Backups stand above tables, so whoever knows both says
+        it here."""
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._metrics: Metrics | None = None
+        self._loader: Loader | None = None
+        self._spark = spark
+        self._starting = (
+            threading.Lock()
+        )  # its own: Spark takes seconds to start, and others need not wait for it
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that connected. All that is here is the other's, down to
+        the files it writes."""
+        return os.getpid() != self._process
+
+    @property
+    def metrics(self) -> Metrics:
+        """What this process counts."""
+        with self._lock:
+            if self._metrics is None:
+                from strandline.metrics import Metrics
+
+                self._metrics = Metrics()
+            return self._metrics
+
+    @property
+    def loader(self) -> Loader:
+        """The descriptions of tables that statements are planned with."""
+        with self._lock:
+            if self._loader is None:
+                from strandline.catalog.cache import SchemeCache
+                from strandline.catalog.planner import Loader
+
+                self._loader = Loader(
+                    SchemeCache(self.catalog, metrics=self.metrics),
+                    self.clock,
+                    retries=self.settings.schema_retries,
+                    retry_seconds=self.settings.schema_retry_seconds,
+                    metrics=self.metrics,
+                )
+            return self._loader
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session: the caller's own, or one that is started."""
+        with self._starting:
+            if self._spark is None:
+                from strandline.storage.spark.session import get_session
+
+                self._spark = get_session(None, self.settings.spark)
+            return self._spark

@@ -1,0 +1,36 @@
+"""Values as text of SQL."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from strandline.types import Type
+
+__all__ = ["constant", "typed_constant"]
+
+
+def constant(value: Any) -> str:
+    """A value of a key as the literal that stands for it in a column of its type."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, bool | int | Decimal):
+        return str(value)
+    return _string(value.isoformat() if isinstance(value, date) else str(value))
+
+
+def typed_constant(type_: Type, value: Any) -> str:
+    """A canonical value as an expression that has the type's physical form on Spark."""
+    if value is not None and type_.kind in ("bool", "bytes"):
+        return constant(value)
+    text = (
+        "NULL" if value is None else constant(value) if isinstance(value, str | date) else _string(str(value))
+    )
+    return f"CAST({text} AS {type_.spark})"
+
+
+def _string(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,288 @@
+"""What a condition says about single columns, for looking rows up by key instead of reading them all.
+
+The answer is conservative: every row for which the condition is true satisfies the constraints, but not the
+other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from strandline.sql.evaluate.literals import Constant, NotConstant, constant
+from strandline.sql.evaluate.predicates import Beyond, aligned, column_of, comparison, flattened
+from strandline.sql.syntax import Expression
+from strandline.types import Type
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+__all__ = ["Allowed", "Constraints", "Range", "key_ranges"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values between two bounds; a bound of None is none. NULL is never in a range."""
+
+    low: Any = None
+    low_inclusive: bool = False
+    high: Any = None
+    high_inclusive: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        if value is None:
+            return False
+        low, high = self.low, self.high
+        if low is not None and not (value > low or (self.low_inclusive and value == low)):
+            return False
+        return high is None or value < high or (self.high_inclusive and value == high)
+
+
+Allowed: TypeAlias = frozenset[Any] | Range
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """By column: the set of values it may have (NULL as None), or the range they lie in. All values are
+    canonical values of the column's type. A column that is not there is not constrained."""
+
+    columns: Mapping[str, Allowed] = field(default_factory=dict)
+
+    @property
+    def impossible(self) -> bool:
+        """No row can satisfy the condition."""
+        return any(allowed == frozenset() for allowed in self.columns.values())
+
+    def values(self, column: str) -> frozenset[Any] | None:
+        """The finite set of values of a column, if there is one."""
+        allowed = self.columns.get(column)
+        return allowed if isinstance(allowed, frozenset) else None
+
+
+def key_ranges(
+    expression: Expression | None,
+    columns: Mapping[str, Type],
+    names: Collection[str],
+    qualifier: str | None = None,
+) -> Constraints:
+    """The constraints that a condition puts on the columns in ``names``; ``columns`` are all columns of the
+    table."""
+    if expression is None:
+        return Constraints()
+    try:
+        found = _Reader(columns, qualifier).read(expression.ast)
+    except RecursionError:
+        return Constraints()
+    return Constraints({name: allowed for name, allowed in found.items() if name in names})
+
+
+_Found: TypeAlias = dict[str, Allowed]
+
+
+class _Reader:
+    def __init__(self, columns: Mapping[str, Type], qualifier: str | None) -> None:
+        self.columns = columns
+        self.qualifier = qualifier
+
+    def read(self, node: exp.Expr) -> _Found:
+        from sqlglot import exp
+
+        if isinstance(node, exp.Paren):
+            return self.read(node.this)
+        if isinstance(node, exp.And):
+            found: _Found = {}
+            for part in flattened(node):
+                for name, allowed in self.read(part).items():
+                    found[name] = _both(found[name], allowed) if name in found else allowed
+            return found
+        if isinstance(node, exp.Or):
+            return self._either(flattened(node))
+        try:
+            return self._single(node)
+        except (Beyond, NotConstant):
+            return {}
+
+    def _either(self, parts: list[exp.Expr]) -> _Found:
+        found = self.read(parts[0])
+        for part in parts[1:]:
+            if not found:
+                break
+            other = self.read(part)
+            joined = {name: _any(found[name], other[name]) for name in found if name in other}
+            found = {name: allowed for name, allowed in joined.items() if allowed is not None}
+        return found
+
+    def _single(self, node: exp.Expr) -> _Found:
+        from sqlglot import exp
+
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+            low = self._compared(">=", node.this, node.args["low"])
+            high = self._compared("<=", node.this, node.args["high"])
+            return {name: _both(low[name], high[name]) for name in low}
+        if isinstance(node, exp.In) and not any(
+            arg for key, arg in node.args.items() if key not in ("this", "expressions")
+        ):
+            name = self._column(node.this)
+            options = node.args.get("expressions") or []
+            if name is None or not options:
+                return {}
+            type_ = self.columns[name]
+            values = [aligned(type_, constant(option)) for option in options]
+            return {name: frozenset(_exact(type_, value) for value in values if value is not None) - {None}}
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+            name = self._column(node.this)
+            return {} if name is None else {name: frozenset({None})}
+        sign = comparison(node)
+        return {} if sign is None else self._compared(sign, node.this, node.expression)
+
+    def _column(self, node: exp.Expr) -> str | None:
+        from sqlglot import exp
+
+        while isinstance(node, exp.Paren):
+            node = node.this
+        return column_of(node, self.columns, self.qualifier)
+
+    def _compared(self, sign: str, left: exp.Expr, right: exp.Expr) -> _Found:
+        name = self._column(left)
+        if name is None:
+            name, right = self._column(right), left
+            sign = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(sign, sign)
+        if name is None:
+            return {}
+        type_ = self.columns[name]
+        if type_.kind == "float":
+            return {}  # NaN and the rounding of literals are not worth it: floats are never in a key
+        return (
+            {name: allowed}
+            if (allowed := _allowed(sign, type_, aligned(type_, constant(right)))) is not None
+            else {}
+        )
+
+
+def _allowed(sign: str, type_: Type, value: Constant) -> Allowed | None:
+    if sign == "<=>":
+        exact = _exact(type_, value)
+        return frozenset({exact}) if exact is not None or value is None else frozenset()
+    if sign == "<!>":
+        return None
+    if value is None:
+        return frozenset()
+    if sign == "=":
+        return frozenset({_exact(type_, value)}) - {None}
+    if sign == "!=":
+        return Range()
+    floor, whole = _floor(type_, value)
+    if sign in (">", ">="):
+        # What lies above 1.5 is, among integers, what lies above 1; and what is not below 1.5 likewise.
+        return _above(type_, floor, inclusive=whole and sign == ">=")
+    return _below(type_, floor, inclusive=not whole or sign == "<=")
+
+
+def _exact(type_: Type, value: Constant) -> Any:
+    """The value of the type that equals a constant, or None."""
+    if value is None or type_.kind not in ("int", "decimal"):
+        if isinstance(value, datetime) and type_.name == "Datetime" and value.microsecond:
+            return None
+        return value
+    floor, whole = _floor(type_, value)
+    return floor if whole and _lowest(type_) <= floor <= _highest(type_) else None
+
+
+_WIDE = Context(prec=120)
+
+
+def _floor(type_: Type, value: Any) -> tuple[Any, bool]:
+    """The largest number of the type's scale that is not above the value, and whether it equals it."""
+    if type_.kind == "int":
+        floor: Any = value if isinstance(value, int) else int(value.to_integral_value(ROUND_FLOOR))
+    elif type_.kind == "decimal":
+        try:
+            floor = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), ROUND_FLOOR, _WIDE)
+        except InvalidOperation:
+            raise Beyond from None
+    else:
+        floor = value
+    return floor, floor == value
+
+
+def _lowest(type_: Type) -> Any:
+    return type_.min if type_.kind == "int" else -_highest(type_)
+
+
+def _highest(type_: Type) -> Any:
+    return type_.max if type_.kind == "int" else (Decimal(10) ** type_.precision - 1).scaleb(-type_.scale)
+
+
+def _above(type_: Type, low: Any, inclusive: bool) -> Allowed:
+    if type_.kind in ("int", "decimal"):
+        if low < _lowest(type_):
+            return Range()
+        if low > _highest(type_):
+            return frozenset()
+    return Range(low=low, low_inclusive=inclusive)
+
+
+def _below(type_: Type, high: Any, inclusive: bool) -> Allowed:
+    if type_.kind in ("int", "decimal"):
+        if high > _highest(type_):
+            return Range()
+        if high < _lowest(type_):
+            return frozenset()
+    return Range(high=high, high_inclusive=inclusive)
+
+
+def _both(left: Allowed, right: Allowed) -> Allowed:
+    """What both allow."""
+    if isinstance(left, frozenset):
+        return frozenset(value for value in left if value in right)
+    if isinstance(right, frozenset):
+        return frozenset(value for value in right if value in left)
+    low, low_inclusive = left.low, left.low_inclusive
+    if low is None or (
+        right.low is not None and (right.low > low or (right.low == low and not right.low_inclusive))
+    ):
+        low, low_inclusive = right.low, right.low_inclusive
+    high, high_inclusive = left.high, left.high_inclusive
+    if high is None or (
+        right.high is not None and (right.high < high or (right.high == high and not right.high_inclusive))
+    ):
+        high, high_inclusive = right.high, right.high_inclusive
+    if (
+        low is not None
+        and high is not None
+        and (low > high or (low == high and not (low_inclusive and high_inclusive)))
+    ):
+        return frozenset()
+    return Range(low, low_inclusive, high, high_inclusive)
+
+
+def _any(left: Allowed, right: Allowed) -> Allowed | None:
+    """A constraint that allows what either does; None if NULL would be lost in a range."""
+    if isinstance(left, frozenset) and isinstance(right, frozenset):
+        return left | right
+    if not left or not right:
+        return left or right
+    one, two = _hull(left), _hull(right)
+    if one is None or two is None:
+        return None
+    lower = (
+        one
+        if two.low is not None
+        and (one.low is None or (one.low, not one.low_inclusive) < (two.low, not two.low_inclusive))
+        else two
+    )
+    upper = (
+        one
+        if two.high is not None
+        and (one.high is None or (one.high, one.high_inclusive) > (two.high, two.high_inclusive))
+        else two
+    )
+    return Range(lower.low, lower.low_inclusive, upper.high, upper.high_inclusive)
+
+
+def _hull(allowed: Allowed) -> Range | None:
+    if isinstance(allowed, Range):
+        return allowed
+    return None if None in allowed else Range(min(allowed), True, max(allowed), True)

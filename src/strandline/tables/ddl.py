@@ -1,0 +1,309 @@
+"""CREATE, ALTER and DROP TABLE: checks first, then one catalog transaction; a refused statement leaves
+nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, update
+
+from strandline import names
+from strandline.catalog import board, chains, paths, sqltables, tables
+from strandline.catalog.chains import Basis
+from strandline.catalog.tables import TableInfo
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
+from strandline.model import Column, IndexDef, Key, TableSchema, order
+from strandline.runtime import Runtime
+from strandline.sql import statements as st
+from strandline.tables.attempts import repeat
+from strandline.tables.entries import state_digest
+from strandline.tables.indexes import build_index
+from strandline.tables.publish import publishing
+from strandline.tables.snapshot import Snapshot
+from strandline.types import Type, coerce, parse_type
+
+MAX_PARTITIONS = 10_000
+BACKUPS = "/.backups"
+
+
+def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
+    """Create the table; answers its step, or None if it exists and IF NOT EXISTS was said."""
+    check_writable_path(statement.path)
+    for component in names.split(statement.path):
+        paths.check_own_name(component, "table")
+    table = _schema(statement)
+    indexes = [_resolved(table, index, statement.path) for index in statement.indexes]
+    for place, index in enumerate(indexes):
+        _check_index(table, index, [i.name for i in indexes[:place]])
+    with runtime.catalog.write() as conn:
+        if statement.if_not_exists and (found := paths.find(conn, statement.path)) is not None:
+            if found.type != "table":
+                raise AlreadyExists(f"{statement.path} already exists and is a {found.type}")
+            return None
+        step = board.next_step(conn)
+        tables.create(conn, step, runtime.clock.now(), statement.path, table, indexes)
+        return step
+
+
+def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
+    check_writable_path(statement.path)
+    with runtime.catalog.write() as conn:
+        if statement.if_exists and paths.find(conn, statement.path) is None:
+            return None
+        row = _require_table(conn, statement.path)
+        for path in paths.subtree(conn, row):
+            paths.check_ready(path)
+        step = board.next_step(conn)
+        tables.drop(conn, step, runtime.clock.now(), row)
+        return step
+
+
+def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
+    check_writable_path(statement.path)
+    with runtime.catalog.read() as conn:
+        _require_table(conn, statement.path)
+    actions = statement.actions
+    if all(isinstance(a, st.AddColumn | st.DropColumn) for a in actions):
+        return _alter_columns(runtime, statement.path, actions)
+    if len(actions) > 1:
+        raise Unsupported(
+            "an index or a changefeed is added or dropped by a statement of its own",
+            "Write one ALTER TABLE for each index and changefeed.",
+        )
+    (action,) = actions
+    if isinstance(action, st.AddIndex):
+        return _add_index(runtime, statement.path, action.index)
+    if isinstance(action, st.DropIndex):
+        return _drop_index(runtime, statement.path, action.name)
+    raise Unsupported(f"{type(action).__name__} is not a change of a table's description")
+
+
+def check_writable_path(path: str) -> None:
+    if path == BACKUPS or path.startswith(BACKUPS + "/"):
+        raise InvalidArgument(
+            f"{path} is inside {BACKUPS}, which only backups write to", "Choose a path outside it."
+        )
+
+
+def find_column(table: TableSchema, name: str, path: str) -> str:
+    """The exact name of a column; SQL is not case-sensitive about columns."""
+    if name in table:
+        return name
+    for candidate in table.names:
+        if candidate.lower() == name.lower():
+            return candidate
+    raise InvalidArgument(
+        f"{path} has no column {name!r}",
+        names.did_you_mean(name, table.names) or f"Its columns are {', '.join(table.names)}.",
+    )
+
+
+def _schema(statement: st.CreateTable) -> TableSchema:
+    if not statement.columns:
+        raise InvalidArgument("a table needs at least one column", "Name its columns and their types.")
+    _check_settings(statement)
+    seen: set[str] = set()
+    columns: list[tuple[str, Type, bool]] = []
+    for column in statement.columns:
+        _check_new_column(column.name, seen)
+        seen.add(column.name.lower())
+        columns.append((column.name, parse_type(column.type), column.not_null))
+    if not statement.key:
+        raise InvalidArgument("a table needs a primary key", "Add PRIMARY KEY (column, ...).")
+    table = TableSchema.of(columns, ())
+    key = tuple(find_column(table, name, statement.path) for name in statement.key)
+    if len(set(key)) != len(key):
+        raise InvalidArgument("the primary key names a column twice", "Name each key column once.")
+    table = replace(table, key=key)
+    for part in table.key_columns:
+        _check_orderable(part.name, part.type, "primary key")
+    return replace(table, bounds=_bounds(statement, table))
+
+
+def _check_settings(statement: st.CreateTable) -> None:
+    for name, _ in statement.settings:
+        raise InvalidArgument(
+            f"CREATE TABLE has no setting {name}",
+            names.did_you_mean(name, ("PARTITION_AT_KEYS", "UNIFORM_PARTITIONS"))
+            or "It has PARTITION_AT_KEYS and UNIFORM_PARTITIONS.",
+        )
+
+
+def _check_new_column(name: str, existing_lower: set[str]) -> None:
+    names.check_name(name)
+    names.check_not_reserved(name, "column")
+    if name.lower() in existing_lower:
+        raise InvalidArgument(
+            f"column {name!r} is defined twice", "Column names must differ by more than case."
+        )
+
+
+def _check_orderable(name: str, type_: Type, what: str) -> None:
+    if not type_.orderable:
+        raise InvalidArgument(
+            f"column {name!r} of type {type_.name} cannot be in a {what}",
+            "Use an integer, text, bytes or date type there.",
+        )
+
+
+def _bounds(statement: st.CreateTable, table: TableSchema) -> tuple[Key, ...]:
+    if statement.partition_at_keys is not None and statement.uniform_partitions is not None:
+        raise InvalidArgument(
+            "PARTITION_AT_KEYS and UNIFORM_PARTITIONS exclude each other", "Use one of them."
+        )
+    if statement.uniform_partitions is not None:
+        return _uniform_bounds(statement.uniform_partitions, table)
+    bounds: list[Key] = []
+    for values in statement.partition_at_keys or ():
+        if not 0 < len(values) <= len(table.key):
+            raise InvalidArgument(
+                f"the partition key {values!r} has {len(values)} values, the primary key {len(table.key)}"
+            )
+        bounds.append(tuple(_bound(c, v) for c, v in zip(table.key_columns, values, strict=False)))
+    for lower, upper in itertools.pairwise(bounds):
+        if not order(lower) < order(upper):
+            raise InvalidArgument("PARTITION_AT_KEYS must be in ascending order, each once", "Sort the keys.")
+    return tuple(bounds)
+
+
+def _bound(column: Column, value: Any) -> Any:
+    return coerce(column.type, value, column.name)
+
+
+def _uniform_bounds(count: int, table: TableSchema) -> tuple[Key, ...]:
+    first = table.key_columns[0]
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise InvalidArgument(f"UNIFORM_PARTITIONS must be from 1 to {MAX_PARTITIONS}, not {count}")
+    if first.type.kind != "int":
+        raise InvalidArgument(
+            f"UNIFORM_PARTITIONS needs an integer first key column, and {first.name!r} is {first.type.name}",
+            "Use PARTITION_AT_KEYS.",
+        )
+    width = first.type.max - first.type.min + 1
+    if count > width:
+        raise InvalidArgument(f"{first.type.name} has no {count} different values to split at")
+    return tuple((first.type.min + width * i // count,) for i in range(1, count))
+
+
+def _resolved(table: TableSchema, index: IndexDef, path: str) -> IndexDef:
+    """The index with the exact names of its columns."""
+    return replace(
+        index,
+        columns=tuple(find_column(table, name, path) for name in index.columns),
+        cover=tuple(find_column(table, name, path) for name in index.cover),
+    )
+
+
+def _check_index(table: TableSchema, index: IndexDef, others: Sequence[str]) -> None:
+    paths.check_own_name(index.name, "index")
+    if index.name in others:
+        raise AlreadyExists(f"there are two indexes named {index.name!r}", "Give each index its own name.")
+    if not index.columns:
+        raise InvalidArgument(f"index {index.name!r} has no columns", "Name them: ON (column, ...).")
+    for group, what in ((index.columns, "ON"), (index.cover, "COVER")):
+        if len(set(group)) != len(group):
+            raise InvalidArgument(
+                f"{what} of index {index.name!r} names a column twice", "Name each column once."
+            )
+    for name in index.columns:
+        _check_orderable(name, table[name].type, "index key")
+    for name in index.cover:
+        if name in index.columns or name in table.key:
+            raise InvalidArgument(
+                f"index {index.name!r} covers {name!r}, which is in its key already",
+                f"Leave {name} out of COVER.",
+            )
+
+
+def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction]) -> int:
+    def attempt() -> int:
+        snapshot = Snapshot(runtime)
+        view = snapshot.table(path)
+        changed = _changed_schema(view.info, actions)
+        # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
+        drops = any(isinstance(a, st.DropColumn) for a in actions)
+        digest = state_digest(runtime, changed, view.chain) if drops else None
+        with publishing(runtime, snapshot) as conn:
+            chains.prove(conn, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
+            paths.check_ready(paths.require_id(conn, view.info.id))
+            step = board.next_step(conn)
+            tables.alter(conn, step, runtime.clock.now(), replace(view.info, schema=changed))
+            if digest is not None:
+                at = sqltables.tables.c.path_id == view.info.id
+                conn.execute(update(sqltables.tables).where(at).values(rows=digest.rows, digest=digest.hex))
+                chains.record(conn, view.info.id, step, "schema", digest, runtime.clock.now())
+            return step
+
+    return repeat(runtime, attempt)
+
+
+def _changed_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> TableSchema:
+    changed = info.schema
+    for action in actions:
+        if isinstance(action, st.AddColumn):
+            column = action.column
+            _check_new_column(column.name, {n.lower() for n in changed.names})
+            if column.not_null:
+                raise InvalidArgument(
+                    f"column {column.name!r} cannot be added as NOT NULL: existing rows would have no value",
+                    "Add it without NOT NULL.",
+                )
+            changed = changed.with_column(column.name, parse_type(column.type))
+        elif isinstance(action, st.DropColumn):
+            name = find_column(changed, action.name, info.path)
+            if name in changed.key:
+                raise InvalidArgument(
+                    f"column {name!r} is in the primary key and cannot be dropped",
+                    "Create a new table with another key.",
+                )
+            for ref in info.indexes:
+                if name in ref.definition.columns or name in ref.definition.cover:
+                    raise PreconditionFailed(
+                        f"column {name!r} is used by index {ref.definition.name!r}",
+                        f"Drop the index first: ALTER TABLE ... DROP INDEX {ref.definition.name}.",
+                    )
+            changed = changed.without_column(name)
+    return changed
+
+
+def _add_index(runtime: Runtime, path: str, index: IndexDef) -> int:
+    def attempt() -> int:
+        snapshot = Snapshot(runtime)
+        view = snapshot.table(path)
+        table = view.info.schema
+        resolved = _resolved(table, index, path)
+        existing = [ref.definition.name for ref in view.info.indexes]
+        if index.name in existing:
+            raise AlreadyExists(f"{path} has an index {index.name!r} already")
+        _check_index(table, resolved, existing)
+        return build_index(runtime, snapshot, view, resolved)
+
+    return repeat(runtime, attempt)
+
+
+def _drop_index(runtime: Runtime, path: str, name: str) -> int:
+    with runtime.catalog.write() as conn:
+        row = _require_table(conn, path)
+        paths.check_ready(row)
+        info = TableInfo.of(row)
+        ref = info.index(name)
+        index_row = paths.by_id(conn, ref.index_id)
+        if index_row is None:
+            raise PathNotFound(f"{path} has no index {name!r}")
+        for below in paths.subtree(conn, index_row):
+            paths.check_ready(below)
+        step = board.next_step(conn)
+        now = runtime.clock.now()
+        tables.drop(conn, step, now, index_row)
+        tables.alter(conn, step, now, replace(info, indexes=tuple(i for i in info.indexes if i is not ref)))
+        return step
+
+
+def _require_table(conn: Connection, path: str) -> paths.Path:
+    row = paths.require(conn, path, "table")
+    if row.name == paths.IMPL_TABLE:
+        raise InvalidArgument(f"{path} belongs to an index", "Alter or drop the index through its table.")
+    return row

@@ -1,0 +1,319 @@
+"""Housekeeping: merging small logs, compaction, following asynchronous indexes, collection. None of it
+changes any state.
+
+Small commits stay in the catalog. The writer that adds the last of ``merge_segments`` of them merges them
+into one log segment, so that neither the catalog nor the folder fills with crumbs, and no server has to run.
+Compaction folds logs into base segments, by policy in ``maintain()`` or on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from strandline.catalog import chains, collect, maintenance, paths, sessions, tables
+from strandline.catalog.stale import Stale
+from strandline.catalog.tables import TableInfo
+from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
+from strandline.model import STEP, Digest, Segment
+from strandline.runtime import Runtime
+from strandline.storage import chain as fold
+from strandline.storage.digest import digest_of, row_hashes
+from strandline.storage.merge import merge_logs
+from strandline.storage.segment import write_segment
+from strandline.storage.slices import by_shard
+from strandline.tables import indexes
+from strandline.tables.publish import discard, publishing
+from strandline.tables.snapshot import Snapshot, TableView
+
+log = logging.getLogger("strandline")
+
+MEDIUM_ROWS = 200_000
+"""Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time; larger ones wait for
+compaction."""
+MEDIUM_SEGMENTS = 16
+GOOD_SIZE = 4
+"""A file of at least one part in so many of the target size is large enough to be left alone by
+compaction."""
+
+
+@dataclass
+class Report:
+    """What ``maintain()`` did: paths by kind of work, and files removed."""
+
+    followed: list[str] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+    compacted: list[str] = field(default_factory=list)
+    removed_files: int = 0
+    removed_orphans: int = 0
+
+
+def after_commit(runtime: Runtime, snapshot: Snapshot, changed: Sequence[str]) -> None:
+    """Merge where enough small logs have come together in the changed tables, which the commit saw in its
+    snapshot. Never fails a commit that is already done."""
+    for path in changed:
+        try:
+            seen = snapshot.table(path).chain
+            if len(_run(seen.segments, runtime.settings.inline_rows)) + 1 >= runtime.settings.merge_segments:
+                merge(runtime, path)
+        except Exception as error:  # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
+            log.warning("merge of %s failed: %s", path, error)
+
+
+def merge(runtime: Runtime, path: str) -> bool:
+    """Merge the last small logs of a table into one; answers whether there were enough of them and nobody
+    else was at it."""
+    snapshot = Snapshot(runtime)
+    view = snapshot.table(path)
+    if len(_run(view.chain.segments, runtime.settings.inline_rows)) < runtime.settings.merge_segments:
+        return False
+    with runtime.catalog.read() as conn:
+        # A merged segment has the columns of today; older states must find the columns that were dropped
+        # since.
+        after = tables.last_drop(conn, view.info.id)
+    small = _run(view.chain.segments, runtime.settings.inline_rows, after)
+    if len(small) < runtime.settings.merge_segments:
+        return False
+    with _maintaining(runtime, view.info.id) as turn:
+        if turn is None:
+            return False
+        _merge(runtime, snapshot, view.info, small, turn)
+        snapshot = Snapshot(runtime)
+        view = snapshot.table(path)
+        medium = _run(view.chain.segments, MEDIUM_ROWS, after)
+        if len(medium) >= MEDIUM_SEGMENTS:
+            _merge(runtime, snapshot, view.info, medium, turn)
+    return True
+
+
+def _run(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment]:
+    """The trailing logs that have at most so many rows each, all of steps later than ``after``."""
+    found: list[Segment] = []
+    for segment in reversed(segments):
+        if segment.role != "log" or segment.rows > rows or segment.after < after:
+            break
+        found.append(segment)
+    return found[::-1]
+
+
+def _merge(
+    runtime: Runtime, snapshot: Snapshot, info: TableInfo, segments: Sequence[Segment], turn: str
+) -> None:
+    settings = runtime.settings
+    name = f"{runtime.session.file_name(info.id)}.parquet"
+    merged = merge_logs(
+        runtime.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes
+    )
+    with contextlib.suppress(Stale), publishing(runtime, snapshot, [merged]) as conn:
+        maintenance.prove(conn, info.id, turn)
+        chains.replace_segments(conn, runtime.clock.now(), info.id, segments, [merged], "merge")
+        collect.drop_superseded(conn, runtime.clock.now(), info.id)
+
+
+def compact(runtime: Runtime, path: str) -> bool:
+    """Fold a table's logs into base segments; answers whether it was done. Files are checked against the
+    recorded digest before anything refers to them."""
+    with runtime.catalog.read() as conn:
+        table_id = paths.require(conn, path, "table").id
+    with _maintaining(runtime, table_id) as turn:
+        if turn is None:
+            raise UnderOperation(
+                f"{path} is being maintained by another process", "Try again when it is done."
+            )
+        snapshot = Snapshot(runtime)
+        view = snapshot.table(path)
+        if view.info.id != table_id or not any(s.role == "log" for s in view.chain.segments):
+            return False  # Another table has taken the name, or there is nothing to fold.
+        new, old, digest = _compacted(runtime, view)
+        with runtime.catalog.read() as conn:
+            recorded = chains.digest_at(conn, view.info.id, snapshot.step)
+        if digest != recorded:
+            discard(runtime, new)
+            raise Corrupted(
+                f"compaction of {path} would turn {recorded.rows} rows ({recorded.hex}) into {digest.rows} rows ({digest.hex})",
+                f"Nothing was changed. Run db.check({path!r}) to see what is wrong.",
+            )
+        if not new and not old:
+            return False  # All of it is as compaction would make it.
+        try:
+            with publishing(runtime, snapshot, new) as conn:
+                # A merge in between may have put later changes into the very segments that are to be
+                # replaced.
+                maintenance.prove(conn, view.info.id, turn)
+                chains.replace_segments(conn, runtime.clock.now(), view.info.id, old, new, "compact")
+        except Stale:
+            return False
+        return True
+
+
+def _compacted(runtime: Runtime, view: TableView) -> tuple[list[Segment], list[Segment], Digest]:
+    table, chain = view.info.schema, view.chain
+    name = runtime.session.file_name(view.info.id)
+    if chain.rows_at_most > runtime.settings.bulk_rows:
+        from strandline.storage.spark import compact as spark_compact
+
+        return spark_compact.compact(
+            runtime.spark, runtime.files, table, chain, name, runtime.settings.target_file_bytes
+        )
+    rows = fold.scan(runtime.files, table, chain, columns=[*table.names, STEP])
+    digest = digest_of(*row_hashes(table, {n: rows[n] for n in table.names}))
+    new: list[Segment] = []
+    try:
+        for number, part in enumerate(by_shard(table, rows)):
+            file = f"{name}-{number}.parquet"
+            new.append(
+                write_segment(
+                    runtime.files,
+                    table,
+                    part,
+                    name=file,
+                    role="base",
+                    fresh=True,
+                    stepped=True,
+                    upto=chain.step,
+                )
+            )
+    except Exception:
+        discard(runtime, new)
+        raise
+    return new, list(chain.segments), digest
+
+
+def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
+    """Remove what nothing refers to: first from the catalog, then from the folder; then files that never got
+    a commit."""
+    report = report or Report()
+    now = runtime.clock.now()
+    with runtime.catalog.write() as conn:
+        collect.sweep(conn, now, runtime.settings.history_seconds)
+    with runtime.catalog.read() as conn:
+        garbage = collect.garbage(conn)
+    for file in garbage:
+        runtime.files.remove(file)
+    if garbage:
+        with runtime.catalog.write() as conn:
+            collect.forget_garbage(conn, garbage)
+    report.removed_files += len(garbage)
+    report.removed_orphans += _remove_orphans(runtime, garbage)
+    return report
+
+
+def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
+    """Files that no commit refers to and whose writer's session has ended, so that none ever will. The folder
+    is listed before the catalog is read: a file that was committed in between is then known. With the last
+    file of a bulk write goes its folder."""
+    found = list(runtime.files.names("data"))
+    with runtime.catalog.read() as conn:
+        known = collect.known_files(conn)
+        writers = sessions.all_sessions(conn)
+    orphans = [file for file in found if file not in known and sessions.writer_of(file) not in writers]
+    for file in orphans:
+        runtime.files.remove(file)
+    left = {_bulk_folder(file) for file in known}
+    for folder in {_bulk_folder(file) for file in (*garbage, *orphans)} - left:
+        if folder is not None:
+            runtime.files.remove_tree(folder)
+    return len(orphans)
+
+
+def _bulk_folder(file: str) -> str | None:
+    """The folder that one job on Spark wrote, ``data/<table>/<session>-<number>``, if the file is in one."""
+    parts = file.split("/")
+    return "/".join(parts[:3]) if len(parts) > 3 else None
+
+
+def maintain(runtime: Runtime, path: str | None = None) -> Report:
+    """One round of housekeeping over all tables (or those at and below ``path``). Safe to run beside
+    anything, also beside itself."""
+    report = Report()
+    failed: StrandlineError | None = None
+    for table in _tables(runtime, path or "/"):
+        try:
+            _maintain_table(runtime, table, report)
+        except (Stale, UnderOperation, PathNotFound):
+            continue  # somebody else is at work on it, or has dropped it
+        except StrandlineError as error:
+            log.warning("maintenance of %s failed: %s", table, error.message)
+            failed = failed or error  # One damaged table is no reason to neglect the others.
+    collect_garbage(runtime, report)
+    if failed is not None:
+        raise failed
+    return report
+
+
+def _maintain_table(runtime: Runtime, path: str, report: Report) -> None:
+    view = Snapshot(runtime).table(path)
+    for ref in view.info.indexes:
+        if not ref.definition.is_sync and indexes.follow(runtime, path, ref):
+            report.followed.append(f"{path}/{ref.definition.name}")
+    snapshot = Snapshot(runtime)
+    view = snapshot.table(path)
+    for target in (view, *(snapshot.index(view, ref) for ref in view.info.indexes)):
+        if merge(runtime, target.info.path):
+            report.merged.append(target.info.path)
+        if _wants_compaction(runtime, target) and compact(runtime, target.info.path):
+            report.compacted.append(target.info.path)
+
+
+def _wants_compaction(runtime: Runtime, view: TableView) -> bool:
+    """Whether too many rows have to be folded, or too many segments looked at. Large logs of new keys read
+    like a base."""
+    settings = runtime.settings
+    fresh = [s for s in view.chain.segments if s.fresh]
+    changes = sum(s.rows for s in view.chain.segments if not s.fresh)
+    crumbs = [
+        s
+        for s in view.chain.segments
+        if s.role == "log" and not (s.fresh and s.bytes * GOOD_SIZE >= settings.target_file_bytes)
+    ]
+    many = len(crumbs) > settings.compact_log_segments
+    return many or changes > max(sum(s.rows for s in fresh) * settings.compact_log_rows, settings.inline_rows)
+
+
+def _tables(runtime: Runtime, path: str) -> list[str]:
+    with runtime.catalog.read() as conn:
+        root = paths.require(conn, path)
+        found = paths.subtree(conn, root)
+    return [
+        p.path
+        for p in found
+        if p.type == "table"
+        and p.name != paths.IMPL_TABLE
+        and not p.path.startswith("/.backups/")
+        and p.state == paths.READY
+    ]
+
+
+_local = threading.Lock()
+_busy: set[tuple[int, int]] = set()
+
+
+@contextlib.contextmanager
+def _maintaining(runtime: Runtime, table_id: int) -> Iterator[str | None]:
+    """The session in whose name this thread may maintain the table; None if another thread of the process, or
+    another process, is at it."""
+    mark = (id(runtime.catalog), table_id)
+    with _local:
+        if mark in _busy:
+            mine = False
+        else:
+            _busy.add(mark)
+            mine = True
+    if not mine:
+        yield None
+        return
+    session_id = runtime.session.ensure()
+    try:
+        with runtime.catalog.write() as conn:
+            taken = maintenance.take(conn, runtime.clock.now(), table_id, session_id)
+        try:
+            yield session_id if taken else None
+        finally:
+            if taken:
+                with runtime.catalog.write() as conn:
+                    maintenance.release(conn, table_id, session_id)
+    finally:
+        with _local:
+            _busy.discard(mark)

@@ -1,0 +1,322 @@
+"""Finding rows: in this process when a key, an index or a small table gives them, on Spark otherwise. Both
+give the same rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.catalog import chains
+from strandline.errors import InvalidArgument
+from strandline.model import DELETED, OP, Key
+from strandline.runtime import Runtime
+from strandline.sql.evaluate.predicates import predicate
+from strandline.sql.evaluate.ranges import Constraints, Range, key_ranges
+from strandline.sql.evaluate.simple import SimpleSelect, sort_rows
+from strandline.sql.query import Query, parse_query
+from strandline.sql.references import TableRef
+from strandline.sql.syntax import Expression
+from strandline.sql.tokens import quote, spark_quote
+from strandline.storage import chain as fold
+from strandline.storage.changes import Row
+from strandline.storage.segment import footer_of, is_small
+from strandline.tables.snapshot import Reader, Snapshot, TableView
+from strandline.types import Type, parse_type, row_value
+from strandline.types.arrays import column_to_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MAX_LOOKUP_KEYS = 10_000
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What a query gives: ``frame`` makes a DataFrame of it; ``rows`` are there if they were found in the
+    process."""
+
+    frame: Callable[[], DataFrame]
+    columns: Sequence[str] = ()
+    rows: Sequence[tuple[Any, ...]] | None = None
+
+
+BOOL = parse_type("Bool")
+
+
+def select(reader: Reader, query: Query) -> Selected:
+    """The rows of a query. A simple one is answered at once if few rows have to be looked at; any other one
+    is planned on Spark."""
+    found = None if query.simple is None else _select_here(reader, query.simple)
+    if found is None:
+        frame = query_frame(reader, query)
+        return Selected(lambda: frame)
+    return Selected(lambda: query_frame(reader, query), *found)
+
+
+def lookup(
+    reader: Reader, view: TableView, keys: Collection[Key], columns: Sequence[str] | None = None
+) -> dict[Key, Row]:
+    return (
+        fold.lookup(reader.runtime.files, view.info.schema, view.chain, keys, columns)
+        if view.chain.segments
+        else {}
+    )
+
+
+# --- in this process --------------------------------------------------------------------------------------
+
+
+def matching_rows(reader: Reader, view: TableView, alias: str, where: Expression | None) -> list[Row] | None:
+    """The rows of a table that satisfy a condition, or None if Spark must find them."""
+    types = {c.name: c.type for c in view.info.schema.columns}
+    holds = (lambda row: True) if where is None else predicate(where, types, alias)
+    if holds is None:
+        return None
+    names = view.info.schema.names
+    found = _candidates(reader, view, key_ranges(where, types, view.info.schema.key, alias), names)
+    if found is None:
+        return None
+    return [row for row in found if holds(dict(zip(names, row, strict=True))) is True]
+
+
+def _candidates(
+    reader: Reader, view: TableView, constraints: Constraints, columns: Sequence[str]
+) -> Iterable[Row] | None:
+    """Rows among which are all that satisfy the constraints; None if too many would have to be read here."""
+    if constraints.impossible:
+        return []
+    key = view.info.schema.key
+    sets = [constraints.values(name) for name in key]
+    finite = [s for s in sets if s is not None]
+    if len(finite) == len(key) and math.prod(len(s) for s in finite) <= MAX_LOOKUP_KEYS:
+        keys: list[Key] = list(itertools.product(*finite))
+        reader.read_keys(view, keys)
+        return lookup(reader, view, keys, columns).values()
+    if not view.chain.segments:
+        # Even the absence of rows is something that the outcome depends on.
+        reader.read_whole(view)
+        return []
+    lower, upper = _bounds(key, constraints)
+    if _rows_between(reader.runtime, view, lower, upper) > reader.runtime.settings.scan_rows:
+        return None
+    reader.read_whole(view)
+    rows = fold.scan(reader.runtime.files, view.info.schema, view.chain, columns, lower, upper)
+    values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]
+    return list(zip(*values, strict=True)) if columns else [()] * rows.num_rows
+
+
+def _bounds(key: Sequence[str], constraints: Constraints) -> tuple[Key | None, Key | None]:
+    """Prefixes of keys between which all keys lie that satisfy the constraints."""
+    prefix: list[Any] = []
+    for name in key:
+        allowed = constraints.columns.get(name)
+        if isinstance(allowed, frozenset) and len(allowed) == 1:
+            prefix.extend(allowed)
+            continue
+        lower, upper = list(prefix), list(prefix)
+        if isinstance(allowed, frozenset) and None not in allowed:
+            lower.append(min(allowed))
+            upper.append(max(allowed))
+        elif isinstance(allowed, Range):
+            lower += [] if allowed.low is None else [allowed.low]
+            upper += [] if allowed.high is None else [allowed.high]
+        return tuple(lower) or None, tuple(upper) or None
+    return tuple(prefix), tuple(prefix)
+
+
+def _rows_between(runtime: Runtime, view: TableView, lower: Key | None, upper: Key | None) -> int:
+    """At most so many rows have to be decoded to find the keys between two bounds."""
+    total = 0
+    for segment in view.chain.segments:
+        if (lower is None and upper is None) or is_small(segment):
+            total += segment.rows
+        elif fold.may_hold(segment, lower, upper):
+            footer = footer_of(runtime.files, segment)
+            total += sum(int(footer.rows[g]) for g in footer.groups_between(view.info.schema, lower, upper))
+    return total
+
+
+def _select_here(reader: Reader, simple: SimpleSelect) -> tuple[list[str], list[tuple[Any, ...]]] | None:
+    reader, view = _resolve(reader, simple.table)
+    if view.increment:
+        return None
+    table = view.info.schema
+    types = {c.name: c.type for c in table.columns}
+    exact = {name.lower(): name for name in table.names}
+    wanted = [(n, n) for n in table.names] if simple.columns is None else list(simple.columns)
+    used = [c for c, _ in wanted] + [o.column for o in simple.order]
+    if any(name.lower() not in exact for name in used):
+        return None  # not a column of the table: Spark knows what else it may be, or says what is wrong
+    holds = (
+        (lambda row: True) if simple.where is None else predicate(simple.where, types, simple.table.qualifier)
+    )
+    if holds is None:
+        return None
+    if (
+        simple.count is not None
+        and simple.where is None
+        and simple.table.index is None
+        and not view.chain.segments
+    ):
+        reader.read_whole(view)
+        return [simple.count], [(0,)]
+    rows = _rows_here(reader, view, simple, types, {exact[name.lower()] for name in used})
+    if rows is None:
+        return None
+    found = [row for row in rows if holds(row) is True]
+    if simple.count is not None:
+        return [simple.count], [(len(found),)]
+    order = [type(o)(exact[o.column.lower()], o.descending, o.nulls_first) for o in simple.order]
+    ordered = sort_rows(found, order)[: simple.limit]
+    columns = [(exact[column.lower()], types[exact[column.lower()]]) for column, _ in wanted]
+    return [shown for _, shown in wanted], [
+        tuple(row_value(t, row[name]) for name, t in columns) for row in ordered
+    ]
+
+
+def _rows_here(
+    reader: Reader, view: TableView, simple: SimpleSelect, types: Mapping[str, Type], used: set[str]
+) -> list[dict[str, Any]] | None:
+    """Candidate rows as dicts that have at least the columns that the query uses."""
+    where, qualifier = simple.where, simple.table.qualifier
+    if simple.table.index is None:
+        names = view.info.schema.names
+        found = _candidates(reader, view, key_ranges(where, types, view.info.schema.key, qualifier), names)
+        return None if found is None else [dict(zip(names, row, strict=True)) for row in found]
+    impl = reader.index(view, view.info.index(simple.table.index))
+    names = impl.info.schema.names
+    found = _candidates(reader, impl, key_ranges(where, types, impl.info.schema.key, qualifier), names)
+    if found is None:
+        return None
+    entries = [dict(zip(names, row, strict=True)) for row in found]
+    mentioned = used | {n for n in types if where is not None and n.lower() in where.names}
+    if mentioned <= set(names):
+        return entries
+    if len(entries) > reader.runtime.settings.bulk_rows:
+        return None
+    keys = [tuple(entry[n] for n in view.info.schema.key) for entry in entries]
+    reader.read_keys(view, keys)
+    rows = lookup(reader, view, keys)
+    # What the entry says comes first: an asynchronous index shows the table as it was when it was last
+    # brought up to date.
+    return [
+        {**dict(zip(view.info.schema.names, rows[key], strict=True)), **entry}
+        for key, entry in zip(keys, entries, strict=True)
+        if key in rows
+    ]
+
+
+# --- on Spark ---------------------------------------------------------------------------------------------
+
+
+def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
+    """The query as a DataFrame over the tables as the reader sees them."""
+    frames = {f"t{i}": _reference_frame(reader, query, ref) for i, ref in enumerate(query.tables)}
+    return spark_sql(
+        reader.runtime, prefix + query.render([f"{{t{i}}}" for i in range(len(query.tables))]), frames
+    )
+
+
+def matching_frame(
+    reader: Reader, view: TableView, alias: str, assigned: Sequence[str], where: Expression | None
+) -> DataFrame:
+    """Keys of the rows that satisfy a condition, with assigned values. Condition and values may ask other
+    tables, too."""
+    items = ", ".join([*(quote(name) for name in view.info.schema.key), *assigned])
+    condition = "" if where is None else f" WHERE ({where.text})"
+    return query_frame(
+        reader, parse_query(f"SELECT {items} FROM {quote(view.info.path)} AS {quote(alias)}{condition}")
+    )
+
+
+def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.ChunkedArray]:
+    """The values of expressions that are about no row, each a column of one value."""
+    from strandline.storage.spark.failures import spark_errors
+
+    items = ", ".join(f"({e.text}) AS __strandline_{i}" for i, e in enumerate(expressions))
+    frame = query_frame(reader, parse_query(f"SELECT {items}"))
+    with spark_errors():
+        found = frame.toArrow()
+    if found.num_rows != 1:
+        raise InvalidArgument(
+            f"an expression in VALUES has {found.num_rows} values", "Write SELECT instead of VALUES."
+        )
+    return list(found.columns)
+
+
+def spark_sql(runtime: Runtime, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    from strandline.storage.spark.failures import spark_errors
+    from strandline.storage.spark.session import MEANING, settings
+
+    with spark_errors(), settings(runtime.spark, MEANING):
+        return runtime.spark.sql(text, **frames)  # type: ignore[arg-type]
+
+
+def local_frame(runtime: Runtime, table: pa.Table) -> DataFrame:
+    return runtime.spark.createDataFrame(table)
+
+
+def table_frame(runtime: Runtime, view: TableView) -> DataFrame:
+    """All rows of a table; of an incremental backup, its changes with the column that marks tombstones."""
+    from strandline.storage.spark import scan
+
+    if not view.increment:
+        return scan.scan(runtime.spark, runtime.files, view.info.schema, view.chain)
+    frame = scan.changes(
+        runtime.spark, runtime.files, view.info.schema, view.chain.segments, -1, view.chain.step
+    )
+    names = [spark_quote(name) for name in view.info.schema.names]
+    return frame.selectExpr(*names, f"{OP} = 'E' AS {DELETED}")
+
+
+def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
+    reader, view = _resolve(reader, ref)
+    reader.read_whole(view)
+    if ref.index is None:
+        return table_frame(reader.runtime, view)
+    impl = reader.index(view, view.info.index(ref.index))
+    reader.read_whole(impl)
+    entries = table_frame(reader.runtime, impl)
+    rest = [n for n in view.info.schema.names if n not in impl.info.schema]
+    # A star, a NATURAL JOIN or a query that begins with FROM and has no SELECT may mean columns that it does
+    # not name.
+    unnamed = "*" in query.text or "natural" in query.names or "select" not in query.names
+    if rest and (unnamed or any(name.lower() in query.names for name in rest)):
+        rows = table_frame(reader.runtime, view)
+        keys = [(name, f"__strandline_{i}") for i, name in enumerate(view.info.schema.key)]
+        others = rows.selectExpr(
+            *(spark_quote(n) for n in rest), *(f"{spark_quote(n)} AS {k}" for n, k in keys)
+        )
+        same = None
+        for name, copy in keys:
+            part = entries[spark_quote(name)].eqNullSafe(others[copy])
+            same = part if same is None else same & part
+        entries = entries.join(others, same, "inner")
+    else:
+        rest = []
+    return entries.selectExpr(
+        *(spark_quote(n) for n in view.info.schema.names if n in rest or n in impl.info.schema)
+    )
+
+
+def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
+    """The table that a reference means, and where to read it from."""
+    if ref.backup is not None:
+        stored = reader.runtime.open_backup(reader.runtime, *ref.backup)
+        return stored, stored.view(ref.path)
+    if ref.version is None and ref.timestamp is None:
+        view = reader.view(ref.path)
+        return reader, view
+    step = ref.version
+    if ref.timestamp is not None:
+        with reader.runtime.catalog.read() as conn:
+            step = chains.step_at(conn, ref.timestamp.timestamp())
+    if step is None:
+        raise InvalidArgument(f"nothing had been committed at {ref.timestamp}", "Name a later time.")
+    past = Reader(reader.runtime, Snapshot(reader.runtime, step, reader.runtime.settings.read_seconds))
+    return past, past.view(ref.path)

@@ -1,0 +1,244 @@
+"""A transaction: changes to any tables and their synchronous indexes, committed at one step or not at all.
+
+Statements see the snapshot the transaction began with plus what earlier statements of it changed. At the
+commit the rows it depends on must not have changed: a commit by others that touched none of its keys is let
+pass, any other one makes it stale."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from strandline.catalog import chains
+from strandline.catalog.chains import Basis, TablePart
+from strandline.catalog.stale import RowsChanged
+from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.errors import InvalidArgument, StrandlineError, Unavailable
+from strandline.model import PENDING, Digest, Segment
+from strandline.runtime import Runtime
+from strandline.storage import chain as fold
+from strandline.storage.changes import Changes, index_changes, log_table
+from strandline.storage.collapse import collapse
+from strandline.storage.keys import keys_of
+from strandline.storage.segment import write_segment
+from strandline.tables import housekeeping
+from strandline.tables.publish import discard, publishing
+from strandline.tables.snapshot import Keys, Reader, TableView
+
+
+@dataclass
+class _Pending:
+    """What the transaction has done to one table so far, and what of it it has read."""
+
+    info: TableInfo
+    read_step: int
+    follows: bool = False
+    """A synchronous index: whatever its changes depend on is checked at its table."""
+    segments: list[Segment] = field(default_factory=list)
+    delta: Digest = field(default_factory=Digest)
+    keys: list[Keys] = field(default_factory=list)
+    whole: bool = False
+    """The whole table was read, so that any commit to it is a conflict."""
+
+
+class Transaction(Reader):
+    """Used by one thread. Nothing is durable, or visible to others, before ``commit``; ``abort`` removes the
+    files it wrote."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._pending: dict[int, _Pending] = {}
+        self._statement = 0
+        self.rows_changed = 0
+
+    def view(self, path: str) -> TableView:
+        """A table with what this transaction has changed in it."""
+        return self._with_changes(self.snapshot.table(path))
+
+    def index(self, table: TableView, ref: IndexRef) -> TableView:
+        return self._with_changes(self.snapshot.index(table, ref))
+
+    def _with_changes(self, view: TableView) -> TableView:
+        pending = self._pending.get(view.info.id)
+        return view.plus(tuple(pending.segments)) if pending else view
+
+    def writable(self, path: str) -> TableView:
+        view = self.view(path)
+        if path.startswith("/.backups/") or view.increment:
+            raise InvalidArgument(
+                f"{path} is a backup and cannot be changed", "Restore it, and change the restored table."
+            )
+        if path.endswith("/indexImplTable"):
+            raise InvalidArgument(
+                f"{path} belongs to an index and follows its table", "Change the rows of the table."
+            )
+        return view
+
+    def impl_of(self, view: TableView, ref: IndexRef) -> TableInfo:
+        """The implementation table of an index that must be written with its table."""
+        return self.snapshot.index(view, ref).info
+
+    def read_keys(self, view: TableView, keys: Keys) -> None:
+        self._of(view.info).keys.append(keys)
+
+    def read_whole(self, view: TableView) -> None:
+        self._of(view.info).whole = True
+
+    def next_statement(self) -> int:
+        """The provisional step of the next statement's changes: later than any committed one, and than
+        earlier statements'."""
+        self._statement += 1
+        return PENDING + self._statement
+
+    def apply(self, view: TableView, changes: Changes) -> None:
+        """Changes of rows, in this process, with the changes of the indexes that follow from them."""
+        if not len(changes):
+            return
+        at = self.next_statement()
+        self._write(view.info, changes, at, follows=False)
+        for ref in view.info.indexes:
+            if ref.definition.is_sync:
+                impl = self.impl_of(view, ref)
+                entries = index_changes(changes, impl.schema)
+                if len(entries):
+                    self._write(impl, entries, at, follows=True)
+        self.rows_changed += len(changes)
+
+    def add(self, info: TableInfo, segments: Iterable[Segment], delta: Digest, *, follows: bool) -> None:
+        """Segments that were written elsewhere (on Spark)."""
+        pending = self._of(info)
+        pending.follows = follows
+        pending.segments.extend(segments)
+        pending.delta += delta
+
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """What fails inside has no effect; what came before it stays."""
+        before = {table_id: (len(p.segments), p.delta) for table_id, p in self._pending.items()}
+        rows_changed = self.rows_changed
+        try:
+            yield
+        except BaseException:
+            for table_id, pending in self._pending.items():
+                kept, delta = before.get(table_id, (0, Digest()))
+                discard(self.runtime, pending.segments[kept:])
+                pending.segments[kept:] = []
+                pending.delta = delta
+            self.rows_changed = rows_changed
+            raise
+
+    def commit(self) -> int | None:
+        """Publish everything at one step; answers it, or None if nothing was changed. Stale if it must be
+        done again."""
+        changed = [p for p in self._pending.values() if p.segments]
+        if not changed:
+            return None
+        for pending in changed:
+            if len({s.upto for s in pending.segments}) > 1:
+                self._collapse(pending)
+        while True:
+            parts = [
+                TablePart(
+                    p.info.id, p.info.version, None if p.follows else p.read_step, tuple(p.segments), p.delta
+                )
+                for p in changed
+            ]
+            # A table that was only read matters as well: what was written may depend on it.
+            only_read = [
+                p for p in self._pending.values() if (p.follows or not p.segments) and (p.whole or p.keys)
+            ]
+            reads = [Basis(p.info.id, p.info.version, p.read_step) for p in only_read]
+            try:
+                step = self._publish(parts, reads)
+            except RowsChanged as stale:
+                self._let_pass(stale)
+                continue
+            self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
+            housekeeping.after_commit(self.runtime, self.snapshot, [p.info.path for p in changed])
+            return step
+
+    def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
+        decided = False
+        try:
+            with publishing(self.runtime, self.snapshot) as conn:
+                step = chains.commit(conn, self.runtime.clock.now(), parts, reads)
+                decided = True
+        except StrandlineError as error:
+            if not decided:
+                raise
+            self._pending.clear()  # Perhaps they do belong to the tables.
+            raise Unavailable(
+                f"the catalog did not say whether the commit took place: {error.message}",
+                "Look whether the rows are there before you repeat the statement.",
+            ) from error
+        return step
+
+    def abort(self) -> None:
+        """Forget the changes. Files that cannot be removed now are orphans, which the collector finds."""
+        for pending in self._pending.values():
+            discard(self.runtime, pending.segments)
+        self._pending.clear()
+
+    def _of(self, info: TableInfo) -> _Pending:
+        return self._pending.setdefault(info.id, _Pending(info, self.snapshot.step))
+
+    def _write(self, info: TableInfo, changes: Changes, at: int, *, follows: bool) -> None:
+        rows, delta = log_table(changes)
+        settings = self.runtime.settings
+        small = len(changes) <= settings.inline_rows and rows.nbytes <= settings.inline_bytes
+        segment = write_segment(
+            self.runtime.files,
+            info.schema,
+            rows,
+            # A name needs a durable session, which a commit that stays in the catalog can do without.
+            name="" if small else f"{self.runtime.session.file_name(info.id)}.parquet",
+            role="log",
+            fresh=changes.is_fresh,
+            stepped=False,
+            upto=at,
+            inline_rows=settings.inline_rows,
+            inline_bytes=2**62 if small else settings.inline_bytes,
+        )
+        self.add(info, [segment], delta, follows=follows)
+
+    def _collapse(self, pending: _Pending) -> None:
+        """A commit has one change per key, however many statements changed it."""
+        name = self.runtime.session.file_name(pending.info.id)
+        files, settings, table = self.runtime.files, self.runtime.settings, pending.info.schema
+        replaced = pending.segments
+        if sum(s.rows for s in replaced) > settings.bulk_rows:
+            from strandline.storage.spark import bulk
+
+            pending.segments = list(bulk.collapse(self.runtime.spark, files, table, replaced, name))
+        else:
+            pending.segments = [
+                collapse(
+                    files, table, replaced, f"{name}.parquet", settings.inline_rows, settings.inline_bytes
+                )
+            ]
+        for segment in replaced:
+            if segment.file is not None:
+                files.remove(segment.file)
+
+    def _let_pass(self, stale: RowsChanged) -> None:
+        """Move on to the table's present step if nothing that was committed since touches what this
+        transaction read or wrote."""
+        pending = self._pending[stale.table_id]
+        if pending.whole:
+            raise stale
+        with self.runtime.catalog.read() as conn:
+            head = chains.state(conn, stale.table_id).step
+            logs = chains.log_kept(conn, stale.table_id, pending.read_step, head)
+        touched = fold.touched(self.runtime.files, pending.info.schema, logs, pending.read_step)
+        read = (
+            keys_of(pending.info.schema, keys) if isinstance(keys, pa.Table) else keys
+            for keys in pending.keys
+        )
+        if any(not touched.isdisjoint(keys) for keys in read) or fold.overlaps(
+            self.runtime.files, pending.info.schema, pending.segments, touched
+        ):
+            raise stale
+        pending.read_step = head

@@ -1,0 +1,294 @@
+"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: from a statement, or from rows, to changes in a transaction.
+
+Two ways with one result. Few rows are changed in this process with Arrow, and no JVM starts; many rows, and
+expressions that only Spark can evaluate, go through Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument
+from strandline.model import Key, TableSchema
+from strandline.sql import statements as st
+from strandline.sql.constants import typed_constant
+from strandline.sql.evaluate.assignments import assign
+from strandline.sql.evaluate.literals import NotConstant, literal
+from strandline.sql.query import Query
+from strandline.sql.syntax import Expression
+from strandline.sql.tokens import quote
+from strandline.storage import chain as fold
+from strandline.storage.changes import Mode, Row, apply_write, once_per_key, table_of
+from strandline.storage.keys import Wanted
+from strandline.tables import read
+from strandline.tables.ddl import find_column
+from strandline.tables.snapshot import TableView
+from strandline.tables.transaction import Transaction
+from strandline.types import coerce
+from strandline.types.arrays import array_from_user, check_source, column_to_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.storage.spark.bulk import BulkResult
+
+
+EVALUATED = 200
+"""So many expressions are evaluated by one query."""
+
+
+def execute(tx: Transaction, statement: st.Change) -> None:
+    """Carry out one statement inside the transaction."""
+    match statement:
+        case st.Write():
+            view = tx.writable(statement.path)
+            columns = _columns(view, statement.columns)
+            _from_source(tx, view, statement.mode, columns, statement.source)
+        case st.DeleteOn():
+            view = tx.writable(statement.path)
+            columns = _key_columns(view, statement.columns)
+            _from_source(tx, view, "DELETE ON", columns, statement.source)
+        case st.Update():
+            _update(tx, statement)
+        case st.Delete():
+            _delete(tx, statement)
+        case _:
+            raise InvalidArgument(f"{type(statement).__name__} does not change rows")
+
+
+def write_rows(
+    tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], rows: Sequence[Row]
+) -> None:
+    """Apply rows of canonical values."""
+    _write(tx, view, mode, table_of(view.info.schema, columns, rows))
+
+
+def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) -> None:
+    """Apply the rows of an Arrow table whose columns are named like the table's."""
+    table = view.info.schema
+    columns = frame_columns(view, mode, tuple(data.column_names))
+    arrays = [array_from_user(table[name].type, data.column(i), name) for i, name in enumerate(columns)]
+    _write(tx, view, mode, pa.table(arrays, list(columns)))
+
+
+def _write(tx: Transaction, view: TableView, mode: Mode, given: pa.Table) -> None:
+    """Apply rows in the physical types of the columns that they name."""
+    table = view.info.schema
+    if given.num_rows > tx.runtime.settings.bulk_rows:
+        write_frame(tx, view, mode, given.column_names, read.local_frame(tx.runtime, given))
+        return
+    given = once_per_key(table, mode, given)
+    keys = given.select(list(table.key))
+    tx.read_keys(view, keys)
+    wanted = Wanted(table, [column.combine_chunks() for column in keys.columns])
+    positions, old = fold.rows_at(tx.runtime.files, table, view.chain, wanted)
+    tx.apply(view, apply_write(table, mode, given, wanted.places[positions], old))
+
+
+def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Apply a list of dicts. UPSERT sets the columns that a dict names, so dicts may name different ones."""
+    table = view.info.schema
+    groups: list[tuple[tuple[str, ...], list[Row]]] = []
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InvalidArgument(
+                f"row {number} is a {type(row).__name__}, not a dict",
+                "Pass dicts that map column names to values.",
+            )
+        given = tuple(row)
+        if not all(isinstance(name, str) for name in given):
+            raise InvalidArgument(
+                f"row {number} has a key that is not a column name",
+                "Use column names as the keys of the dict.",
+            )
+        columns = frame_columns(view, mode, given)
+        values = tuple(
+            coerce(table[name].type, row[key], name) for name, key in zip(columns, given, strict=True)
+        )
+        if groups and groups[-1][0] == columns:
+            groups[-1][1].append(values)
+        else:
+            groups.append((columns, [values]))
+    for columns, group in groups:
+        write_rows(tx, tx.writable(view.info.path), mode, columns, group)
+
+
+def write_frame(
+    tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], frame: DataFrame
+) -> BulkResult | pa.Table:
+    """Apply the rows of a DataFrame: on Spark, but for few that change a table. Its columns are ``columns``,
+    in this order. Answers what was made of them."""
+    from strandline.storage.spark.bulk import bulk_write
+
+    impls = [(ref, tx.impl_of(view, ref)) for ref in view.info.indexes if ref.definition.is_sync]
+    result = bulk_write(
+        frame.sparkSession,
+        tx.runtime.files,
+        view.info.schema,
+        view.chain,
+        mode,
+        tuple(columns),
+        frame.toDF(*columns),
+        [(ref.definition, impl.schema) for ref, impl in impls],
+        tx.runtime.session.file_name(view.info.id),
+        few_rows=tx.runtime.settings.bulk_rows,
+    )
+    if isinstance(result, pa.Table):
+        _write(tx, view, mode, result)
+        return result
+    at = tx.next_statement()
+    tx.add(view.info, [replace(s, upto=at) for s in result.segments], result.delta, follows=False)
+    for ref, impl in impls:
+        segments, delta = result.indexes[ref.definition.name]
+        tx.add(impl, [replace(s, upto=at) for s in segments], delta, follows=True)
+    tx.rows_changed += sum(s.rows for s in result.segments)
+    return result
+
+
+def _from_source(
+    tx: Transaction, view: TableView, mode: Mode, columns: tuple[str, ...], source: st.Values | Query
+) -> None:
+    if not isinstance(source, st.Values):
+        frame = read.query_frame(tx, source)
+        if len(frame.columns) != len(columns):
+            raise InvalidArgument(
+                f"the SELECT has {len(frame.columns)} columns, and {len(columns)} are to be written",
+                "Select one value for each column.",
+            )
+        write_frame(tx, view, mode, columns, frame)
+        return
+    for row in source.rows:
+        if len(row) != len(columns):
+            raise InvalidArgument(
+                f"a row has {len(row)} values for {len(columns)} columns", "Give one value for each column."
+            )
+    write_rows(tx, view, mode, columns, _rows(tx, view.info.schema, columns, source))
+
+
+def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: st.Values) -> list[Row]:
+    """The rows as canonical values. What is not a constant is evaluated on Spark, each value by itself: in a
+    table of all of them Spark would give the values of a column one type, and turn a number into text without
+    a word."""
+    rows: list[list[Any]] = []
+    beyond: list[tuple[list[Any], int, Expression]] = []
+    for row in values.rows:
+        rows.append([None] * len(columns))
+        for i, (name, value) in enumerate(zip(columns, row, strict=True)):
+            try:
+                rows[-1][i] = _constant(table, name, value)
+            except NotConstant:
+                beyond.append((rows[-1], i, value))
+    for start in range(0, len(beyond), EVALUATED):
+        part = beyond[start : start + EVALUATED]
+        for (made, i, _), found in zip(part, read.evaluate(tx, [value for _, _, value in part]), strict=True):
+            type_ = table[columns[i]].type
+            check_source(type_, found.type, columns[i])
+            (made[i],) = column_to_python(type_, array_from_user(type_, found, columns[i]))
+    return [tuple(row) for row in rows]
+
+
+def _constant(table: TableSchema, name: str, expression: Expression) -> Any:
+    return coerce(table[name].type, literal(expression), name)
+
+
+def _update(tx: Transaction, statement: st.Update) -> None:
+    view = tx.writable(statement.path)
+    table = view.info.schema
+    names = [find_column(table, name, statement.path) for name, _ in statement.assignments]
+    if len(set(names)) != len(names):
+        raise InvalidArgument("UPDATE sets a column twice", "Set each column once.")
+    for name in names:
+        if name in table.key:
+            raise InvalidArgument(
+                f"column {name!r} is in the primary key, which UPDATE cannot change",
+                "Delete the row and insert it under its new key.",
+            )
+    types = {c.name: c.type for c in table.columns}
+    setters = [
+        _setter(table, name, value, types, statement.alias)
+        for name, (_, value) in zip(names, statement.assignments, strict=True)
+    ]
+    rows = read.matching_rows(tx, view, statement.alias, statement.where) if all(setters) else None
+    columns = (*table.key, *names)
+    if rows is not None:
+        at = [table.names.index(name) for name in table.key]
+        new = []
+        for row in rows:
+            fields = dict(zip(table.names, row, strict=True))
+            new.append((*(row[i] for i in at), *(s(fields) for s in setters if s is not None)))
+        write_rows(tx, view, "UPDATE", columns, new)
+        return
+    assigned = [
+        f"{_assigned(table, name, value)} AS {quote(name)}"
+        for name, (_, value) in zip(names, statement.assignments, strict=True)
+    ]
+    write_frame(
+        tx, view, "UPDATE", columns, read.matching_frame(tx, view, statement.alias, assigned, statement.where)
+    )
+
+
+def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str, Any], alias: str) -> Any:
+    type_ = table[name].type
+    try:
+        constant = _constant(table, name, value)
+    except NotConstant:
+        compute = assign(value, types, alias)
+        return None if compute is None else lambda fields: coerce(type_, compute(fields), name)
+    return lambda fields: constant
+
+
+def _assigned(table: TableSchema, name: str, value: Expression) -> str:
+    """The right side of SET for Spark, where a constant must mean the same as in the process."""
+    try:
+        constant = _constant(table, name, value)
+    except NotConstant:
+        return f"({value.text})"
+    return typed_constant(table[name].type, constant)
+
+
+def _delete(tx: Transaction, statement: st.Delete) -> None:
+    view = tx.writable(statement.path)
+    table = view.info.schema
+    rows = read.matching_rows(tx, view, statement.alias, statement.where)
+    if rows is not None:
+        at = [table.names.index(name) for name in table.key]
+        keys: list[Key] = [tuple(row[i] for i in at) for row in rows]
+        write_rows(tx, view, "DELETE", table.key, keys)
+        return
+    write_frame(
+        tx, view, "DELETE", table.key, read.matching_frame(tx, view, statement.alias, [], statement.where)
+    )
+
+
+def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The table's columns that the columns of a DataFrame or an Arrow table mean."""
+    return _key_columns(view, given) if mode == "DELETE ON" else _columns(view, given)
+
+
+def _columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    table = view.info.schema
+    if given is None:
+        return table.names
+    columns = tuple(find_column(table, name, view.info.path) for name in given)
+    if len(set(columns)) != len(columns):
+        raise InvalidArgument("a column is named twice", "Name each column once.")
+    for name in table.key:
+        if name not in columns:
+            raise InvalidArgument(
+                f"the key column {name!r} is missing",
+                f"Name every column of the primary key ({', '.join(table.key)}).",
+            )
+    return columns
+
+
+def _key_columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    columns = view.info.schema.key if given is None else _columns(view, given)
+    if set(columns) != set(view.info.schema.key):
+        raise InvalidArgument(
+            "DELETE ON takes exactly the key columns",
+            f"Name {', '.join(view.info.schema.key)}, or use DELETE FROM ... WHERE.",
+        )
+    return columns
