@@ -4,7 +4,8 @@ and what writers notice.
     python bench/backup.py [--sizes 500000,2000000,8000000] [--changes 100000] [--folder DIR] [--keep]
 
 All figures are ratios within one run, but for one. Prints a table; the exit code says nothing about it. Needs
-about 3 GB of disk for the default sizes."""
+about 3 GB of disk for the default sizes.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ Each figure is the median of cold runs: a new process, nothing of it in memory b
 files. The first figures are for scale: an interpreter that does nothing, and one that loads what every look
 at the catalog needs. The last two commands are statements on rows, which load Arrow as well. ``--install``
 also makes a new virtual environment, installs Strandline into it and runs the demo; it fetches all
-dependencies."""
+dependencies.
+"""
 
 from __future__ import annotations
 

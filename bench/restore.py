@@ -7,7 +7,8 @@ against indexes that are built again on Spark. Prints a table of figures. The ex
 them. Needs about 6 GB of disk for 8 million rows.
 
 A copy is durable when the restore returns, so ``cp -r`` is followed by ``sync`` of each file and folder that
-it wrote. Both read files that the page cache has."""
+it wrote. Both read files that the page cache has.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The cases in conformance.yaml, on both catalogs, and once more with everything on Spark.
 
 A case is a list of steps in an empty warehouse; what each key of a step means is said at the top of that
-file."""
+file.
+"""
 
 from __future__ import annotations
 

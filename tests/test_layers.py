@@ -123,6 +123,19 @@ def test_imports_only_point_downwards() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_catalog_owns_its_sql() -> None:
+    """Others have a connection in their hands, and hand it back: no statement is built outside."""
+    wrong = [
+        f"{where(path, found.line)}: {found.target}"
+        for path, tree in MODULES.items()
+        if unit_of(path) != "catalog"
+        for found in imports_of(tree, path)
+        if found.is_of("strandline.catalog.sqltables")
+        or (found.is_of("sqlalchemy") and found.target != "sqlalchemy.Connection")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_catalog_and_sql_do_not_know_spark() -> None:
     wrong = [
         f"{where(path, found.line)}: {found.target}"

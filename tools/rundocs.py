@@ -7,7 +7,8 @@ Blocks that are run: ``console`` (lines that start with ``$ `` are commands, the
 ``python`` (with ``>>>`` as a doctest, otherwise as a script) and ``sql`` (in the warehouse that the page
 uses). Blocks of one page share a folder and run in order. ``...`` in an output stands for anything. Names of
 backups and streams, ids of operations, times, durations and sizes differ from run to run: they may be
-anything of the same form, and a name that was printed once stands for the real one in later commands."""
+anything of the same form, and a name that was printed once stands for the real one in later commands.
+"""
 
 from __future__ import annotations
 

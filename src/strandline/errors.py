@@ -2,7 +2,8 @@
 
 An error is one plain sentence, a stable ``code`` for programs, a ``hint`` that says what to do, and an
 ``exit_code`` for the command line. The class docstring says when it is raised; the reference page of errors
-is generated from it."""
+is generated from it.
+"""
 
 from __future__ import annotations
 

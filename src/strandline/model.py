@@ -1,7 +1,8 @@
 """The vocabulary as values: schemas, indexes, segments and chains.
 
 Everything here is immutable and free of I/O. Step ranges are always written ``(after, upto]``: exclusive
-below, inclusive above."""
+below, inclusive above.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A process dies in the middle of a backup, at every write of it in turn. Whether another one finishes it or
 undoes it, the collection is usable, the next backup works, no stream is left over or missing, and nothing
-stays held, pinned, locked or on the disk."""
+stays held, pinned, locked or on the disk.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ what it is about to do, with a name that it writes to the ledger in the same com
 tells whether the commit took place.
 
 Changes, each with a table and a key: ``set`` some columns, ``insert`` a row, ``add`` to a column, ``delete``
-a row. Of a table: ``forget`` columns, ``reset`` it to what it was at an earlier step."""
+a row. Of a table: ``forget`` columns, ``reset`` it to what it was at an earlier step.
+"""
 
 from __future__ import annotations
 

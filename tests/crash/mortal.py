@@ -3,7 +3,8 @@
 Every change of the disk and every catalog transaction is a boundary: before each primitive of ``LocalFiles``,
 in the middle of an append, before a transaction is committed, and right after it. (After a primitive is
 before the next one.) Once dead, a process does nothing more: whatever its ``finally`` clauses try raises
-``Death`` again."""
+``Death`` again.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Everything at once, in many processes: writers, readers, descriptions that change, backups, restores,
 housekeeping, processes that sleep and processes that die. In the end the tables hold what the processes say
-that they have committed, and nobody has read anything wrong."""
+that they have committed, and nobody has read anything wrong.
+"""
 
 from __future__ import annotations
 

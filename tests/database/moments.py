@@ -3,7 +3,8 @@ the other.
 
 The law: whatever happens at whatever moment of a statement, its outcome and what the table holds afterwards
 are as if one of the two had come after the other. The two orders are carried out as well, so that no test has
-to say what they lead to."""
+to say what they lead to.
+"""
 
 from __future__ import annotations
 

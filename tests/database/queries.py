@@ -1,7 +1,8 @@
 """Random tables with a past, and random queries on them that mean the same to Strandline and to DuckDB.
 
 A query is one text in which a table stands as ``<<table|index|step>>``: Strandline reads ``table VIEW index
-VERSION AS OF step``, DuckDB a table with the rows that the table had at that step."""
+VERSION AS OF step``, DuckDB a table with the rows that the table had at that step.
+"""
 
 from __future__ import annotations
 

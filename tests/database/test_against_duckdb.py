@@ -3,7 +3,8 @@ rows, here and in DuckDB.
 
 Each query that the process can answer is answered by it and, forced, by Spark. ``STRANDLINE_EXAMPLES=10``
 runs ten times as many examples, and other ones each time. A failure prints the seed, the tables and the
-query, which is made as simple as it still fails."""
+query, which is made as simple as it still fails.
+"""
 
 from __future__ import annotations
 

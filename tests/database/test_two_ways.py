@@ -3,7 +3,8 @@ dictionaries.
 
 After each step the table and every index are compared row by row, the digests of both ways with each other,
 and what was recorded with what is there. ``STRANDLINE_EXAMPLES=10`` runs ten times as many examples, and
-other ones each time."""
+other ones each time.
+"""
 
 from __future__ import annotations
 

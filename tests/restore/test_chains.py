@@ -3,7 +3,8 @@ it was taken.
 
 A script of random changes runs against a collection: rows written, replaced, deleted and written again,
 columns and indexes added, dropped and added again under the same name, compaction and collection, full and
-incremental backups, also with nothing in them. A plain dictionary says what the tables must hold."""
+incremental backups, also with nothing in them. A plain dictionary says what the tables must hold.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ carries on or cancels.
 A dead process leaves what it has written and nothing else. So the restore runs once, undisturbed, and the
 whole warehouse is copied at each such point: after every catalog transaction (each shard's report is one), in
 the middle of and after every file. Every copy is then what one death left behind. Real ``kill -9`` at a
-sample of points, on both catalogs, shows that the copies tell the truth."""
+sample of points, on both catalogs, shows that the copies tell the truth.
+"""
 
 from __future__ import annotations
 

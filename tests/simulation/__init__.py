@@ -10,4 +10,5 @@ Processes start copies, create and drop streams, tables and indexes, write and r
 own, cancel others, die after a transaction and are replaced; those thought dead come back; publications reach
 each process late and in any order. After every action all visible versions must agree. In the end everything
 is brought to rest: nothing may be left over, and every copy holds what its source held at the step of the
-cut."""
+cut.
+"""

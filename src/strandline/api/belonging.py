@@ -4,7 +4,8 @@ other's files.
 The catalog records where its warehouse is, and a marker in the folder says which warehouse it is. A folder
 without the marker joins a catalog that exists only when the record names this very folder, when the catalog
 lies in it, or when it is asked to. A folder with the marker may have been moved, copied or mounted elsewhere:
-it is the right one if the files are there."""
+it is the right one if the files are there.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 What is answered from the catalog alone is answered by this module. What moves data needs Arrow, the
 operations and the SQL parser, which together take longer to load than a look at the catalog takes; the
-methods that need them load them."""
+methods that need them load them.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import select
-
 from strandline import names
-from strandline.catalog import board, paths, sessions, sqltables
+from strandline.catalog import board, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import (
@@ -256,7 +255,7 @@ class Database:
                 raise InvalidArgument(
                     f"step {wanted!r} has not been committed yet", f"The last step is {now}."
                 )
-            kept = max([0, *conn.execute(select(sqltables.tables.c.kept_from)).scalars()])
+            kept = tables.oldest_kept(conn)
             if wanted < kept:
                 raise PreconditionFailed(
                     f"step {wanted} is no longer kept", f"The oldest step that can be pinned is {kept}."
@@ -272,8 +271,7 @@ class Database:
     def pins(self) -> dict[str, int]:
         """The named pins and the steps that they keep."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            rows = conn.execute(select(sqltables.pins).where(sqltables.pins.c.name.is_not(None)))
-            return {row.name: row.step for row in rows}
+            return sessions.named_pins(conn)
 
     def close(self) -> None:
         """Give back what this connection holds. Data frames that it made may stop working. Nothing is done in

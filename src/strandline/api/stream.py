@@ -1,7 +1,8 @@
 """``db.stream(path)``: reading a change stream, and user changefeeds as statements.
 
 A stream's position is its hold: everything after it is kept. ``commit`` moves it forward; whoever reads again
-after a crash begins there, so no record is lost, and none that was committed is seen again."""
+after a crash begins there, so no record is lost, and none that was committed is seen again.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, chains, paths, sqltables
+from strandline.catalog import board, chains, holds, paths
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableInfo
-from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.errors import Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.streams import StreamSpec
 from strandline.sql import statements as st
 from strandline.storage import feed as feeds
@@ -110,34 +111,13 @@ class Stream:
                 raise InvalidArgument(
                     f"cannot move the stream to step {step}", f"Give a step from {here} to {now}."
                 )
-            conn.execute(
-                update(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id).values(step=step)
-            )
+            holds.move(conn, stream.id, step)
 
     def _next_stop(self, after: int, count: int) -> int:
         """Where a batch that begins after ``after`` ends: at the last of the next few commits to the table;
-        ``after`` if there is none.
-
-        Commits are forgotten when their state can no longer be read, so the ends of the logs, which the
-        stream holds, count as well."""
+        ``after`` if there is none."""
         with self._database.runtime.catalog.read() as conn:
-            table_id = _open_stream(conn, self.path).parent_id
-            commits = select(sqltables.commits.c.step).where(
-                sqltables.commits.c.table_id == table_id, sqltables.commits.c.step > after
-            )
-            logs = (
-                select(sqltables.segments.c.upto)
-                .join(sqltables.chains, sqltables.chains.c.segment_id == sqltables.segments.c.id)
-                .where(
-                    sqltables.chains.c.table_id == table_id,
-                    sqltables.chains.c.superseded.is_(False),
-                    sqltables.segments.c.role == "log",
-                    sqltables.segments.c.upto > after,
-                )
-            )
-            stops = commits.union(logs).order_by("step").limit(count).subquery()
-            last: int | None = conn.execute(select(func.max(stops.c.step))).scalar_one()
-            return after if last is None else last
+            return chains.stop_after(conn, _open_stream(conn, self.path).parent_id, after, count)
 
     def _feed(self, after: int | None, upto: int | None) -> Feed:
         runtime = self._database.runtime
@@ -175,11 +155,10 @@ def _open_stream(conn: Connection, path: str) -> Path:
 
 
 def position(conn: Connection, stream: Path) -> int:
-    return int(
-        conn.execute(
-            select(sqltables.holds.c.step).where(sqltables.holds.c.owner_id == stream.id)
-        ).scalar_one()
-    )
+    hold = holds.find(conn, stream.id)
+    if hold is None:
+        raise Internal(f"the stream {stream.path} holds nothing")
+    return hold.step
 
 
 def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> None:

@@ -2,18 +2,19 @@
 
 A full backup is a consistent copy by reference, with streams of one name on everything it copies;
 ``increment`` has the other kind. Either is recorded in the body of the backup's path with all that a restore
-and a check need."""
+and a check need.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from strandline.backups.collection import ROOT, STREAM_SUFFIX, BackupKind, Collection, next_name, stream_name
 from strandline.backups.inventory import require_collection
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
-from strandline.catalog import board, chains, paths, sqltables
+from strandline.catalog import board, chains, paths, sizes
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableInfo
@@ -48,8 +49,7 @@ def _tables_below(conn: Connection, directory: Path) -> list[Path]:
 def owned_streams(conn: Connection, collection: Path) -> list[Path]:
     """The streams that belong to a collection. Ownership is recorded in the stream, never guessed from its
     name."""
-    ids = conn.execute(select(sqltables.paths.c.id).where(sqltables.paths.c.type == "stream")).scalars().all()
-    return [p for p in paths.by_ids(conn, ids) if p.body.get("owner") == collection.id]
+    return [p for p in paths.streams(conn) if p.body.get("owner") == collection.id]
 
 
 def outdated_streams(conn: Connection, run: Run, collection: Path) -> list[str]:
@@ -87,19 +87,13 @@ class Backup(Kind):
     def _make_backup(
         self, conn: Connection, run: Run, collection: Path, members: list[Path], step: int
     ) -> Path:
-        at = sqltables.paths.c
-        backups = conn.execute(select(at.name).where(at.parent_id == collection.id)).scalars().all()
         sources = [
             i
             for member in members
             for i in (member.id, *(ref.impl_id for ref in TableInfo.of(member).indexes))
         ]
-        streams = conn.execute(
-            select(at.name, at.parent_id).where(at.name.endswith(STREAM_SUFFIX, autoescape=True))
-        ).all()
-        name = next_name(
-            self.kind, run.now, backups, [row.name for row in streams if row.parent_id in sources]
-        )
+        taken = [name for name in paths.names_below(conn, sources) if name.endswith(STREAM_SUFFIX)]
+        name = next_name(self.kind, run.now, paths.names_below(conn, [collection.id]), taken)
         return paths.add(
             conn, collection, name, "backup", {}, step, state="creating", operation_id=run.operation.id
         )
@@ -176,14 +170,8 @@ class FullBackup(Backup):
 
     def _slice(self, conn: Connection, run: Run, source: Path, target_id: int) -> SliceRecord:
         digest = chains.state(conn, target_id).digest
-        ids = select(sqltables.chains.c.segment_id).where(sqltables.chains.c.table_id == target_id)
-        size = (
-            conn.execute(
-                select(func.sum(sqltables.segments.c.bytes)).where(sqltables.segments.c.id.in_(ids))
-            ).scalar_one()
-            or 0
-        )
+        size = sizes.bytes_of(conn, target_id)
         version = run.registry.effective(conn, source, run.operation.id)
         return SliceRecord(
-            source.id, target_id, version, True, Digest(), digest, digest, digest.rows, 0, int(size)
+            source.id, target_id, version, True, Digest(), digest, digest, digest.rows, 0, size
         )

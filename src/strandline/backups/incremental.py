@@ -3,7 +3,8 @@ key.
 
 There is one slice for each table and each synchronous index. Its part folds the changes, checks that they
 lead to the digest that was recorded at the cut, and begins the new stream at exactly that cut; the old
-streams go when all of it is published."""
+streams go when all of it is published.
+"""
 
 from __future__ import annotations
 

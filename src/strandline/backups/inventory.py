@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from strandline.backups.collection import collection_path
 from strandline.backups.record import BackupRecord, SliceRecord
-from strandline.catalog import chains, paths, sqltables
+from strandline.catalog import chains, paths
 from strandline.catalog.paths import Path
 from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Segment
@@ -47,7 +46,5 @@ def slice_segments(conn: Connection, backup: BackupRecord, slice_: SliceRecord) 
 
 def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
     """The last finished backup of a collection."""
-    at = sqltables.paths.c
-    found = select(at.body).where(at.parent_id == collection.id, at.type == "backup", at.state != "creating")
-    body = conn.execute(found.order_by(at.name.desc()).limit(1)).scalar_one_or_none()
-    return None if body is None else BackupRecord.from_json(json.loads(body))
+    body = paths.last_backup(conn, collection)
+    return None if body is None else BackupRecord.from_json(body)

@@ -4,7 +4,8 @@ The targets are made first, in state incoming restore, and stay closed until the
 backup, stage n the n-th increment: a stage has one part for each shard of each table and index, and begins
 only when every part of the stage before it has reported. A part attaches the shard's segments (by reference),
 or copies them and checks their checksums on the way. Then come the indexes that have to be rebuilt, the check
-of the data if it is wanted, and one transaction in which all of it appears."""
+of the data if it is wanted, and one transaction in which all of it appears.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 
 from strandline.backups.inventory import slice_segments
 from strandline.backups.record import BackupRecord, IndexRecord, slices_of
 from strandline.backups.restore_parts import RebuildPart, ShardPart, VerifyPart
 from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
-from strandline.catalog import board, chains, operations, paths, sqltables, tables
+from strandline.catalog import board, chains, operations, paths, tables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.model import Digest, Segment, TableSchema
@@ -77,21 +78,7 @@ class Restore(Kind):
         mine = [
             p for p in operations.locked(conn, run.operation.id) if p.state == INCOMING and p.type == "table"
         ]
-        conn.execute(
-            update(sqltables.tables)
-            .where(sqltables.tables.c.path_id.in_([p.id for p in mine]))
-            .values(step=step, kept_from=step)
-        )
-        conn.execute(
-            update(sqltables.commits)
-            .where(sqltables.commits.c.table_id.in_([p.id for p in mine]))
-            .values(step=step, time=run.now)
-        )
-        conn.execute(
-            update(sqltables.chains)
-            .where(sqltables.chains.c.table_id.in_([p.id for p in mine]))
-            .values(added=step, reaches=step)
-        )
+        tables.begin_at(conn, [p.id for p in mine], step, run.now)
         for path in mine:
             for ref in TableInfo.of(path).indexes:
                 if not ref.definition.is_sync:

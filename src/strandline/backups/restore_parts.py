@@ -3,7 +3,8 @@
 A part reads and writes files outside any transaction, and its transaction takes what it made into the
 targets' chains. Storage that fails may come back, so a part is tried again with growing pauses; what is
 damaged or refused stays so. Files of a try that came to nothing are removed at once; those of a process that
-died are orphans, which the collector finds."""
+died are orphans, which the collector finds.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, sqltables
+from strandline.catalog import board, chains, tables
 from strandline.catalog.operations import Part
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
@@ -28,7 +29,6 @@ from strandline.tables.entries import index_entries, projection_digest, state_di
 
 RETRY_SECONDS = (0.1, 0.4, 1.6, 6.4)
 """Pauses after the first, the second ... failure of a part; after one more the restore fails."""
-_CHUNK = 500
 _NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
 
 
@@ -138,16 +138,7 @@ class RebuildPart(_Part):
         segments, digest = made
         step, impl_id = run.operation.body["step"], part.body["impl_id"]
         chains.attach(conn, impl_id, chains.insert_segments(conn, segments, step), step)
-        conn.execute(
-            update(sqltables.tables)
-            .where(sqltables.tables.c.path_id == impl_id)
-            .values(rows=digest.rows, digest=digest.hex)
-        )
-        conn.execute(
-            update(sqltables.commits)
-            .where(sqltables.commits.c.table_id == impl_id)
-            .values(rows=digest.rows, digest=digest.hex)
-        )
+        tables.set_first_digest(conn, impl_id, digest)
         return part.body
 
     def discard(self, made: tuple[tuple[Segment, ...], Digest]) -> None:
@@ -194,14 +185,9 @@ def _check_bytes(runtime: Runtime, segments: Iterable[Segment]) -> None:
     for segment in segments:
         if segment.file is not None and runtime.files.checksum(segment.file) != segment.checksum:
             raise Corrupted(f"the file {segment.file} does not match its checksum", _NOTHING_PUBLISHED)
-    inline = [s.id for s in segments if s.file is None]
-    for start in range(0, len(inline), _CHUNK):
-        with runtime.catalog.read() as conn:
-            rows = conn.execute(
-                select(sqltables.segments).where(sqltables.segments.c.id.in_(inline[start : start + _CHUNK]))
-            ).all()
-        for row in rows:
-            _check_inline(row.id, row.data, row.checksum)
+    with runtime.catalog.read() as conn:
+        for stored in chains.inline_rows(conn, [s.id for s in segments if s.file is None]):
+            _check_inline(*stored)
 
 
 def _check_inline(segment_id: int, data: bytes | None, checksum: str) -> None:

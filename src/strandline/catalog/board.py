@@ -2,7 +2,8 @@
 version).
 
 A transaction that changes descriptions publishes all of them under one generation, so a cache that has caught
-up with a generation has seen either all of its paths or none."""
+up with a generation has seen either all of its paths or none.
+"""
 
 from __future__ import annotations
 

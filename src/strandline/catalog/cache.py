@@ -4,7 +4,8 @@ An entry is dropped when a publication says that there is a newer version, and l
 who asks. Publications may come late, twice or in any order: an older one than what is known changes nothing.
 So an entry may be stale for a moment, and entries may not fit each other; the loader deals with that. States
 of paths are not published, so no entry has one: what a path's state forbids is checked in the transaction
-that would violate it."""
+that would violate it.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ A row of ``chains`` says that a segment is part of a table's state from step ``a
 A merge replaces log segments by one that holds the very same changes, each with its step. The rows it
 replaces are ``superseded``: nobody needs them but a reader that already has them in its plan. The new row
 ``reaches`` back to where the first of them began: it serves any state from there on, because readers ignore
-changes later than the step they ask for."""
+changes later than the step they ask for.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import json
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ from sqlalchemy import (
 )
 
 from strandline.catalog import board, sessions, sqltables
+from strandline.catalog.chunks import chunks
 from strandline.catalog.paths import CLOSED_STATES
 from strandline.catalog.stale import RowsChanged, Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
@@ -67,9 +69,6 @@ _NEW_HEAD = (
     .where(sqltables.tables.c.path_id == bindparam("table"))
     .values(step=bindparam("at"), rows=bindparam("now_rows"), digest=bindparam("now_digest"))
 )
-
-_CHUNK = 500
-"""How many ids one IN list names; SQLite limits the number of bound values in a statement."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +164,35 @@ def step_at(conn: Connection, time: float) -> int | None:
     return step
 
 
+def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
+    """How many commits of rows a table has had after ``step``."""
+    at = sqltables.commits.c
+    query = select(func.count()).select_from(sqltables.commits)
+    found = conn.execute(query.where(at.table_id == table_id, at.step > step, at.kind == "data"))
+    return int(found.scalar_one())
+
+
+def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -> int:
+    """The last of the next ``count`` steps after ``after`` at which the table was changed; ``after`` if there is
+    none. Commits are forgotten when their state can no longer be read, so the ends of the logs count as
+    well."""
+    chain, segment, commit_ = sqltables.chains.c, sqltables.segments.c, sqltables.commits.c
+    commits = select(commit_.step).where(commit_.table_id == table_id, commit_.step > after)
+    logs = (
+        select(segment.upto)
+        .join(sqltables.chains, chain.segment_id == segment.id)
+        .where(
+            chain.table_id == table_id,
+            chain.superseded.is_(False),
+            segment.role == "log",
+            segment.upto > after,
+        )
+    )
+    stops = commits.union(logs).order_by("step").limit(count).subquery()
+    last: int | None = conn.execute(select(func.max(stops.c.step))).scalar_one()
+    return after if last is None else last
+
+
 def check_readable(conn: Connection, table_id: int, path: str, step: int) -> None:
     """Refuse a step that has not come yet, or whose segments may have been collected."""
     now = board.current_step(conn)
@@ -230,12 +258,19 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     known = _cache_of(conn)
     found = {i: segment for i in wanted if (segment := known.get(i)) is not None}
     missing = [i for i in wanted if i not in found]
-    for start in range(0, len(missing), _CHUNK):
-        chunk = missing[start : start + _CHUNK]
+    for chunk in chunks(missing):
         for row in conn.execute(select(sqltables.segments).where(sqltables.segments.c.id.in_(chunk))):
             found[row.id] = _segment(row)
             known.put(found[row.id])
     return [found[i] for i in wanted]
+
+
+def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, bytes | None, str]]:
+    """Id, data and checksum of segments as the catalog has them now, whatever this process remembers."""
+    at = sqltables.segments.c
+    for chunk in chunks(ids):
+        for row in conn.execute(select(at.id, at.data, at.checksum).where(at.id.in_(chunk))):
+            yield row.id, row.data, row.checksum
 
 
 def commit(conn: Connection, now: float, parts: Sequence[TablePart], reads: Sequence[Basis] = ()) -> int:
@@ -280,14 +315,11 @@ def replace_segments(
         raise Stale(table_id, "its segments were replaced meanwhile")
     step = board.next_step(conn)
     reaches = min(live[s.id] for s in old) if kind == "merge" else step
-    gone = [s.id for s in old]
-    for start in range(0, len(gone), _CHUNK):
+    at = sqltables.chains.c
+    for gone in chunks(s.id for s in old):
         conn.execute(
             update(sqltables.chains)
-            .where(
-                sqltables.chains.c.table_id == table_id,
-                sqltables.chains.c.segment_id.in_(gone[start : start + _CHUNK]),
-            )
+            .where(at.table_id == table_id, at.segment_id.in_(gone))
             .values(removed=step, superseded=(kind == "merge"))
         )
     attach(conn, table_id, insert_segments(conn, new, step), step, reaches)

@@ -1,20 +1,18 @@
 """Collection: which segments nothing refers to any more.
 
 The catalog forgets them first, in one transaction that also notes their files in ``garbage``; the files are
-removed after it. So a crash in between leaves files to remove, never a reference to a removed file."""
+removed after it. So a crash in between leaves files to remove, never a reference to a removed file.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 
 from strandline.catalog import board, sessions, sqltables
-
-T = TypeVar("T")
-_CHUNK = 500
+from strandline.catalog.chunks import chunks
 
 
 def sweep(conn: Connection, now: float, history_seconds: float) -> None:
@@ -48,7 +46,7 @@ def sweep(conn: Connection, now: float, history_seconds: float) -> None:
         if row.superseded or not (needed_by_state or needed_by_stream):
             by_table[row.table_id].append(row.segment_id)
     for table_id, ids in by_table.items():
-        for chunk in _chunks(ids):
+        for chunk in chunks(ids):
             conn.execute(
                 delete(sqltables.chains).where(
                     sqltables.chains.c.table_id == table_id, sqltables.chains.c.segment_id.in_(chunk)
@@ -72,7 +70,7 @@ def drop_superseded(conn: Connection, now: float, table_id: int) -> None:
             sqltables.chains.c.removed <= _oldest_read(conn, now),
         )
     ).scalars()
-    for chunk in _chunks(list(ids)):
+    for chunk in chunks(list(ids)):
         conn.execute(
             delete(sqltables.chains).where(
                 sqltables.chains.c.table_id == table_id, sqltables.chains.c.segment_id.in_(chunk)
@@ -86,7 +84,7 @@ def garbage(conn: Connection) -> list[str]:
 
 
 def forget_garbage(conn: Connection, files: Iterable[str]) -> None:
-    for chunk in _chunks(list(files)):
+    for chunk in chunks(list(files)):
         conn.execute(delete(sqltables.garbage).where(sqltables.garbage.c.file.in_(chunk)))
 
 
@@ -135,20 +133,15 @@ def _forget_history(conn: Connection, table_id: int, kept_from: int) -> None:
         )
 
 
-def _drop_unreferenced(conn: Connection, now: float, among: list[int] | None = None) -> None:
+def _drop_unreferenced(conn: Connection, now: float, among: Sequence[int] | None = None) -> None:
     query = select(sqltables.segments.c.id, sqltables.segments.c.file).where(
         ~exists().where(sqltables.chains.c.segment_id == sqltables.segments.c.id)
     )
     unreferenced = conn.execute(
         query if among is None else query.where(sqltables.segments.c.id.in_(among))
     ).all()
-    for chunk in _chunks([row.id for row in unreferenced]):
+    for chunk in chunks([row.id for row in unreferenced]):
         conn.execute(delete(sqltables.segments).where(sqltables.segments.c.id.in_(chunk)))
     files = [{"file": row.file, "time": now} for row in unreferenced if row.file is not None]
     if files:
         conn.execute(insert(sqltables.garbage), files)
-
-
-def _chunks(items: list[T]) -> Iterable[list[T]]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]

@@ -2,7 +2,8 @@
 
 All writers are serialized. SQLite does it with BEGIN IMMEDIATE, PostgreSQL by locking the one row of
 ``clock`` first; so a step is always visible before any later one, and a write transaction sees everything
-that was committed before it. Readers get a snapshot and never wait."""
+that was committed before it. Readers get a snapshot and never wait.
+"""
 
 from __future__ import annotations
 

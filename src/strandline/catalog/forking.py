@@ -4,7 +4,8 @@ SQLite's locks belong to a process, and what it knows of them is copied by a for
 child that closes a connection which it inherited, if only by exiting, can remove the log with the last
 commits of others; so can a connection that it opens to the same file. Therefore idle connections are closed
 before a fork and opened again when they are needed. One that is in use at that very moment is never closed in
-the child, and the child may not open that file."""
+the child, and the child may not open that file.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@ they end.
 
 All functions run inside the caller's transaction. ``complete`` and ``roll_back`` know an operation's paths by
 their state alone, so an end of either kind leaves nothing locked, whatever the operation was and wherever it
-stopped."""
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from strandline.catalog import board, paths, sqltables
+from strandline.catalog import board, paths, sqltables, tables
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
 from strandline.errors import OperationNotFound, StrandlineError
@@ -274,20 +275,7 @@ def roll_back(conn: Connection, operation: Operation, registry: VersionRegistry)
 
 
 def _remove(conn: Connection, ids: list[int], step: int | None) -> None:
-    if not ids:
-        return
-    if step is not None:
-        conn.execute(
-            update(sqltables.chains)
-            .where(sqltables.chains.c.table_id.in_(ids), sqltables.chains.c.removed.is_(None))
-            .values(removed=step)
-        )
-    conn.execute(
-        delete(sqltables.holds).where(
-            sqltables.holds.c.owner_id.in_(ids) | sqltables.holds.c.table_id.in_(ids)
-        )
-    )
-    conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(ids)))
+    tables.forget(conn, ids, step)
     paths.remove(conn, ids)
 
 

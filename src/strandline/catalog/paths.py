@@ -13,14 +13,12 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, liter
 
 from strandline import names
 from strandline.catalog import sqltables
+from strandline.catalog.chunks import SIZE, chunks
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
 
 READY = "ready"
 ROOT_ID = 1
 IMPL_TABLE = "indexImplTable"
-
-_CHUNK = 500
-"""How many ids one IN list names; SQLite limits the number of bound values in a statement."""
 
 # Walking the tree is what the catalog does most; statements that are built once cost half as much.
 _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
@@ -94,7 +92,7 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     rows: dict[int, Row[Any]] = {}
     missing = set(wanted)
     while missing:
-        chunk = list(missing)[:_CHUNK]
+        chunk = list(missing)[:SIZE]
         missing -= set(chunk)
         for row in conn.execute(select(sqltables.paths).where(sqltables.paths.c.id.in_(chunk))):
             rows[row.id] = row
@@ -123,6 +121,29 @@ def children(conn: Connection, parent: Path) -> list[Path]:
 def subtree(conn: Connection, root: Path) -> list[Path]:
     """The path and everything below it, parents first."""
     return [root, *(_path(row, path) for row, path in _below(conn, root, select(sqltables.paths), None))]
+
+
+def streams(conn: Connection) -> list[Path]:
+    """Every stream there is."""
+    ids = conn.execute(select(sqltables.paths.c.id).where(sqltables.paths.c.type == "stream")).scalars()
+    return by_ids(conn, ids)
+
+
+def names_below(conn: Connection, parent_ids: Iterable[int]) -> list[str]:
+    """The names of what is directly below some paths."""
+    at = sqltables.paths.c
+    found: list[str] = []
+    for chunk in chunks(parent_ids):
+        found += conn.execute(select(at.name).where(at.parent_id.in_(chunk))).scalars()
+    return found
+
+
+def last_backup(conn: Connection, collection: Path) -> dict[str, Any] | None:
+    """The body of the last finished backup of a collection: names sort in the order of time."""
+    at = sqltables.paths.c
+    query = select(at.body).where(at.parent_id == collection.id, at.type == "backup", at.state != "creating")
+    body = conn.execute(query.order_by(at.name.desc()).limit(1)).scalar_one_or_none()
+    return None if body is None else json.loads(body)
 
 
 def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:
@@ -253,20 +274,15 @@ def set_version(conn: Connection, path_id: int, version: int) -> None:
 
 
 def set_state(conn: Connection, path_ids: Iterable[int], state: str, operation_id: str | None) -> None:
-    conn.execute(
-        update(sqltables.paths)
-        .where(sqltables.paths.c.id.in_(list(path_ids)))
-        .values(state=state, operation_id=operation_id)
-    )
+    for ids in chunks(path_ids):
+        change = update(sqltables.paths).where(sqltables.paths.c.id.in_(ids))
+        conn.execute(change.values(state=state, operation_id=operation_id))
 
 
 def remove(conn: Connection, path_ids: Iterable[int]) -> None:
-    ids = list(path_ids)
-    for table, column in (
-        (sqltables.paths, sqltables.paths.c.id),
-        (sqltables.descriptions, sqltables.descriptions.c.path_id),
-    ):
-        conn.execute(delete(table).where(column.in_(ids)))
+    for ids in chunks(path_ids):
+        conn.execute(delete(sqltables.paths).where(sqltables.paths.c.id.in_(ids)))
+        conn.execute(delete(sqltables.descriptions).where(sqltables.descriptions.c.path_id.in_(ids)))
 
 
 def _path(row: Row[Any], path: str) -> Path:

@@ -4,7 +4,8 @@ The invariant: a table's description lists each index with the version that the 
 has. Caches may be stale for a moment, so a mismatch is no error yet: the entries are dropped and loaded
 again, a few times with a pause; only then does the request fail, with both versions in the error. Commits
 carry the versions they were planned with, and the catalog refuses one that is out of date as a whole
-(``chains.Stale``): plan it again with ``authoritative=True``."""
+(``chains.Stale``): plan it again with ``authoritative=True``.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ operations may be resumed by others.
 What a session has pinned is kept for as long as the session lives. A process that was only thought dead,
 because it slept or could not reach the catalog, must not do harm when it comes back: what it read, and what
 it wrote, may have been collected. So whatever it has begun in the name of a session that has ended is refused
-(``require``), and so are files that such a session has named (``ended_writer``)."""
+(``require``), and so are files that such a session has named (``ended_writer``).
+"""
 
 from __future__ import annotations
 
@@ -283,6 +284,12 @@ def add_pin(conn: Connection, name: str, step: int) -> None:
             f"there is already a pin {name!r}", "Remove it with db.unpin(name), or choose another name."
         )
     conn.execute(insert(sqltables.pins).values(session_id=None, name=name, step=step, expires=None))
+
+
+def named_pins(conn: Connection) -> dict[str, int]:
+    """The named pins and the steps that they keep."""
+    rows = conn.execute(select(sqltables.pins).where(sqltables.pins.c.name.is_not(None)))
+    return {row.name: row.step for row in rows}
 
 
 def remove_pin(conn: Connection, name: str) -> None:

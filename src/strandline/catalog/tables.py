@@ -1,7 +1,8 @@
 """Descriptions of tables and their indexes, and the transactions that create, alter and drop them.
 
 A table's body lists its indexes with their versions; an index's version is always its implementation table's.
-Functions run inside the caller's write transaction and publish what they changed."""
+Functions run inside the caller's write transaction and publish what they changed.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from strandline.catalog import board, paths, sqltables
+from strandline.catalog import board, holds, paths, sqltables
+from strandline.catalog.chunks import chunks
+from strandline.catalog.holds import Hold
 from strandline.catalog.paths import IMPL_TABLE, Path
+from strandline.catalog.stale import Stale
 from strandline.errors import AlreadyExists, PathNotFound
 from strandline.model import Digest, IndexDef, TableSchema
 from strandline.names import did_you_mean
@@ -143,9 +147,7 @@ def begin_following(conn: Connection, impl_id: int, table_id: int, step: int) ->
     conn.execute(
         update(sqltables.tables).where(sqltables.tables.c.path_id == impl_id).values(followed_step=step)
     )
-    conn.execute(
-        insert(sqltables.holds).values(owner_id=impl_id, table_id=table_id, step=step, keeps_state=True)
-    )
+    holds.add(conn, Hold(impl_id, table_id, step, keeps_state=True))
 
 
 def add_state(
@@ -185,19 +187,57 @@ def drop(conn: Connection, step: int, now: float, root: Path) -> None:
     """Remove a path and all below it. Segments stay until nothing refers to them any more."""
     gone = paths.subtree(conn, root)
     ids = [p.id for p in gone]
-    conn.execute(
-        update(sqltables.chains)
-        .where(sqltables.chains.c.table_id.in_(ids), sqltables.chains.c.removed.is_(None))
-        .values(removed=step)
-    )
-    conn.execute(
-        delete(sqltables.holds).where(
-            sqltables.holds.c.owner_id.in_(ids) | sqltables.holds.c.table_id.in_(ids)
-        )
-    )
-    conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(ids)))
+    forget(conn, ids, step)
     paths.remove(conn, ids)
     board.publish(conn, step, now, [], gone)
+
+
+def forget(conn: Connection, ids: Sequence[int], step: int | None) -> None:
+    """Forget the state of tables that go, and end the holds of all that go. Their chains end at ``step``."""
+    chain = sqltables.chains.c
+    for chunk in chunks(ids):
+        if step is not None:
+            ends = update(sqltables.chains).where(chain.table_id.in_(chunk), chain.removed.is_(None))
+            conn.execute(ends.values(removed=step))
+        conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(chunk)))
+    holds.remove(conn, ids)
+
+
+def begin_at(conn: Connection, ids: Sequence[int], step: int, now: float) -> None:
+    """Let tables that were filled before they could be seen begin to live at ``step``."""
+    for chunk in chunks(ids):
+        head, commit, chain = sqltables.tables, sqltables.commits, sqltables.chains
+        conn.execute(update(head).where(head.c.path_id.in_(chunk)).values(step=step, kept_from=step))
+        conn.execute(update(commit).where(commit.c.table_id.in_(chunk)).values(step=step, time=now))
+        conn.execute(update(chain).where(chain.c.table_id.in_(chunk)).values(added=step, reaches=step))
+
+
+def set_digest(conn: Connection, table_id: int, digest: Digest) -> None:
+    """The head of a table has this digest."""
+    at = sqltables.tables.c.path_id == table_id
+    conn.execute(update(sqltables.tables).where(at).values(rows=digest.rows, digest=digest.hex))
+
+
+def set_first_digest(conn: Connection, table_id: int, digest: Digest) -> None:
+    """A table that nobody has seen yet was filled, and has had this digest from its beginning."""
+    set_digest(conn, table_id, digest)
+    at = sqltables.commits.c.table_id == table_id
+    conn.execute(update(sqltables.commits).where(at).values(rows=digest.rows, digest=digest.hex))
+
+
+def move_followed(conn: Connection, impl_id: int, followed: int, step: int) -> None:
+    """An asynchronous index has come from ``followed`` to ``step``; Stale if another process was faster."""
+    at = sqltables.tables.c
+    query = update(sqltables.tables).where(at.path_id == impl_id, at.followed_step == followed)
+    if conn.execute(query.values(followed_step=step)).rowcount != 1:
+        raise Stale(impl_id, "another process brought the index up to date")
+    holds.move(conn, impl_id, step)
+
+
+def oldest_kept(conn: Connection) -> int:
+    """The oldest step at which every table can be read."""
+    kept: int | None = conn.execute(select(func.max(sqltables.tables.c.kept_from))).scalar_one()
+    return kept or 0
 
 
 def publish(conn: Connection, step: int, now: float, path_ids: Sequence[int]) -> None:

@@ -6,7 +6,8 @@ itself after a crash, they all get the same number. Nothing is visible until ``a
 that publishes every path of the operation at once.
 
 Claims are rows; there is no state in memory. Functions run inside the caller's write transaction, which
-serializes them."""
+serializes them.
+"""
 
 from __future__ import annotations
 

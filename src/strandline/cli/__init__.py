@@ -2,7 +2,8 @@
 
 One module per group of commands. Everything that is slow to import (Spark, Arrow, the SQL parser, progress
 bars, the shell's editor) is imported by the function that needs it, so that a command on metadata answers at
-once and starts no JVM."""
+once and starts no JVM.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Where results go: one JSON document per result with ``--json``, text for people otherwise.
 
 Results go to stdout, everything about them (progress, remarks, errors) to stderr, so that a pipe gets results
-only."""
+only.
+"""
 
 from __future__ import annotations
 

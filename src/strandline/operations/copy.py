@@ -4,7 +4,8 @@ The first transaction fixes the step, pins it, locks the sources and makes the t
 Then there is one part for each table, for each index and for each implementation table; they may run in any
 order. A part attaches the segments that make up its source at the step to its target: no data moves. Where
 streams are asked for, the part of a table creates the one on its source, at the same step, so what the copy
-does not hold the stream will."""
+does not hold the stream will.
+"""
 
 from __future__ import annotations
 

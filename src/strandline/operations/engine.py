@@ -3,7 +3,8 @@ whose process died.
 
 Every transition is one catalog transaction that first makes sure that the operation still runs and still
 belongs to this session, so a process that was thought dead and comes back changes nothing. Wherever a process
-dies, the rows say what is left to do."""
+dies, the rows say what is left to do.
+"""
 
 from __future__ import annotations
 

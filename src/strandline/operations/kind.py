@@ -3,7 +3,8 @@
 To write one, subclass ``Kind`` and give it a ``Handler`` for each kind of part. Everything that takes a
 ``Connection`` runs inside the one write transaction that also records the transition, so its effects and the
 new state are durable together or not at all. Slow work (files, Spark) belongs into ``Handler.work``, outside
-any transaction; it may run more than once and must tolerate that."""
+any transaction; it may run more than once and must tolerate that.
+"""
 
 from __future__ import annotations
 

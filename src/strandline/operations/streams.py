@@ -3,16 +3,18 @@ collected.
 
 A stream is created in three phases: its description (a path that is not visible yet), its hold on the table
 at the exact step, and its cursor. Creating or dropping one changes the description of its table, so the
-table's version grows with it; on an implementation table the index and the table above it move, too."""
+table's version grows with it; on an implementation table the index and the table above it move, too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
-from strandline.catalog import board, paths, sqltables
+from strandline.catalog import board, holds, paths
+from strandline.catalog.holds import Hold
 from strandline.catalog.operations import Part
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.versions import unit_above
@@ -97,14 +99,8 @@ class StreamPart(Handler):
     def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
         if part.body["stream"] is not None:
             keeps_state = part.body["stream"]["mode"] in STATEFUL_MODES
-            conn.execute(
-                insert(sqltables.holds).values(
-                    owner_id=part.body["stream_id"],
-                    table_id=part.body["table_id"],
-                    step=part.body["step"],
-                    keeps_state=keeps_state,
-                )
-            )
+            body = part.body
+            holds.add(conn, Hold(body["stream_id"], body["table_id"], body["step"], keeps_state))
         return part.body
 
     def wait(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:

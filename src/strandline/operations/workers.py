@@ -2,7 +2,8 @@
 
 Threads are daemons and are never joined without end: a part whose work hangs is given up, counted as failed
 and tried again on another thread, and whatever the first one reports later is ignored because its attempt is
-over."""
+over.
+"""
 
 from __future__ import annotations
 

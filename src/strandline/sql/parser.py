@@ -1,7 +1,8 @@
 """Text -> statements.
 
 ``parse`` raises SyntaxFault for what is no statement, Unsupported for what is one elsewhere, InvalidArgument
-for a path that cannot exist, and nothing else, whatever the text."""
+for a path that cannot exist, and nothing else, whatever the text.
+"""
 
 from __future__ import annotations
 

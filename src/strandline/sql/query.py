@@ -1,7 +1,8 @@
 """Queries: which tables a text reads, and the same text over other tables.
 
 A query is Spark's to understand. Strandline only finds the tables in it, takes away its own clauses behind
-them, and lets everything else stand as it was written."""
+them, and lets everything else stand as it was written.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Paths are absolute and normalised (``/dir/t``), names of columns, indexes, streams and collections are as
 written. Settings are pairs in the order of the text, names in upper case; which of them exist, and how often
 each may be given, is for the executor to say. Two statements are equal when they ask for the same thing,
-wherever in a text they stand."""
+wherever in a text they stand.
+"""
 
 from __future__ import annotations
 

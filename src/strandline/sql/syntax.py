@@ -2,7 +2,8 @@
 
 sqlglot is imported on first use: it takes a tenth of a second, which plain writes of literals never need. It
 is given the tokens of ``tokens.py`` with every literal replaced by its number, so that no literal is too long
-for it and each keeps Spark's exact meaning."""
+for it and each keeps Spark's exact meaning.
+"""
 
 from __future__ import annotations
 

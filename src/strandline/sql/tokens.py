@@ -1,7 +1,8 @@
 """Text -> tokens, by Spark SQL's lexical rules plus YQL's literal suffixes.
 
 Comments and blanks are dropped. A token keeps its exact source text, so that whatever a statement does not
-interpret can be passed on unchanged. Scanning is linear in the length of the text, whatever the text is."""
+interpret can be passed on unchanged. Scanning is linear in the length of the text, whatever the text is.
+"""
 
 from __future__ import annotations
 

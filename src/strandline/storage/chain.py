@@ -3,7 +3,8 @@
 The order of a chain is the order of time. ``split`` says how a state is put together: the state = (rows
 before the first overwriting log, minus the keys that it and the following logs up to the last overwriting one
 touch) + the last change of each of those keys, unless it is an erase + the rows of the logs after that, whose
-keys are all new."""
+keys are all new.
+"""
 
 from __future__ import annotations
 

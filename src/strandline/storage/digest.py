@@ -6,7 +6,8 @@ high half, the other starts with 2 and gives the low half. Then come the key col
 value columns by ascending id. A column that is not NULL adds an int tag (-1, -2, ... by position for key
 columns, the column's id for value columns) and its value in the physical type; a NULL adds nothing. So adding
 a column changes no hash, and the order of columns in a file does not matter. Stored digests depend on every
-bit of this: it MUST NOT change."""
+bit of this: it MUST NOT change.
+"""
 
 from __future__ import annotations
 

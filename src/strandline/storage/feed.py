@@ -3,7 +3,8 @@ memory.
 
 A record has the step and the operation of a change, its key, and then: nothing more (KEYS_ONLY), the new row
 (NEW_IMAGE), the row that was there before (OLD_IMAGE), both (NEW_AND_OLD_IMAGES), or the new values of those
-columns that changed, with their names (UPDATES)."""
+columns that changed, with their names (UPDATES).
+"""
 
 from __future__ import annotations
 

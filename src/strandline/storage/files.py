@@ -4,7 +4,8 @@ never changes again.
 ``Files`` is what the rest of the code needs from a warehouse or a backup repository; ``LocalFiles`` is a
 folder. A name is relative, with ``/`` between its parts. All methods may be called from any thread. Every
 change of the disk goes through the primitives at the end of ``LocalFiles``, so that a test can stop a process
-before any one of them."""
+before any one of them.
+"""
 
 from __future__ import annotations
 

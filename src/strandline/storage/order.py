@@ -2,7 +2,8 @@
 recorded ends, and a state has each key once.
 
 ``examine`` looks into one segment and depends on nothing but its path and what was recorded of it, so that it
-runs wherever the file can be read: here for few rows, on executors for many."""
+runs wherever the file can be read: here for few rows, on executors for many.
+"""
 
 from __future__ import annotations
 

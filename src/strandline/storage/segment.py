@@ -2,7 +2,8 @@
 
 A file is Parquet with the columns under their physical names; a small log segment is an Arrow stream that the
 catalog keeps. What is read was verified: up to some size as a whole by its checksum, a large file by its
-size, its row count and the checksum of each page."""
+size, its row count and the checksum of each page.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 just been added.
 
 Both become log segments whose rows carry their step, cut at the table's shard boundaries, so that shard by
-shard they can be applied to what was there at the window's beginning."""
+shard they can be applied to what was there at the window's beginning.
+"""
 
 from __future__ import annotations
 

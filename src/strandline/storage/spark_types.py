@@ -3,7 +3,8 @@
 
 What no value could satisfy is refused at once, from the types alone. What depends on the value is refused
 when Spark meets the value: the expression then raises an error that ``spark.failures`` turns back into
-InvalidArgument."""
+InvalidArgument.
+"""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, chains, paths, sqltables, tables
+from strandline.catalog import board, chains, paths, tables
 from strandline.catalog.chains import Basis
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
@@ -232,8 +232,7 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
             step = board.next_step(conn)
             tables.alter(conn, step, runtime.clock.now(), replace(view.info, schema=changed))
             if digest is not None:
-                at = sqltables.tables.c.path_id == view.info.id
-                conn.execute(update(sqltables.tables).where(at).values(rows=digest.rows, digest=digest.hex))
+                tables.set_digest(conn, view.info.id, digest)
                 chains.record(conn, view.info.id, step, "schema", digest, runtime.clock.now())
             return step
 

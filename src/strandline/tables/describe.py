@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, paths, sqltables
+from strandline.catalog import board, chains, holds, paths, sizes
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
 
@@ -33,27 +33,7 @@ def describe(conn: Connection, row: Path) -> dict[str, Any]:
 def overview(conn: Connection, parent: Path) -> list[dict[str, Any]]:
     """What is directly below a path, each with what ``describe`` says of its size. However many there are,
     four queries find them."""
-    child, table, impl = sqltables.paths.alias(), sqltables.tables.c, sqltables.paths.alias()
-    tables = select(child.c.id, table.rows).join(sqltables.tables, table.path_id == child.c.id)
-    indexes = (
-        select(child.c.id, table.rows)
-        .join(impl, and_(impl.c.parent_id == child.c.id, impl.c.name == paths.IMPL_TABLE))
-        .join(sqltables.tables, table.path_id == impl.c.id)
-        .where(child.c.type == "index")
-    )
-    sizes = (
-        select(child.c.id, func.sum(sqltables.segments.c.bytes))
-        .join(sqltables.chains, sqltables.chains.c.table_id == child.c.id)
-        .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
-        .where(chains.is_part_at(board.current_step(conn)))
-        .group_by(child.c.id)
-    )
-    rows = {
-        row[0]: row[1]
-        for query in (tables, indexes)
-        for row in conn.execute(query.where(child.c.parent_id == parent.id))
-    }
-    bytes_ = {row[0]: int(row[1]) for row in conn.execute(sizes.where(child.c.parent_id == parent.id))}
+    rows, bytes_ = sizes.rows_below(conn, parent), sizes.bytes_below(conn, parent)
     return [
         {
             "name": p.name,
@@ -101,16 +81,7 @@ def _index(conn: Connection, row: Path) -> dict[str, Any]:
     }
     if state.followed_step is not None:
         described["step"] = state.followed_step
-        table_id = row.parent_id
-        described["steps_behind"] = conn.execute(
-            select(func.count())
-            .select_from(sqltables.commits)
-            .where(
-                sqltables.commits.c.table_id == table_id,
-                sqltables.commits.c.step > state.followed_step,
-                sqltables.commits.c.kind == "data",
-            )
-        ).scalar_one()
+        described["steps_behind"] = chains.commits_since(conn, row.parent_id, state.followed_step)
     return described
 
 
@@ -118,7 +89,7 @@ def _stream(conn: Connection, row: Path) -> dict[str, Any]:
     """``position``: the step up to which it was dealt with; ``steps_behind``: how far the table has gone
     since; ``held_segments`` and ``held_bytes``: what the table itself does not need any more and only this
     stream, perhaps with others, keeps."""
-    hold = conn.execute(select(sqltables.holds).where(sqltables.holds.c.owner_id == row.id)).one_or_none()
+    hold = holds.find(conn, row.id)
     owner = row.body["owner"]
     collection = None if owner is None else paths.by_id(conn, owner)
     described: dict[str, Any] = {
@@ -129,21 +100,10 @@ def _stream(conn: Connection, row: Path) -> dict[str, Any]:
     }
     if hold is None:
         return described  # it is being created
-    held = select(func.count(), func.coalesce(func.sum(sqltables.segments.c.bytes), 0)).select_from(
-        sqltables.chains.join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
-    )
-    needed = and_(sqltables.segments.c.role == "log", sqltables.segments.c.upto > hold.step)
-    if hold.keeps_state:
-        needed = or_(needed, sqltables.chains.c.removed > hold.step)
-    gone = and_(
-        sqltables.chains.c.table_id == hold.table_id,
-        sqltables.chains.c.removed.is_not(None),
-        sqltables.chains.c.superseded.is_(False),
-    )
-    count, size = conn.execute(held.where(gone, needed)).one()
+    count, size = holds.kept_by(conn, hold)
     return described | {
         "position": hold.step,
         "steps_behind": max(0, chains.state(conn, hold.table_id).step - hold.step),
-        "held_segments": int(count),
-        "held_bytes": int(size),
+        "held_segments": count,
+        "held_bytes": size,
     }

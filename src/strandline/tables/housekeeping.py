@@ -3,7 +3,8 @@ changes any state.
 
 Small commits stay in the catalog. The writer that adds the last of ``merge_segments`` of them merges them
 into one log segment, so that neither the catalog nor the folder fills with crumbs, and no server has to run.
-Compaction folds logs into base segments, by policy in ``maintain()`` or on demand."""
+Compaction folds logs into base segments, by policy in ``maintain()`` or on demand.
+"""
 
 from __future__ import annotations
 

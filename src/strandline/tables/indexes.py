@@ -2,15 +2,16 @@
 
 Both do the same: derive index entries from the table at one step, then follow the table's changes from there.
 A new index becomes part of the table in one transaction, once it has come to the table's very last step;
-until then only files exist, which nobody sees."""
+until then only files exist, which nobody sees.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, paths, sqltables, tables
+from strandline.catalog import board, chains, holds, paths, tables
 from strandline.catalog.chains import Basis
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -121,7 +122,7 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
             return False
         before = chains.load_kept(conn, table.info.id, followed)
         logs = chains.log_kept(conn, table.info.id, followed, snapshot.step)
-        is_streamed = _is_streamed(conn, ref)
+        is_streamed = holds.is_held(conn, ref.impl_id)
     impl = snapshot.index(table, ref)
     if sum(s.rows for s in logs) > runtime.settings.bulk_rows and not is_streamed:
         _rebuild(runtime, snapshot, table, ref, impl, followed)
@@ -145,7 +146,7 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
             ),
         )
     with publishing(runtime, snapshot, segments) as conn:
-        _move_followed(conn, ref, followed, snapshot.step)
+        tables.move_followed(conn, ref.impl_id, followed, snapshot.step)
         if segments:
             part = chains.TablePart(ref.impl_id, impl.info.version, None, segments, delta)
             chains.commit(conn, runtime.clock.now(), [part])
@@ -162,25 +163,9 @@ def _rebuild(
         runtime, table.info.schema, table.chain, ref.definition, impl.info.schema, name
     )
     with publishing(runtime, snapshot, new) as conn:
-        if _is_streamed(conn, ref):
+        if holds.is_held(conn, ref.impl_id):
             raise Stale(ref.impl_id, "a stream was created on it")
-        _move_followed(conn, ref, followed, snapshot.step)
+        tables.move_followed(conn, ref.impl_id, followed, snapshot.step)
         chains.replace_segments(
             conn, runtime.clock.now(), ref.impl_id, impl.chain.segments, new, "rebuild", digest
         )
-
-
-def _is_streamed(conn: Connection, ref: IndexRef) -> bool:
-    held = select(sqltables.holds.c.owner_id).where(sqltables.holds.c.table_id == ref.impl_id).limit(1)
-    return conn.execute(held).one_or_none() is not None
-
-
-def _move_followed(conn: Connection, ref: IndexRef, followed: int, step: int) -> None:
-    moved = conn.execute(
-        update(sqltables.tables)
-        .where(sqltables.tables.c.path_id == ref.impl_id, sqltables.tables.c.followed_step == followed)
-        .values(followed_step=step)
-    ).rowcount
-    if moved != 1:
-        raise Stale(ref.impl_id, "another process brought the index up to date")
-    conn.execute(update(sqltables.holds).where(sqltables.holds.c.owner_id == ref.impl_id).values(step=step))

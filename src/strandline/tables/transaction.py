@@ -2,7 +2,8 @@
 
 Statements see the snapshot the transaction began with plus what earlier statements of it changed. At the
 commit the rows it depends on must not have changed: a commit by others that touched none of its keys is let
-pass, any other one makes it stale."""
+pass, any other one makes it stale.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """UPSERT, INSERT, REPLACE, UPDATE and DELETE: from a statement, or from rows, to changes in a transaction.
 
 Two ways with one result. Few rows are changed in this process with Arrow, and no JVM starts; many rows, and
-expressions that only Spark can evaluate, go through Spark."""
+expressions that only Spark can evaluate, go through Spark.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ Whole columns are in ``strandline.types.arrays``, apart from the rest, because A
 describes a table, or reads a statement, does not need it.
 
 ``String`` (spelled exactly so) holds bytes, as in YQL; any other spelling (``string``, ``STRING``) is Spark's
-name for text, that is ``Utf8``. All other names are case-insensitive."""
+name for text, that is ``Utf8``. All other names are case-insensitive.
+"""
 
 from strandline.types.names import Type, parse_type
 from strandline.types.values import coerce, find_json_fault, row_value

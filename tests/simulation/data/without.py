@@ -2,7 +2,8 @@
 safeguard is for.
 
 Some safeguards stand behind each other. Where one alone is enough, so that nothing goes wrong without the
-other, they are taken out together."""
+other, they are taken out together.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 die before it answers.
 
 A transaction that takes a step is one of three: the end of an operation, whose request tells what it did;
-other segments for the same rows; or the change that the process is about to make."""
+other segments for the same rows; or the change that the process is about to make.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The values of constant expressions, without Spark.
 
 What is evaluated here has exactly the value that Spark would give it (with the session's time zone at UTC).
-Everything else raises NotConstant, which tells the caller to let Spark evaluate it."""
+Everything else raises NotConstant, which tells the caller to let Spark evaluate it.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A compiled condition gives exactly what Spark (in ANSI mode, at UTC) would give for the same row: True, False,
 or None for NULL. Whatever is not surely the same is not compiled, and the caller asks Spark. Columns are
-found by their exact name first and else regardless of case, as Spark does; values of rows are canonical."""
+found by their exact name first and else regardless of case, as Spark does; values of rows are canonical.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What a condition says about single columns, for looking rows up by key instead of reading them all.
 
 The answer is conservative: every row for which the condition is true satisfies the constraints, but not the
-other way round."""
+other way round.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@ or its count.
 
 The recogniser works on tokens and says None rather than guess. What it accepts means exactly what Spark would
 make of it, given that every column it names is a column of the table; if one is not, the query must go to
-Spark (the word may be a function such as current_date)."""
+Spark (the word may be a function such as current_date).
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 PySpark makes naive datetimes in local time of timestamps, of which the hour that a change of clocks repeats,
 and the ends of the calendar, do not all come back. So Spark is asked for the time of day in UTC, which it
-gives without a zone, and the zone is put to it here."""
+gives without a zone, and the zone is put to it here.
+"""
 
 from __future__ import annotations
 

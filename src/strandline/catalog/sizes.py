@@ -1,0 +1,46 @@
+"""How large things are, for those who only look: rows and bytes of many paths at once."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, and_, func, select
+
+from strandline.catalog import board, chains, sqltables
+from strandline.catalog.paths import IMPL_TABLE, Path
+
+
+def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
+    """The rows of each table, and of each index, directly below a path, by id."""
+    child, impl, table = sqltables.paths.alias(), sqltables.paths.alias(), sqltables.tables.c
+    tables = select(child.c.id, table.rows).join(sqltables.tables, table.path_id == child.c.id)
+    indexes = (
+        select(child.c.id, table.rows)
+        .join(impl, and_(impl.c.parent_id == child.c.id, impl.c.name == IMPL_TABLE))
+        .join(sqltables.tables, table.path_id == impl.c.id)
+        .where(child.c.type == "index")
+    )
+    return {
+        row[0]: row[1]
+        for query in (tables, indexes)
+        for row in conn.execute(query.where(child.c.parent_id == parent.id))
+    }
+
+
+def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
+    """The bytes that make up each table directly below a path now, by id."""
+    child, chain, segment = sqltables.paths.alias(), sqltables.chains.c, sqltables.segments.c
+    sizes = (
+        select(child.c.id, func.sum(segment.bytes))
+        .join(sqltables.chains, chain.table_id == child.c.id)
+        .join(sqltables.segments, segment.id == chain.segment_id)
+        .where(chains.is_part_at(board.current_step(conn)), child.c.parent_id == parent.id)
+        .group_by(child.c.id)
+    )
+    return {row[0]: int(row[1]) for row in conn.execute(sizes)}
+
+
+def bytes_of(conn: Connection, table_id: int) -> int:
+    """The bytes of all segments that are, or were, part of a table."""
+    chain, segment = sqltables.chains.c, sqltables.segments.c
+    ids = select(chain.segment_id).where(chain.table_id == table_id)
+    found = conn.execute(select(func.sum(segment.bytes)).where(segment.id.in_(ids))).scalar_one()
+    return int(found or 0)
