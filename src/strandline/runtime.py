@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from strandline.catalog.connection import Catalog
@@ -45,6 +46,7 @@ class Runtime:
         """Where a query finds the tables of a backup. Backups stand above tables, so whoever knows both says
         it here."""
         self._process = os.getpid()
+        self._maintained: set[int] = set()
         self._lock = threading.RLock()
         self._metrics: Metrics | None = None
         self._loader: Loader | None = None
@@ -58,6 +60,19 @@ class Runtime:
         """Whether this process is a fork of the one that connected. All that is here is the other's, down to
         the files it writes."""
         return os.getpid() != self._process
+
+    @contextmanager
+    def alone_with(self, table_id: int) -> Iterator[bool]:
+        """Whether no other thread of this process maintains the table; then none does while the block lasts."""
+        with self._lock:
+            alone = table_id not in self._maintained
+            self._maintained.add(table_id)
+        try:
+            yield alone
+        finally:
+            if alone:
+                with self._lock:
+                    self._maintained.discard(table_id)
 
     @property
     def metrics(self) -> Metrics:

@@ -12,9 +12,6 @@ changes later than the step they ask for.
 from __future__ import annotations
 
 import json
-import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +20,6 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
-    Engine,
     Row,
     and_,
     bindparam,
@@ -39,6 +35,7 @@ from strandline.catalog.chunks import chunks
 from strandline.catalog.paths import CLOSED_STATES
 from strandline.catalog.stale import RowsChanged, Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
+from strandline.lru import Cache
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
 
 # What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
@@ -256,12 +253,13 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     """Segments by id. They never change, so each process reads a segment's row once."""
     wanted = list(ids)
     known = _cache_of(conn)
-    found = {i: segment for i in wanted if (segment := known.get(i)) is not None}
+    found = {} if known is None else {i: s for i in wanted if (s := known.find(i)) is not None}
     missing = [i for i in wanted if i not in found]
     for chunk in chunks(missing):
         for row in conn.execute(select(sqltables.segments).where(sqltables.segments.c.id.in_(chunk))):
             found[row.id] = _segment(row)
-            known.put(found[row.id])
+            if known is not None:
+                known.put(row.id, found[row.id])
     return [found[i] for i in wanted]
 
 
@@ -428,39 +426,7 @@ def _segment(row: Row[Any]) -> Segment:
     )
 
 
-class _SegmentCache:
-    """Segments by id, the least recently used dropped first. Bounded by the bytes of inline rows and by
-    number."""
-
-    def __init__(self, max_bytes: int = 64 << 20, max_entries: int = 50_000) -> None:
-        self._entries: OrderedDict[int, Segment] = OrderedDict()
-        self._bytes = 0
-        self._max_bytes = max_bytes
-        self._max_entries = max_entries
-        self._lock = threading.Lock()
-
-    def get(self, segment_id: int) -> Segment | None:
-        with self._lock:
-            segment = self._entries.get(segment_id)
-            if segment is not None:
-                self._entries.move_to_end(segment_id)
-            return segment
-
-    def put(self, segment: Segment) -> None:
-        with self._lock:
-            if segment.id in self._entries:
-                return
-            self._entries[segment.id] = segment
-            self._bytes += len(segment.data or b"")
-            while self._bytes > self._max_bytes or len(self._entries) > self._max_entries:
-                _, dropped = self._entries.popitem(last=False)
-                self._bytes -= len(dropped.data or b"")
-
-
-_caches: weakref.WeakKeyDictionary[Engine, _SegmentCache] = weakref.WeakKeyDictionary()
-
-
-def _cache_of(conn: Connection) -> _SegmentCache:
-    if conn.get_execution_options().get("strandline_write"):
-        return _SegmentCache()  # a write transaction may roll back, and its ids be given out again
-    return _caches.setdefault(conn.engine, _SegmentCache())
+def _cache_of(conn: Connection) -> Cache[int, Segment] | None:
+    """That of the catalog; none in a write transaction, which may roll back, and its ids be given out again."""
+    found: Cache[int, Segment] | None = conn.get_execution_options().get("strandline_segments")
+    return found

@@ -25,6 +25,8 @@ from strandline.catalog import board, forking, sqltables, warehouse
 from strandline.catalog.warehouse import Warehouse
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.lru import Cache
+from strandline.model import Segment
 
 HEAD = "0003"
 """The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
@@ -44,6 +46,8 @@ class Catalog:
         self.wait_seconds = wait_seconds
         self.engine = _engine(url, wait_seconds)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
+        # Segments by id, which never change; bounded by the bytes of inline rows and by number.
+        self._segments: Cache[int, Segment] = Cache(64 << 20, lambda s: len(s.data or b"") + 1300)
         self.after_commit: Callable[[], None] = lambda: None
         self.on_publication: Callable[[board.Announcement], None] = lambda announcement: None
 
@@ -119,7 +123,7 @@ class Catalog:
             conn.close()
 
     def _open_read(self) -> Connection:
-        conn = self.engine.connect()
+        conn = self.engine.connect().execution_options(strandline_segments=self._segments)
         try:
             if not self.is_sqlite:
                 conn = conn.execution_options(isolation_level="REPEATABLE READ")

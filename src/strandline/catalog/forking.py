@@ -24,14 +24,14 @@ class TrackedConnection(sqlite3.Connection):
     file: str
 
 
-_engines: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _connections: weakref.WeakSet[TrackedConnection] = weakref.WeakSet()
 _inherited: set[str] = set()
 """The files to which this process has connections of its parent."""
 
 
 def watch(engine: Engine) -> None:
-    _engines[id(engine)] = engine
+    _engines.add(engine)
 
 
 def opened(connection: TrackedConnection, file: str) -> None:
@@ -48,10 +48,8 @@ def check_not_inherited(file: str) -> None:
 
 
 def _close_idle() -> None:
-    for reference in _engines.valuerefs():
-        engine = reference()
-        if engine is not None:
-            engine.dispose()
+    for engine in list(_engines):
+        engine.dispose()
 
 
 def _keep_inherited() -> None:

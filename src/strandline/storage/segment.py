@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import Corrupted, Internal
+from strandline.lru import Cache
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segment, TableSchema
-from strandline.storage.cache import Cache
 from strandline.storage.files import Files, checksum_of, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import keys_of, sort_indices

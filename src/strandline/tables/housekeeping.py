@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -287,26 +286,15 @@ def _tables(runtime: Runtime, path: str) -> list[str]:
     ]
 
 
-_local = threading.Lock()
-_busy: set[tuple[int, int]] = set()
-
-
 @contextlib.contextmanager
 def _maintaining(runtime: Runtime, table_id: int) -> Iterator[str | None]:
     """The session in whose name this thread may maintain the table; None if another thread of the process, or
     another process, is at it."""
-    mark = (id(runtime.catalog), table_id)
-    with _local:
-        if mark in _busy:
-            mine = False
-        else:
-            _busy.add(mark)
-            mine = True
-    if not mine:
-        yield None
-        return
-    session_id = runtime.session.ensure()
-    try:
+    with runtime.alone_with(table_id) as alone:
+        if not alone:
+            yield None
+            return
+        session_id = runtime.session.ensure()
         with runtime.catalog.write() as conn:
             taken = maintenance.take(conn, runtime.clock.now(), table_id, session_id)
         try:
@@ -315,6 +303,3 @@ def _maintaining(runtime: Runtime, table_id: int) -> Iterator[str | None]:
             if taken:
                 with runtime.catalog.write() as conn:
                     maintenance.release(conn, table_id, session_id)
-    finally:
-        with _local:
-            _busy.discard(mark)

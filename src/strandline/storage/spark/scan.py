@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from strandline.lru import Cache
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Key, Segment, TableSchema, order
-from strandline.storage.cache import Cache
 from strandline.storage.chain import BEGINNING, fold_logs, split, visible
 from strandline.storage.files import Files
 from strandline.storage.find import cover

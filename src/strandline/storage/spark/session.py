@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -217,14 +218,15 @@ def _jvm_stderr() -> Iterator[IO[bytes]]:
 
 
 class _Lent:
-    """Settings that are changed for as long as someone needs it, and what they were before."""
+    """A setting that is changed for as long as someone needs it, and what it was before."""
 
     def __init__(self) -> None:
         self.users = 0
-        self.before: dict[str, str | None] = {}
+        self.before: str | None = None
 
 
-_lent: dict[tuple[int, str], _Lent] = {}
+_lent: weakref.WeakKeyDictionary[SparkSession, dict[str, _Lent]] = weakref.WeakKeyDictionary()
+"""A session is one for the whole process, whoever uses it; so is what was lent to it."""
 
 
 @contextmanager
@@ -233,11 +235,12 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
     same settings at the same time, with the same values: the last one to leave puts them back."""
     with _lock:
         taken = []
+        mine = _lent.setdefault(session, {})
         for key, value in needed.items():
-            lent = _lent.setdefault((id(session), key), _Lent())
+            lent = mine.setdefault(key, _Lent())
             if lent.users == 0:
-                lent.before[key] = session.conf.get(key, None)
-                if lent.before[key] != value:
+                lent.before = session.conf.get(key, None)
+                if lent.before != value:
                     session.conf.set(key, value)
             lent.users += 1
             taken.append((key, value, lent))
@@ -248,11 +251,11 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
             for key, value, lent in taken:
                 lent.users -= 1
                 if lent.users == 0:
-                    before = _lent.pop((id(session), key)).before[key]
-                    if before is None:
+                    del mine[key]
+                    if lent.before is None:
                         session.conf.unset(key)
-                    elif before != value:
-                        session.conf.set(key, before)
+                    elif lent.before != value:
+                        session.conf.set(key, lent.before)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A small cache in memory for what immutable files hold."""
+"""A small cache in memory for what never changes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,22 @@ class Cache(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-                return self._entries[key][0]
+        known = self.find(key)
+        if known is not None:
+            return known
         value = make()
+        self.put(key, value)
+        return value
+
+    def find(self, key: K) -> V | None:
+        """What is known under the key, if anything is."""
+        with self._lock:
+            if key not in self._entries:
+                return None
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
+
+    def put(self, key: K, value: V) -> None:
         cost = self._cost(value)
         with self._lock:
             if key not in self._entries and cost <= self._limit:
@@ -38,7 +49,6 @@ class Cache(Generic[K, V]):
                 self._total += cost
                 while self._total > self._limit:
                     self._total -= self._entries.popitem(last=False)[1][1]
-        return value
 
     def clear(self) -> None:
         with self._lock:
