@@ -64,7 +64,8 @@ class Bench:
     def _load(self) -> None:
         for size in self.sizes:
             self.db.sql(
-                f"CREATE TABLE t{size} ({COLUMNS}, {INDEX}); CREATE BACKUP COLLECTION c{size} (TABLE t{size}) {OPTIONS}"
+                f"""CREATE TABLE t{size} ({COLUMNS}, {INDEX});
+                    CREATE BACKUP COLLECTION c{size} (TABLE t{size}) {OPTIONS}"""
             )
             taken = seconds(
                 lambda size=size: self.db.table(f"t{size}").upsert(

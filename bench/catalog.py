@@ -63,7 +63,8 @@ def main() -> None:
 
 def per_cpu(readers: Sequence[Readings]) -> str:
     """What does not depend on how many processes share the machine."""
-    return f"{sum(r.plans for r in readers) / sum(r.cpu_seconds for r in readers):.0f} per second of processor time"
+    rate = sum(r.plans for r in readers) / sum(r.cpu_seconds for r in readers)
+    return f"{rate:.0f} per second of processor time"
 
 
 def show(report: Report, load: Load, readers: int, seconds: float) -> None:
@@ -80,10 +81,8 @@ def show(report: Report, load: Load, readers: int, seconds: float) -> None:
         f"mean {sum(rates) / len(rates):.0f}/s, {per_cpu(load.readers)}",
     )
     report.at_most("failed queries", float(sum(len(r.errors) for r in load.readers)), 0, "")
-    report.note(
-        "plans in all",
-        f"{sum(r.plans for r in load.readers)}, of {max(r.versions for r in load.readers)} versions of tables",
-    )
+    plans, versions = sum(r.plans for r in load.readers), max(r.versions for r in load.readers)
+    report.note("plans in all", f"{plans}, of {versions} versions of tables")
     seen, cured = sum(r.seen for r in load.readers), sum(r.cured for r in load.readers)
     report.note("mismatches", f"{seen} seen, {cured} plans cured by a retry")
     report.note("last part to publication", f"{load.publication_delay * 1000:.1f} ms on average")

@@ -66,8 +66,10 @@ class Bench:
         bounds = ", ".join(str(rows * n // SHARDS) for n in range(1, SHARDS))
         self.db.sql(
             f"""CREATE TABLE {table} ({COLUMNS}, {INDEXES}) WITH (PARTITION_AT_KEYS = ({bounds}));
-                CREATE BACKUP COLLECTION {table} (TABLE {table}) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true');
-                CREATE BACKUP COLLECTION {table}_bare (TABLE {table}) WITH (STORAGE = 'cluster', OMIT_INDEXES = 'true')"""
+                CREATE BACKUP COLLECTION {table} (TABLE {table})
+                    WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true');
+                CREATE BACKUP COLLECTION {table}_bare (TABLE {table})
+                    WITH (STORAGE = 'cluster', OMIT_INDEXES = 'true')"""
         )
         self.db.table(table).upsert(values(self.spark, self.spark.range(0, rows, 1, 8), rows // PER_CUSTOMER))
         self.db.sql(f"BACKUP {table}")
@@ -158,7 +160,7 @@ class Bench:
         return min(seconds)
 
     def _same_files(self, folder: Path) -> int:
-        """All files that the restore of the large table copies, under their own names; answers their size."""
+        """All files that the restore of the large table copies, under their own names; return their size."""
         with self.db.runtime.catalog.read() as conn:
             below = paths.subtree(conn, paths.require(conn, "/.backups/collections/large"))
             ids = select(sqltables.chains.c.segment_id).where(

@@ -21,21 +21,22 @@ def cli() -> str:
     import typer
 
     from strandline.cli.app import app
-    from strandline.cli.options import PANEL
 
     root = typer.main.get_command(app)
-    shared = [p for p in root.params if getattr(p, "rich_help_panel", None) == PANEL]
+    shared = [p for p in root.params if _is_shared(p)]
     parts = [
         "# The command line\n",
-        "Results go to stdout, everything about them (progress, errors) to stderr. With `--json` a command prints one JSON document per\n"
-        "result, and its form is stable; text for people may change. Whole numbers are JSON numbers, decimals with a fraction and times\n"
-        "are text (times in UTC), bytes are base64. Exit codes are on the page about [errors](errors.md).\n",
+        "Results go to stdout, everything about them (progress, errors) to stderr. With `--json` a command\n"
+        "prints one JSON document per result, and its form is stable; text for people may change. Whole\n"
+        "numbers are JSON numbers, decimals with a fraction and times are text (times in UTC), bytes are\n"
+        "base64. Exit codes are on the page about [errors](errors.md).\n",
         "## Options of every command\n\nThey may stand before the command or after it.\n",
         _table(("option", "meaning"), [(_names(p), p.help) for p in shared]),
-        "\n`strandline --install-completion` makes the Tab key of your shell complete commands, options, paths and collections.\n",
+        "\n`strandline --install-completion` makes the Tab key of your shell complete commands, options, "
+        "paths and collections.\n",
     ]
     for name, command in _commands(root, "strandline"):
-        own = [p for p in command.params if p.name != "help" and getattr(p, "rich_help_panel", None) != PANEL]
+        own = [p for p in command.params if p.name != "help" and not _is_shared(p)]
         arguments = " ".join(_argument(p) for p in own if p.param_type_name == "argument")
         parts.append(f"## `{name}`\n\n{inspect.cleandoc(command.help or '')}\n")
         parts.append(f"```text\n{' '.join(filter(None, [name, '[OPTIONS]', arguments]))}\n```\n")
@@ -52,6 +53,12 @@ def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _commands(command, f"{path} {name}")
         else:
             yield f"{path} {name}", command
+
+
+def _is_shared(parameter: Any) -> bool:
+    from strandline.cli.options import EVERY_COMMAND
+
+    return getattr(parameter, "rich_help_panel", None) == EVERY_COMMAND
 
 
 def _argument(parameter: Any) -> str:
@@ -76,9 +83,10 @@ def errors() -> str:
     rows.sort(key=lambda row: (row[1], row[2]))
     return (
         "# Errors and exit codes\n\n"
-        "Every error that reaches you is a subclass of `strandline.errors.StrandlineError`. It has a stable `code`, a `message` of one\n"
-        "sentence, and a `hint` that says what to do; often the hint is more exact than the general one below. The command line prints\n"
-        "both and ends with the exit code of the class.\n\n"
+        "Every error that reaches you is a subclass of `strandline.errors.StrandlineError`. It has a stable\n"
+        "`code`, a `message` of one sentence, and a `hint` that says what to do; often the hint is more\n"
+        "exact than the general one below. The command line prints both and ends with the exit code of the\n"
+        "class.\n\n"
         + _table(("code", "exit code", "class", "cause", "cure"), rows)
         + "\n\nBeside these, the command line ends with\n\n"
         + _table(
@@ -153,8 +161,8 @@ def metrics() -> str:
         rows.append((f"`{name}`", metric.type, labels, metric.documentation))
     return (
         "# Metrics\n\n"
-        "`db.metrics()` and `strandline metrics` give the counters and histograms of one process in Prometheus' text format.\n"
-        "A process starts with all of them at zero.\n\n"
+        "`db.metrics()` and `strandline metrics` give the counters and histograms of one process in\n"
+        "Prometheus' text format. A process starts with all of them at zero.\n\n"
         + _table(("metric", "type", "labels", "meaning"), rows)
         + "\n"
     )
@@ -171,7 +179,8 @@ def api() -> str:
     own = {"start", "run_operation", "current_transaction", "transact", "guard", "to_dict", "of"}
     parts = [
         "# The Python API\n",
-        "Everything public is in the package `strandline`; errors are in `strandline.errors`. What is not on this page may change.\n",
+        "Everything public is in the package `strandline`; errors are in `strandline.errors`. "
+        "What is not on this page may change.\n",
         f"## `strandline.connect{_signature(strandline.connect)}`\n\n{_doc(strandline.connect)}\n",
     ]
     for class_ in (strandline.Database, Result, Table, Stream, OperationInfo, CheckReport):
@@ -196,8 +205,8 @@ def sql_forms() -> str:
     listed = "\n".join(f"```text\n{form}\n```\n" for form in forms)
     return (
         "# Forms of the statements\n\n"
-        "As error messages show them: `[ ]` may be left out, `|` separates choices. Explanations and examples are in the\n"
-        "[SQL reference](sql.md).\n\n" + listed
+        "As error messages show them: `[ ]` may be left out, `|` separates choices. Explanations and\n"
+        "examples are in the [SQL reference](sql.md).\n\n" + listed
     )
 
 

@@ -75,7 +75,7 @@ class Runner:
     known: dict[str, str] = field(default_factory=dict)
 
     def run(self, block: Block) -> tuple[str, list[str]]:
-        """Run a block; answers it as it should read, and what differs."""
+        """Run a block; return it as it should read, and what differs."""
         with _inside(self.folder):
             if block.language == "console":
                 return self._console(block.text)
@@ -207,7 +207,7 @@ def _commands_for_bash(folder: str) -> str:
 
 
 def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = None) -> list[str]:
-    """Run a page in a folder of its own; answers what differs."""
+    """Run a page in a folder of its own; return what differs."""
     text = page.read_text("utf-8")
     problems: list[str] = []
     before = dict(os.environ)

@@ -21,9 +21,11 @@ ORDER = ("", "how-to", "reference")
 STYLE = """
 body { margin: 0; font: 16px/1.55 system-ui, sans-serif; color: #1c2733; display: flex; flex-wrap: wrap; }
 nav { flex: 0 0 15rem; padding: 1.5rem; background: #f2f5f8; } nav a { display: block; padding: .12rem 0; }
-nav strong { display: block; margin-top: 1rem; } main { flex: 1 1 30rem; max-width: 54rem; padding: 1.5rem 2.5rem; min-width: 0; }
+nav strong { display: block; margin-top: 1rem; }
+main { flex: 1 1 30rem; max-width: 54rem; padding: 1.5rem 2.5rem; min-width: 0; }
 a { color: #1a5fa0; text-decoration: none; } a:hover { text-decoration: underline; }
-code, pre { font: 13.5px/1.45 ui-monospace, monospace; background: #f2f5f8; } code { padding: .1rem .25rem; border-radius: 3px; }
+code, pre { font: 13.5px/1.45 ui-monospace, monospace; background: #f2f5f8; }
+code { padding: .1rem .25rem; border-radius: 3px; }
 pre { padding: .8rem 1rem; overflow-x: auto; border-radius: 5px; } pre code { padding: 0; background: none; }
 table { border-collapse: collapse; display: block; overflow-x: auto; }
 td, th { border: 1px solid #cfd8e1; padding: .3rem .6rem; text-align: left; }
@@ -72,15 +74,18 @@ def render(page: Path) -> str:
     depth = "../" * (len(page.relative_to(DOCS).parts) - 1)
     body = MarkdownIt("commonmark", {"html": True}).enable("table").render(page.read_text("utf-8"))
     body = re.sub(r'href="(?!https?:)([^"#]+)\.md(#[^"]*)?"', r'href="\1.html\2"', body)
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title_of(page))}</title>'
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<title>{html.escape(title_of(page))}</title><link rel="stylesheet" href="{depth}style.css">'
+    )
     return (
-        f'<!doctype html><html lang="en"><head>{head}<link rel="stylesheet" href="{depth}style.css"></head>'
+        f'<!doctype html><html lang="en"><head>{head}</head>'
         f"<body><nav>{navigation(page, depth)}</nav><main>{body}</main></body></html>\n"
     )
 
 
 def build(target: Path) -> list[str]:
-    """Write the site; answers links that lead nowhere."""
+    """Write the site; return links that lead nowhere."""
     shutil.rmtree(target, ignore_errors=True)
     broken = []
     for page in pages():

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TABLES = """
-CREATE TABLE customers (id Uint64 NOT NULL, name Utf8, city Utf8, PRIMARY KEY (id), INDEX by_city GLOBAL SYNC ON (city));
+CREATE TABLE customers (id Uint64 NOT NULL, name Utf8, city Utf8, PRIMARY KEY (id),
+                        INDEX by_city GLOBAL SYNC ON (city));
 CREATE TABLE orders (id Uint64 NOT NULL, customer Uint64, status Utf8, total Int64, PRIMARY KEY (id),
                      INDEX by_customer GLOBAL SYNC ON (customer) COVER (total))
 """
 COLLECTION = """
-CREATE BACKUP COLLECTION shop (TABLE customers, TABLE orders) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')
+CREATE BACKUP COLLECTION shop (TABLE customers, TABLE orders)
+    WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')
 """
 QUESTION = "SELECT id, status, total FROM orders VIEW by_customer WHERE customer = 42 ORDER BY id"
 CUSTOMERS = 500
@@ -74,7 +76,7 @@ def run(
     picture: str | None = None,
 ) -> dict[str, Any]:
     """Tell the story in a new warehouse, which is removed afterwards unless ``folder`` names a place for it;
-    answers what each step cost and what the proof found."""
+    return what each step cost and what the proof found."""
     from rich.console import Console
 
     console = Console(quiet=quiet, record=picture is not None, width=110 if picture else None)
@@ -122,12 +124,14 @@ def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
 
     with story.step("Morning: new orders, and old ones are paid") as step:
         new = ", ".join(f"({rows + i}, {i % CUSTOMERS}, 'new', {100 + i})" for i in range(1000))
-        text = f"UPSERT INTO orders (id, customer, status, total) VALUES {new}; UPDATE orders SET status = 'paid' WHERE id < 500"
+        text = f"""UPSERT INTO orders (id, customer, status, total) VALUES {new};
+                   UPDATE orders SET status = 'paid' WHERE id < 500"""
         step.remark = f"{db.sql(text).rows_changed:,} rows, one commit"
     morning = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
 
     with story.step("Afternoon: customer 42 moves, some orders are cancelled") as step:
-        text = "UPDATE customers SET city = 'Lisbon' WHERE id = 42; DELETE FROM orders WHERE id BETWEEN 1000 AND 1199"
+        text = """UPDATE customers SET city = 'Lisbon' WHERE id = 42;
+                  DELETE FROM orders WHERE id BETWEEN 1000 AND 1199"""
         step.remark = f"{db.sql(text).rows_changed:,} rows in two tables, one commit"
     afternoon = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
     before, answer = _digests(db), db.sql(QUESTION).rows()
@@ -144,7 +148,8 @@ def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
     with story.step(f"Restore the state of the afternoon: {afternoon}") as step:
         operation = db.operation(str(db.sql(f"RESTORE shop AT '{afternoon}'").operation_id))
         result = operation.result or {}
-        step.remark = f"{operation.progress['increments']} increments on the full backup, {result['rows']:,} rows, visible at once"
+        increments = operation.progress["increments"]
+        step.remark = f"{increments} increments on the full backup, {result['rows']:,} rows, visible at once"
         step.bytes = 0
     with story.step("Proof") as step:
         problems = [

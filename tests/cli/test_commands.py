@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
+from strandline.cli.app import app
 from strandline.sql.tokens import quote
 from tests.cli.conftest import Run
 
@@ -213,3 +215,11 @@ COMMANDS = (
 def test_help_names_every_command(run: Run) -> None:
     said = run("--help").out
     assert [name for name in re.findall(r"[a-z-]+", COMMANDS) if f" {name} " not in said] == []
+
+
+def test_a_command_is_in_the_module_of_its_name() -> None:
+    places = {
+        name: {each.callback.__module__ for each in getattr(command, "commands", {name: command}).values()}
+        for name, command in typer.main.get_command(app).commands.items()
+    }
+    assert places == {name: {f"strandline.cli.{name.replace('-', '_')}"} for name in COMMANDS.split()}

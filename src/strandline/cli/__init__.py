@@ -1,8 +1,8 @@
 """The command line: ``strandline``.
 
-One module per group of commands. Everything that is slow to import (Spark, Arrow, the SQL parser, progress
-bars, the shell's editor) is imported by the function that needs it, so that a command on metadata answers at
-once and starts no JVM.
+One module per command, named like it; the others are what they share. Everything that is slow to import
+(Spark, Arrow, the SQL parser, progress bars, the shell's editor) is imported by the function that needs it,
+so that a command on metadata answers at once and starts no JVM.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command and answer its exit code; raises nothing. Without ``args`` it is the one that this
+    """Run one command and return its exit code; raises nothing. Without ``args`` it is the one that this
     process was started for."""
     if args is not None:
         return _run(args)

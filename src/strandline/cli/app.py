@@ -9,16 +9,23 @@ import traceback
 import typer
 
 from strandline.cli import (
-    backups,
-    care,
-    chains,
+    backup,
+    check,
+    demo,
+    describe,
     failures,
-    loading,
-    looking,
+    init,
+    load,
+    ls,
+    maintain,
+    metrics,
     operations,
     options,
+    restore,
+    show_backup,
     sql,
-    starting,
+    tree,
+    version,
 )
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
@@ -26,7 +33,8 @@ from strandline.errors import Internal, StrandlineError
 
 app = typer.Typer(
     name="strandline",
-    help="Keyed tables with global secondary indexes on Spark, and incremental backup and restore of both as one consistent unit.",
+    help="Keyed tables with global secondary indexes on Spark, "
+    "and incremental backup and restore of both as one consistent unit.",
     epilog="Each command explains itself: strandline COMMAND --help",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -46,12 +54,31 @@ def _root(
     options.apply(context.obj, warehouse, catalog, as_json, debug)
 
 
-for group in (starting, sql, looking, loading, backups, chains, operations, care):
-    group.register(app)
+COMMANDS = (
+    init,
+    demo,
+    version,
+    sql,
+    load,
+    ls,
+    tree,
+    describe,
+    backup,
+    restore,
+    show_backup,
+    operations,
+    check,
+    maintain,
+    metrics,
+)
+"""In the order of ``--help``."""
+
+for module in COMMANDS:
+    module.register(app)
 
 
 def run(args: list[str]) -> int:
-    """Run a command line; answers the exit code."""
+    """Run a command line; return the exit code."""
     cli = Cli()
     # An error in the command line itself should be told in the right form, too.
     as_json, debug = "--json" in args, "--debug" in args

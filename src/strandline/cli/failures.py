@@ -30,7 +30,7 @@ _IN_COMMANDS = (
 
 
 def tell(error: StrandlineError, *, as_json: bool = False) -> int:
-    """Say on stderr what went wrong; answers the exit code."""
+    """Say on stderr what went wrong; return the exit code."""
     return say(error.message, hint_for_shell(error.hint), error.code, error.exit_code, as_json=as_json)
 
 

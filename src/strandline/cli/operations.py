@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli import completion
-from strandline.cli.options import command
+from strandline.cli.options import BACK_UP_AND_RESTORE, command
 from strandline.cli.progress import follow, took, words
 from strandline.cli.session import Cli
 from strandline.cli.values import moment, size
 
 if TYPE_CHECKING:
     from strandline.api.progress import OperationInfo
-
-PANEL = "Back up and restore"
 
 OperationId = Annotated[
     str, typer.Argument(metavar="ID", help="The operation's id.", autocompletion=completion.operations)
@@ -26,7 +24,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         help="Look at long operations, wait for them, cancel and forget them.", no_args_is_help=True
     )
-    app.add_typer(group, name="operations", rich_help_panel=PANEL)
+    app.add_typer(group, name="operations", rich_help_panel=BACK_UP_AND_RESTORE)
     for name, function in (
         ("list", list_),
         ("get", get),

@@ -1,4 +1,5 @@
-"""The options that every command has, before or after its name."""
+"""What the command lines have in common: the panels of ``--help``, arguments that several commands take, and
+the options that every command has, before or after its name."""
 
 from __future__ import annotations
 
@@ -9,11 +10,27 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from strandline.cli import completion
 from strandline.cli.session import Cli
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PANEL = "Options of every command"
+START_HERE = "Start here"
+WORK_WITH_DATA = "Work with data"
+LOOK_AROUND = "Look around"
+BACK_UP_AND_RESTORE = "Back up and restore"
+CARE = "Care"
+EVERY_COMMAND = "Options of every command"
+
+PathArgument = Annotated[
+    str, typer.Argument(help="A path such as /orders or /dir/t.", autocompletion=completion.paths)
+]
+CollectionArgument = Annotated[
+    str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)
+]
+NoWait = Annotated[
+    bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")
+]
 
 Warehouse = Annotated[
     str | None,
@@ -22,7 +39,7 @@ Warehouse = Annotated[
         "-w",
         metavar="FOLDER",
         help="The warehouse. Else STRANDLINE_WAREHOUSE, else the current folder if it is one.",
-        rich_help_panel=PANEL,
+        rich_help_panel=EVERY_COMMAND,
     ),
 ]
 Catalog = Annotated[
@@ -31,14 +48,15 @@ Catalog = Annotated[
         "--catalog",
         metavar="URL",
         help="The catalog's database. Else STRANDLINE_CATALOG, else SQLite in the warehouse.",
-        rich_help_panel=PANEL,
+        rich_help_panel=EVERY_COMMAND,
     ),
 ]
 Json = Annotated[
-    bool, typer.Option("--json", help="Answer in JSON, one document per result.", rich_help_panel=PANEL)
+    bool,
+    typer.Option("--json", help="Answer in JSON, one document per result.", rich_help_panel=EVERY_COMMAND),
 ]
 Debug = Annotated[
-    bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=PANEL)
+    bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=EVERY_COMMAND)
 ]
 
 _SHARED: dict[str, tuple[Any, Any]] = {

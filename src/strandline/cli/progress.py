@@ -39,9 +39,8 @@ def words(operation: OperationInfo) -> str:
     if progress.get("increments"):
         said.append(f"increment {progress.get('increment', 0)} of {progress['increments']}")
     if operation.parts:
-        said.append(
-            f"{operation.parts_done} of {operation.parts} {'shards' if operation.kind == 'restore' else 'parts'}"
-        )
+        unit = "shards" if operation.kind == "restore" else "parts"
+        said.append(f"{operation.parts_done} of {operation.parts} {unit}")
     if progress.get("bytes_total"):
         said.append(f"{size(progress.get('bytes', 0))} of {size(progress['bytes_total'])}")
     return ", ".join(said)
@@ -52,7 +51,7 @@ def took(operation: OperationInfo) -> str:
 
 
 def follow(cli: Cli, db: Database, operation_id: str, *, stay: bool = False) -> OperationInfo:
-    """Wait until an operation has ended; answers it, or raises the error that it ended with.
+    """Wait until an operation has ended; return it, or raise the error that it ended with.
 
     ``stay``: this process lives on, so an operation that is left alone goes on in it."""
     db.operation(operation_id)  # an unknown one is an error at once
@@ -161,7 +160,8 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or cli.output.as_json:
         cli.output.note(
             f"interrupted; operation {operation_id} stays unfinished.\n"
-            f"Go on with: strandline operations wait {operation_id}\nUndo it with: strandline operations cancel {operation_id}"
+            f"Go on with: strandline operations wait {operation_id}\n"
+            f"Undo it with: strandline operations cancel {operation_id}"
         )
         raise LeftAlone
     answer = _answer(

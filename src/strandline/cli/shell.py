@@ -22,13 +22,13 @@ from pygments.lexers.sql import SqlLexer  # type: ignore[import-untyped]
 
 from strandline import __version__
 from strandline.cli import failures
-from strandline.cli.looking import tell_description
+from strandline.cli.describe import tell_description
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
 from strandline.cli.sql import read_file
+from strandline.cli.sql_completion import SqlCompleter
 from strandline.cli.statements import run_text
 from strandline.cli.values import duration
-from strandline.cli.words import Words
 from strandline.errors import Internal, InvalidArgument, StrandlineError, SyntaxFault
 from strandline.sql.tokens import quote, tokenize
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from strandline.api import Database
 
 HELP = """\
-End a statement with ; and press Enter. Tab completes keywords and names, the arrow keys walk through the history.
+End a statement with ; and press Enter. Tab completes keywords and names, \
+the arrow keys walk through the history.
   \\d [PATH]      what is below a path, or all about a table
   \\dt            all tables
   \\db [NAME]     backup collections, or the backups of one
@@ -54,10 +55,9 @@ class Shell:
         self._cli = cli
         self._db = db
         self._timing = False
-        self._words = Words(db)
         self._session: PromptSession[str] = PromptSession(
             history=_history(),
-            completer=self._words,
+            completer=SqlCompleter(db),
             complete_while_typing=False,
             lexer=PygmentsLexer(SqlLexer),
             multiline=True,

@@ -8,15 +8,13 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.options import command
+from strandline.cli.options import WORK_WITH_DATA, command
 from strandline.cli.session import Cli
 from strandline.errors import InvalidArgument, Unavailable
 
-PANEL = "Work with data"
-
 
 def register(app: typer.Typer) -> None:
-    command(app, "sql", PANEL)(sql)
+    command(app, "sql", WORK_WITH_DATA)(sql)
 
 
 def sql(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.api.execute import groups
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
-from strandline.cli.progress import follow
+from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
 from strandline.cli.values import count
 from strandline.sql import statements as st
@@ -40,6 +40,18 @@ def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> N
     operation_id = db.sql(f"{text} NOWAIT").operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, stay=stay))
+
+
+def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
+    """Run a BACKUP or RESTORE that is a whole command; with ``nowait`` in a process of its own."""
+    with cli.database() as db:
+        if not nowait:
+            run_operation(cli, db, text)
+            return
+        result = db.sql(f"{text} NOWAIT")
+    assert result.operation_id is not None
+    run_in_background(cli, result.operation_id)
+    tell_result(cli, result)
 
 
 def tell_result(cli: Cli, result: Result) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strandline.cli.completion import paths
-from strandline.cli.options import command
+from strandline.cli.options import WORK_WITH_DATA, command
 from strandline.cli.session import Cli
 from strandline.cli.values import count, duration
 from strandline.errors import InvalidArgument, PathNotFound, Unavailable, Unsupported
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from strandline.api import Database
-
-PANEL = "Work with data"
 
 Format = Literal["parquet", "csv", "json"]
 Mode = Literal["upsert", "insert", "replace"]
@@ -36,7 +34,7 @@ _ENDINGS: dict[str, Format] = {
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "load", PANEL)(load)
+    command(app, "load", WORK_WITH_DATA)(load)
 
 
 def load(
@@ -129,7 +127,7 @@ def _format_of(files: list[str]) -> Format:
 def _create(
     db: Database, table: str, key: str | None, kind: Format, where: list[str], options: dict[str, str]
 ) -> bool:
-    """Create the table from the files' columns if it is missing and a key is given; answers whether."""
+    """Create the table from the files' columns if it is missing and a key is given; return whether it was."""
     if key is None:
         return False
     try:

@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from strandline.cli.completion import COLLECTIONS
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
     from strandline.api import Database
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-KEYWORDS = _words(
-    """ADD ALTER AND AS ASC ASYNC AT BACKUP BACKUPS BETWEEN BY CASE CHANGEFEED CHECK COLLECTION COLLECTIONS COLUMN COVER CREATE DATABASE
-    DELETE DESC DESCRIBE DISTINCT DROP ELSE END EXISTS EXPLAIN FROM GLOBAL GROUP HAVING IF IN INCREMENTAL INDEX INNER INSERT INTO IS JOIN
-    KEY LEFT LIKE LIMIT NOT NOWAIT NULL ON OPERATIONS OR ORDER PRIMARY REPLACE RESTORE SELECT SET SHOW SYNC TABLE TABLES THEN TIMESTAMP
-    UNION UPDATE UPSERT VALUES VIEW WHEN WHERE WITH
-    Bool Int8 Int16 Int32 Int64 Uint8 Uint16 Uint32 Uint64 Float Double Decimal String Utf8 Json Date Datetime"""
-)
+_KEYWORDS = """
+ADD ALTER AND AS ASC ASYNC AT BACKUP BACKUPS BETWEEN BY CASE CHANGEFEED CHECK COLLECTION COLLECTIONS
+COLUMN COVER CREATE DATABASE DELETE DESC DESCRIBE DISTINCT DROP ELSE END EXISTS EXPLAIN FROM GLOBAL
+GROUP HAVING IF IN INCREMENTAL INDEX INNER INSERT INTO IS JOIN KEY LEFT LIKE LIMIT NOT NOWAIT NULL ON
+OPERATIONS OR ORDER PRIMARY REPLACE RESTORE SELECT SET SHOW SYNC TABLE TABLES THEN TIMESTAMP UNION
+UPDATE UPSERT VALUES VIEW WHEN WHERE WITH
+Bool Int8 Int16 Int32 Int64 Uint8 Uint16 Uint32 Uint64 Float Double Decimal String Utf8 Json Date
+Datetime
+"""
+KEYWORDS = tuple(_KEYWORDS.split())
 COMMANDS = ("\\d", "\\dt", "\\db", "\\do", "\\i", "\\timing", "\\?", "\\q")
 
 _TABLE_FOLLOWS = {"FROM", "INTO", "JOIN", "TABLE", "UPDATE", "DESCRIBE", "\\D"}
@@ -35,7 +34,7 @@ _WORD = re.compile(r"[\w/.\\`]*$")
 _SPLIT = re.compile(r"[\s,()]+")
 
 
-class Words(Completer):
+class SqlCompleter(Completer):
     """Looks names up in the catalog at each Tab, so that a table made a moment ago is offered."""
 
     def __init__(self, db: Database) -> None:
@@ -61,9 +60,7 @@ class Words(Completer):
                 previous == "BACKUP" and said[-2:-1] and said[-2] in ("CREATE", "ALTER", "DROP", "SHOW")
             )
             if previous in _COLLECTION_FOLLOWS and not of_a_statement:
-                yield from self._matching(
-                    word, ((e.name, "collection") for e in self._db.ls("/.backups/collections"))
-                )
+                yield from self._matching(word, ((e.name, "collection") for e in self._db.ls(COLLECTIONS)))
                 return
             if previous in _TABLE_FOLLOWS:
                 yield from self._matching(word, self._paths(word))

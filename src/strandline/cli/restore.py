@@ -1,4 +1,4 @@
-"""``backup`` and ``restore``."""
+"""``restore``: tables of a collection as a backup has them."""
 
 from __future__ import annotations
 
@@ -8,37 +8,13 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli import completion
-from strandline.cli.options import command
+from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, NoWait, command
 from strandline.cli.session import Cli
 from strandline.sql.tokens import quote
 
-PANEL = "Back up and restore"
-
-CollectionArgument = Annotated[
-    str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)
-]
-NoWait = Annotated[
-    bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")
-]
-
 
 def register(app: typer.Typer) -> None:
-    command(app, "backup", PANEL)(backup)
-    command(app, "restore", PANEL)(restore)
-
-
-def backup(
-    cli: Cli,
-    collection: CollectionArgument,
-    incremental: Annotated[
-        bool, typer.Option("--incremental", "-i", help="Only what changed since the last backup.")
-    ] = False,
-    nowait: NoWait = False,
-) -> None:
-    """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since
-    the last backup."""
-    _start(cli, f"BACKUP {quote(collection)}{' INCREMENTAL' if incremental else ''}", nowait)
+    command(app, "restore", BACK_UP_AND_RESTORE)(restore)
 
 
 def restore(
@@ -77,29 +53,29 @@ def restore(
 ) -> None:
     """Restore the tables of a collection with their indexes: the last backup, or one of your choice. Existing
     tables are never touched."""
-    text = restore_statement(collection, at, tables or [], into, verify=verify, copy=copy, deadline=deadline)
-    if explain:
-        from strandline.cli.statements import run_text
+    from strandline.cli.statements import run_text, start_operation
 
+    text = _statement(collection, at, tables or [], into, verify=verify, copy=copy, deadline=deadline)
+    if explain:
         with cli.database() as db:
             run_text(cli, db, f"EXPLAIN {text}")
         return
-    _start(cli, text, nowait)
+    start_operation(cli, text, nowait=nowait)
 
 
-def restore_statement(
+def _statement(
     collection: str,
-    at: str | None = None,
-    tables: Sequence[str] = (),
-    into: str | None = None,
+    at: str | None,
+    tables: Sequence[str],
+    into: str | None,
     *,
-    verify: bool = False,
-    copy: bool = False,
-    deadline: int | None = None,
+    verify: bool,
+    copy: bool,
+    deadline: int | None,
 ) -> str:
     words = [f"RESTORE {quote(collection)}"]
     if at is not None:
-        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{text_literal(at)}")
+        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{_literal(at)}")
     if tables:
         words.append(", ".join(_table_clause(table) for table in tables))
     if into is not None:
@@ -123,19 +99,5 @@ def _is_time(text: str) -> bool:
     return re.match(r"\d{4}-\d{2}-\d{2}", text) is not None
 
 
-def _start(cli: Cli, text: str, nowait: bool) -> None:
-    from strandline.cli.progress import run_in_background
-    from strandline.cli.statements import run_operation, tell_result
-
-    with cli.database() as db:
-        if not nowait:
-            run_operation(cli, db, text)
-            return
-        result = db.sql(f"{text} NOWAIT")
-    assert result.operation_id is not None
-    run_in_background(cli, result.operation_id)
-    tell_result(cli, result)
-
-
-def text_literal(text: str) -> str:
+def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

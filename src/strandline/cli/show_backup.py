@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli import completion
-from strandline.cli.options import command
+from strandline.cli.completion import COLLECTIONS
+from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, command
 from strandline.cli.session import Cli
 from strandline.cli.values import count, moment, size
 from strandline.errors import PathNotFound
@@ -18,18 +18,14 @@ from strandline.names import did_you_mean
 if TYPE_CHECKING:
     from strandline.api import Database
 
-PANEL = "Back up and restore"
-
 
 def register(app: typer.Typer) -> None:
-    command(app, "show-backup", PANEL)(show_backup)
+    command(app, "show-backup", BACK_UP_AND_RESTORE)(show_backup)
 
 
 def show_backup(
     cli: Cli,
-    collection: Annotated[
-        str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)
-    ],
+    collection: CollectionArgument,
     backup: Annotated[
         str | None, typer.Argument(help="One backup; 'last' is the newest. Without it: all of them.")
     ] = None,
@@ -53,7 +49,7 @@ def show_backup(
 
 def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
     """All finished backups of a collection, oldest first, each with its place in its chain."""
-    folder = f"{completion.COLLECTIONS}/{collection}"
+    folder = f"{COLLECTIONS}/{collection}"
     try:
         entries = [entry for entry in db.ls(folder) if entry.type == "backup"]
     except PathNotFound:
@@ -68,10 +64,10 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
 
 def _nearest(db: Database, collection: str) -> str:
     try:
-        known = [entry.name for entry in db.ls(completion.COLLECTIONS)]
+        known = [entry.name for entry in db.ls(COLLECTIONS)]
     except PathNotFound:
         known = []
-    return did_you_mean(collection, known) or f"List them with: strandline ls {completion.COLLECTIONS}"
+    return did_you_mean(collection, known) or f"List them with: strandline ls {COLLECTIONS}"
 
 
 def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -161,7 +157,8 @@ def _size(b: dict[str, Any]) -> str:
     if b["parent"] is None:
         return size(b["bytes"])
     saved = b["percent_saved"]
-    return f"{size(b['bytes'])}, {f'{saved:.1f} % saved against' if saved > 0 else 'no less than'} the full backup"
+    against = f"{saved:.1f} % saved against" if saved > 0 else "no less than"
+    return f"{size(b['bytes'])}, {against} the full backup"
 
 
 def _tell_one(cli: Cli, b: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``check``, ``maintain`` and ``metrics``."""
+"""``check``: the data and the backups compared with what was recorded of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli import completion
-from strandline.cli.options import command
+from strandline.cli.options import CARE, command
 from strandline.cli.session import Cli
 from strandline.cli.values import count
 from strandline.errors import Corrupted
@@ -17,13 +17,9 @@ from strandline.errors import Corrupted
 if TYPE_CHECKING:
     from strandline.api import Database
 
-PANEL = "Care"
-
 
 def register(app: typer.Typer) -> None:
-    command(app, "check", PANEL)(check)
-    command(app, "maintain", PANEL)(maintain)
-    command(app, "metrics", PANEL)(metrics)
+    command(app, "check", CARE)(check)
 
 
 def check(
@@ -57,20 +53,23 @@ def check(
     if broken:
         found = sum(len(report["problems"]) for report in broken)
         raise Corrupted(
-            f"{count(found, 'problem')} found in {', '.join(str(r.get('path') or r.get('collection')) for r in broken)}",
+            f"{count(found, 'problem')} found in {', '.join(_name(report) for report in broken)}",
             "Restore the table from a backup; strandline restore --help tells how.",
         )
 
 
+def _name(report: dict[str, Any]) -> str:
+    return str(report.get("path") or report.get("collection"))
+
+
 def _tell_reports(cli: Cli, reports: list[dict[str, Any]]) -> None:
     for report in reports:
-        name = report.get("path") or report.get("collection")
         verdict = "ok" if report["ok"] else count(len(report["problems"]), "problem")
         about = [
             f"{report['rows']:,} rows" if "rows" in report else "",
             f"digest {report['digest']}" if "digest" in report else "",
         ]
-        cli.output.line(f"{name}: {verdict}" + "".join(f", {text}" for text in about if text))
+        cli.output.line(f"{_name(report)}: {verdict}" + "".join(f", {text}" for text in about if text))
         for problem in report["problems"]:
             keys = (
                 f" (for example {', '.join(str(k) for k in problem['keys'])})" if problem.get("keys") else ""
@@ -86,51 +85,3 @@ def _tables(db: Database, path: str) -> Iterator[str]:
             yield entry.path
         elif entry.type == "directory" and entry.path != "/.backups":
             yield from _tables(db, entry.path)
-
-
-def maintain(
-    cli: Cli,
-    path: Annotated[
-        str | None,
-        typer.Argument(help="A table or a directory (default: all).", autocompletion=completion.paths),
-    ] = None,
-    compact: Annotated[
-        bool, typer.Option("--compact", help="Compact the named table now, whatever its state.")
-    ] = False,
-) -> None:
-    """One round of housekeeping: follow asynchronous indexes, merge, compact, collect garbage. Changes no
-    row."""
-    with cli.database() as db:
-        if compact:
-            if path is None:
-                raise typer.BadParameter("name the table to compact", param_hint="PATH")
-            db.compact(path)
-        report = dataclasses.asdict(db.maintain(path))
-    if compact and path is not None and path not in report["compacted"]:
-        report["compacted"].insert(0, "/" + path.strip("/"))
-
-    def tell() -> None:
-        for name in ("followed", "merged", "compacted"):
-            if report[name]:
-                cli.output.line(f"{name} {', '.join(report[name])}")
-        cli.output.line(
-            f"removed {count(report['removed_files'], 'file')} and {count(report['removed_orphans'], 'orphan')}"
-        )
-
-    cli.output.result(report, tell)
-
-
-def metrics(cli: Cli) -> None:
-    """Show the database's metrics, in the text format of Prometheus or as JSON."""
-    with cli.database() as db:
-        text = db.metrics()
-    samples: list[dict[str, Any]] = []
-    if cli.output.as_json:
-        from prometheus_client.parser import text_string_to_metric_families
-
-        samples = [
-            {"name": s.name, "labels": s.labels, "value": s.value}
-            for family in text_string_to_metric_families(text)
-            for s in family.samples
-        ]
-    cli.output.result(samples, lambda: cli.output.line(text.rstrip("\n")))

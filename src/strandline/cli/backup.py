@@ -1,0 +1,30 @@
+"""``backup``: the tables of a collection, in full or what changed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, NoWait, command
+from strandline.cli.session import Cli
+from strandline.sql.tokens import quote
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "backup", BACK_UP_AND_RESTORE)(backup)
+
+
+def backup(
+    cli: Cli,
+    collection: CollectionArgument,
+    incremental: Annotated[
+        bool, typer.Option("--incremental", "-i", help="Only what changed since the last backup.")
+    ] = False,
+    nowait: NoWait = False,
+) -> None:
+    """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since
+    the last backup."""
+    from strandline.cli.statements import start_operation
+
+    start_operation(cli, f"BACKUP {quote(collection)}{' INCREMENTAL' if incremental else ''}", nowait=nowait)

@@ -1,0 +1,43 @@
+"""``init``: a folder becomes a warehouse."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from strandline.cli.options import START_HERE, command
+from strandline.cli.session import MARKER, Cli
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "init", START_HERE)(init)
+
+
+def init(
+    cli: Cli,
+    folder: Annotated[
+        str | None,
+        typer.Argument(help="The folder to be the warehouse (else -w, else STRANDLINE_WAREHOUSE)."),
+    ] = None,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Make this the folder of a catalog that exists: "
+            "its files were brought here from another place.",
+        ),
+    ] = False,
+) -> None:
+    """Create a warehouse. A folder that is one already stays as it is."""
+    from strandline.api.connector import folder_of
+
+    cli.warehouse = folder or cli.warehouse or os.environ.get("STRANDLINE_WAREHOUSE") or "."
+    where = str(folder_of(cli.warehouse))
+    there = os.path.exists(os.path.join(where, MARKER))
+    with cli.database(create=True, adopt=adopt):
+        pass
+    made = "adopted the folder" if adopt else "created the warehouse"
+    said = f"{where} is a warehouse already" if there else f"{made} {where}"
+    cli.output.result({"warehouse": where, "created": not there}, lambda: cli.output.line(said))

@@ -1,0 +1,29 @@
+"""``ls``: what is directly below a path."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.options import LOOK_AROUND, PathArgument, command
+from strandline.cli.session import Cli
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "ls", LOOK_AROUND)(ls)
+
+
+def ls(
+    cli: Cli,
+    path: PathArgument = "/",
+    long: Annotated[bool, typer.Option("--long", "-l", help="With version, rows and bytes.")] = False,
+) -> None:
+    """List what is directly below a path."""
+    with cli.database() as db:
+        entries = db.overview(path) if long else [entry._asdict() for entry in db.ls(path)]
+    columns = ["name", "type", *(("version", "state", "rows", "bytes") if long else ())]
+    cli.output.result(
+        entries,
+        lambda: cli.output.table(columns, [[entry[c] for c in columns] for entry in entries], count=False),
+    )
