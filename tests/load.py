@@ -13,7 +13,6 @@ from multiprocessing import get_context
 from strandline.catalog import board, paths, tables
 from strandline.catalog.cache import SchemeCache
 from strandline.catalog.connection import Catalog
-from strandline.catalog.listen import listen
 from strandline.catalog.planner import Loader
 from strandline.catalog.sessions import Session
 from strandline.catalog.tables import TableInfo
@@ -67,7 +66,6 @@ def read(url: str, seconds: float, seed: int) -> Readings:
     metrics = Metrics()
     cache = SchemeCache(catalog, metrics=metrics)
     loader = Loader(cache, catalog.clock, metrics=metrics)
-    listener = listen(cache)
     order = [random_.choice(WATCHED) for _ in range(997)]
     versions: set[tuple[str, int]] = set()
     errors: list[str] = []
@@ -84,8 +82,6 @@ def read(url: str, seconds: float, seed: int) -> Readings:
             errors.append(f"mismatched plan of {path}")
         versions.add((path, plan.table.version))
     cpu = time.process_time() - cpu
-    if listener is not None:
-        listener.close()
     catalog.close()
     seen, cured = (int(metrics.value("schema_mismatches_total", result=r)) for r in ("seen", "cured"))
     return Readings(plans, spent, cpu, len(versions), tuple(errors), seen, cured, delays(metrics))
