@@ -21,7 +21,7 @@ from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
-from tests.world import BY_N, BY_V, copy_request, create, drop, kinds
+from tests.world import BY_N, BY_V, copy_request, create, drop, execute, kinds, listed
 
 TABLES = ("/a", "/b", "/c", "/d")
 WATCHED = tuple(
@@ -112,7 +112,7 @@ def run_load(catalog: Catalog, url: str, *, readers: int, seconds: float) -> Loa
             changes += 1
         seen = tuple(f.result() for f in futures)
     session.close()
-    ended = [o for o in engine.listed() if o.state == "done"]
+    ended = [o for o in listed(engine) if o.state == "done"]
     count = engine.metrics.value("publication_delay_seconds_count")
     return Load(
         seen, len(ended), changes, engine.metrics.value("publication_delay_seconds_sum") / max(count, 1)
@@ -123,8 +123,8 @@ def change(catalog: Catalog, engine: Engine, number: int) -> None:
     """One round: a copy with streams of two tables, DDL, the streams dropped again."""
     first, second = TABLES[number % 4], TABLES[(number + 1) % 4]
     stream = StreamSpec(f"s{number}")
-    engine.execute(
-        "copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream)
+    execute(
+        engine, "copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream)
     )
     with catalog.write() as conn:
         info = TableInfo.of(paths.require(conn, TABLES[number % 3]))
@@ -139,6 +139,6 @@ def change(catalog: Catalog, engine: Engine, number: int) -> None:
             for p in paths.subtree(conn, paths.require(conn, t))
             if p.type == "stream"
         ]
-    engine.execute("drop streams", {"streams": found})
+    execute(engine, "drop streams", {"streams": found})
     for table in (first, second):
         drop(catalog, f"/copies{table}")

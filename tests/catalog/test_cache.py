@@ -17,7 +17,7 @@ from strandline.catalog.tables import TableInfo
 from strandline.clock import SystemClock
 from strandline.errors import PathNotFound, UnderOperation
 from strandline.metrics import Metrics
-from tests.world import BY_V, create, drop, engine_of
+from tests.world import BY_V, create, drop, engine_of, execute
 
 STREAM = {"name": "s", "mode": "UPDATES", "format": "JSON", "owner": None}
 
@@ -48,8 +48,10 @@ def alter(catalog: Catalog, path: str) -> None:
 
 def touch_index(catalog: Catalog, name: str = "s") -> None:
     """Moves the implementation table, its index and its table."""
-    engine_of(catalog).execute(
-        "create stream", {"table": "/orders/by_v/indexImplTable", "stream": {**STREAM, "name": name}}
+    execute(
+        engine_of(catalog),
+        "create stream",
+        {"table": "/orders/by_v/indexImplTable", "stream": {**STREAM, "name": name}},
     )
 
 
@@ -221,7 +223,7 @@ def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     alter(catalog, "/orders")
-    operation_id = engine_of(catalog).execute("create stream", {"table": "/orders", "stream": STREAM}).id
+    operation_id = execute(engine_of(catalog), "create stream", {"table": "/orders", "stream": STREAM}).id
     assert [(a.operation_id, a.versions.get("/orders")) for a in told] == [
         (None, 1),
         (None, 2),

@@ -34,7 +34,7 @@ from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests import world
 from tests.simulation.actors import Actor, SimClock
-from tests.world import BY_N, BY_V, Death, copy_request
+from tests.world import BY_N, BY_V, Death, copy_request, resume
 
 ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)
@@ -329,7 +329,7 @@ class Simulation:
         for operation in self.unfinished():
             if self.random.random() < 0.5:
                 actor.engine.cancel(operation.id)
-        actor.engine.resume()
+        resume(actor.engine)
         for reader in self.actors:
             self.read(reader)
         if self.eager:

@@ -238,11 +238,9 @@ def locked(conn: Connection, operation_id: str) -> list[Path]:
     return paths.by_ids(conn, ids.all())
 
 
-def complete(
-    conn: Connection, operation_id: str, registry: VersionRegistry, step: int, now: float
-) -> list[Path]:
+def complete(conn: Connection, operation_id: str, registry: VersionRegistry, step: int, now: float) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
-    it under one generation; answers what was published."""
+    it under one generation."""
     mine = locked(conn, operation_id)
     created = [p.id for p in mine if p.state in CREATED_STATES]
     dropped = [p for p in mine if p.state == "dropping"]
@@ -254,7 +252,6 @@ def complete(
     changed = paths.by_ids(conn, [*created, *moved])
     if changed or dropped:
         board.publish(conn, step, now, changed, dropped, operation_id)
-    return [*changed, *dropped]
 
 
 def roll_back(conn: Connection, operation: Operation, registry: VersionRegistry) -> None:

@@ -3,8 +3,8 @@
 The invariant: a table's description lists each index with the version that the index's implementation table
 has. Caches may be stale for a moment, so a mismatch is no error yet: the entries are dropped and loaded
 again, a few times with a pause; only then does the request fail, with both versions in the error. A plan that
-fits may still be an old one: a commit proves what it was planned with, and is refused as a whole if the catalog
-has moved on (``stale.Stale``).
+fits may still be an old one: a commit proves what it was planned with, and is refused as a whole if the
+catalog has moved on (``stale.Stale``).
 """
 
 from __future__ import annotations
