@@ -22,7 +22,6 @@ from strandline.errors import (
     Cancelled,
     Corrupted,
     Internal,
-    NotEmpty,
     OperationNotFound,
     PreconditionFailed,
     TimedOut,
@@ -182,7 +181,7 @@ def tried(catalog: Catalog, handler: Handler, **options: Any) -> Engine:
     [
         (Corrupted("bad bytes", "Look."), Corrupted),
         (ValueError("oops"), Internal),
-        (NotEmpty("full"), PreconditionFailed),
+        (PreconditionFailed("not now"), PreconditionFailed),
     ],
 )
 def test_one_part_that_fails_fails_the_operation_and_all_is_undone(

@@ -9,7 +9,7 @@ stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 from strandline.catalog import board, paths, sqltables, tables
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
-from strandline.errors import OperationNotFound, StrandlineError
+from strandline.errors import BY_CODE, OperationNotFound, StrandlineError
 
 RUNNING, CANCELLING = "running", "cancelling"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
@@ -103,14 +103,7 @@ class Operation:
         """The error that ended it, as it would have been raised."""
         if self.error is None:
             return None
-        kinds = {cls.code: cls for cls in reversed(list(_subclasses(StrandlineError)))}
-        return kinds.get(self.error["code"], StrandlineError)(self.error["message"], self.error["hint"])
-
-
-def _subclasses(cls: type[StrandlineError]) -> Iterable[type[StrandlineError]]:
-    yield cls
-    for sub in cls.__subclasses__():
-        yield from _subclasses(sub)
+        return BY_CODE.get(self.error["code"], StrandlineError)(self.error["message"], self.error["hint"])
 
 
 def add(conn: Connection, operation: Operation) -> None:
