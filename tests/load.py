@@ -13,7 +13,6 @@ from multiprocessing import get_context
 from strandline.catalog import board, paths, tables
 from strandline.catalog.cache import SchemeCache
 from strandline.catalog.connection import Catalog
-from strandline.catalog.listen import listen
 from strandline.catalog.planner import Loader
 from strandline.catalog.sessions import Session
 from strandline.catalog.tables import TableInfo
@@ -22,7 +21,7 @@ from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
-from tests.world import BY_N, BY_V, copy_request, create, drop, kinds
+from tests.world import BY_N, BY_V, copy_request, create, drop, execute, kinds, listed
 
 TABLES = ("/a", "/b", "/c", "/d")
 WATCHED = tuple(
@@ -67,7 +66,6 @@ def read(url: str, seconds: float, seed: int) -> Readings:
     metrics = Metrics()
     cache = SchemeCache(catalog, metrics=metrics)
     loader = Loader(cache, catalog.clock, metrics=metrics)
-    listener = listen(cache)
     order = [random_.choice(WATCHED) for _ in range(997)]
     versions: set[tuple[str, int]] = set()
     errors: list[str] = []
@@ -84,8 +82,6 @@ def read(url: str, seconds: float, seed: int) -> Readings:
             errors.append(f"mismatched plan of {path}")
         versions.add((path, plan.table.version))
     cpu = time.process_time() - cpu
-    if listener is not None:
-        listener.close()
     catalog.close()
     seen, cured = (int(metrics.value("schema_mismatches_total", result=r)) for r in ("seen", "cured"))
     return Readings(plans, spent, cpu, len(versions), tuple(errors), seen, cured, delays(metrics))
@@ -116,7 +112,7 @@ def run_load(catalog: Catalog, url: str, *, readers: int, seconds: float) -> Loa
             changes += 1
         seen = tuple(f.result() for f in futures)
     session.close()
-    ended = [o for o in engine.listed() if o.state == "done"]
+    ended = [o for o in listed(engine) if o.state == "done"]
     count = engine.metrics.value("publication_delay_seconds_count")
     return Load(
         seen, len(ended), changes, engine.metrics.value("publication_delay_seconds_sum") / max(count, 1)
@@ -127,8 +123,8 @@ def change(catalog: Catalog, engine: Engine, number: int) -> None:
     """One round: a copy with streams of two tables, DDL, the streams dropped again."""
     first, second = TABLES[number % 4], TABLES[(number + 1) % 4]
     stream = StreamSpec(f"s{number}")
-    engine.execute(
-        "copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream)
+    execute(
+        engine, "copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream)
     )
     with catalog.write() as conn:
         info = TableInfo.of(paths.require(conn, TABLES[number % 3]))
@@ -143,6 +139,6 @@ def change(catalog: Catalog, engine: Engine, number: int) -> None:
             for p in paths.subtree(conn, paths.require(conn, t))
             if p.type == "stream"
         ]
-    engine.execute("drop streams", {"streams": found})
+    execute(engine, "drop streams", {"streams": found})
     for table in (first, second):
         drop(catalog, f"/copies{table}")

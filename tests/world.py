@@ -15,9 +15,10 @@ from typing import Any
 
 from sqlalchemy import Connection, event, insert, select
 
-from strandline.catalog import board, chains, paths, sqltables, tables
+from strandline.catalog import board, chains, operations, paths, sqltables, tables
 from strandline.catalog.chains import TablePart
 from strandline.catalog.connection import Catalog, sqlite_url
+from strandline.catalog.operations import Operation, Part
 from strandline.catalog.sessions import HOST
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock
@@ -139,6 +140,30 @@ def kinds() -> list[Kind]:
 
 def engine_of(catalog: Catalog, **options: Any) -> Engine:
     return Engine(catalog, Process(catalog), options.pop("kinds", None) or kinds(), **options)
+
+
+def execute(engine: Engine, kind: str, request: dict[str, Any], workers: int = 1) -> Operation:
+    """Start an operation, run it to its end and raise its error if it failed."""
+    ended = engine.run(engine.start(kind, request), workers)
+    failure = ended.failure()
+    if failure is not None:
+        raise failure
+    return ended
+
+
+def resume(engine: Engine) -> list[Operation]:
+    """Carry what dead processes left to its end; the operations as they ended."""
+    return [engine.run(operation_id) for operation_id in engine.take_over()]
+
+
+def listed(engine: Engine) -> list[Operation]:
+    with engine.catalog.read() as conn:
+        return operations.listed(conn)
+
+
+def parts_of(engine: Engine, operation_id: str) -> list[Part]:
+    with engine.catalog.read() as conn:
+        return operations.parts(conn, operation_id)
 
 
 def create(catalog: Catalog, path: str, indexes: Sequence[IndexDef] = (BY_V,)) -> TableInfo:

@@ -16,7 +16,6 @@ __all__ = [
     "Corrupted",
     "Internal",
     "InvalidArgument",
-    "NotEmpty",
     "OperationNotFound",
     "PathNotFound",
     "PreconditionFailed",
@@ -78,12 +77,6 @@ class PreconditionFailed(StrandlineError):
     code = "PRECONDITION_FAILED"
     exit_code = 6
     default_hint = "Bring the database into the state that the request needs, then repeat it."
-
-
-class NotEmpty(PreconditionFailed):
-    """A directory or a table still holds something that the request would orphan."""
-
-    default_hint = "Drop what is inside first."
 
 
 class InvalidArgument(StrandlineError):
@@ -172,3 +165,7 @@ class Internal(StrandlineError):
     code = "INTERNAL"
     exit_code = 70
     default_hint = "Please report it with the statement that caused it."
+
+
+BY_CODE = {kind.code: kind for kind in StrandlineError.__subclasses__()}
+"""What an error was that has come from elsewhere as text: from an executor, or from the catalog."""

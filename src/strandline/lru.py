@@ -49,8 +49,3 @@ class Cache(Generic[K, V]):
                 self._total += cost
                 while self._total > self._limit:
                     self._total -= self._entries.popitem(last=False)[1][1]
-
-    def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
-            self._total = 0

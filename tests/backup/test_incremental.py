@@ -17,6 +17,7 @@ from strandline.storage import segment as segments
 from strandline.storage.files import checksum_of
 from tests.backup.reading import CLUSTER, backups, changes, contents, last, leaks, projected, records, streams
 from tests.database.examples import content, picture, refused, rows
+from tests.memory import forget
 
 TABLE = "CREATE TABLE t (k Uint32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
 SET_V = "UPSERT INTO t (k, v) VALUES"
@@ -388,7 +389,7 @@ def tamper(db: Database, path: str, change: Any) -> None:
             .where(sqltables.segments.c.id == found.id)
             .values(data=data, checksum=checksum_of(data), rows=rows.num_rows, bytes=len(data))
         )
-    segments.forget()
+    forget()
     chains._caches.clear()
 
 

@@ -15,10 +15,10 @@ from strandline import Database
 from strandline.catalog import sessions, sqltables
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.storage import chain
-from strandline.storage import segment as segments
 from strandline.tables.snapshot import Reader
 from tests.crash.mortal import _dead_pid, lost_files, unknown_files
 from tests.crash.scenarios import FILES, create, litter, state, verify, write, written
+from tests.memory import forget
 from tests.processes import READY, finish, start
 from tests.world import ManualClock
 
@@ -58,7 +58,7 @@ def replace_all(connect: Callable[..., Database], number: int = 1) -> Database:
 
 def rows_of(reader: Reader) -> set[tuple[Any, ...]]:
     """As if by a process that has nothing in its caches."""
-    segments.forget()
+    forget()
     view = reader.view("/t")
     table = chain.scan(reader.runtime.files, view.info.schema, view.chain)
     return set(zip(*(table.column(name).to_pylist() for name in ("k", "v", "n")), strict=True))
@@ -146,7 +146,7 @@ def test_a_dataframe_keeps_its_files(tmp_path: Path, spark: SparkSession) -> Non
 
 
 def at(db: Database, step: int) -> set[tuple[Any, ...]]:
-    segments.forget()
+    forget()
     return set(db.sql(f"SELECT k, v, n FROM t VERSION AS OF {step}").rows())
 
 

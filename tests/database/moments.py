@@ -18,9 +18,9 @@ from typing import Any
 import strandline
 from strandline import Database, Settings
 from strandline.errors import Conflict, PathNotFound, StrandlineError
-from strandline.storage import segment as segments
 from tests.backup.reading import CLUSTER, hurry
 from tests.database.examples import NoSpark, QuickFiles, rows
+from tests.memory import forget
 from tests.world import ManualClock
 
 FILES = Settings(
@@ -169,7 +169,7 @@ def at_every_moment(
             found = run(pair.a, statement, name)
         if not happened:
             happen()
-        segments.forget()
+        forget()
         return replace(found, happened=happened[0], table=content(pair.c, name)), came
 
     before, moments = outcome(None)

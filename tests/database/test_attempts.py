@@ -14,10 +14,11 @@ from sqlalchemy import update
 from strandline import Database, Settings
 from strandline.catalog import sqltables
 from strandline.errors import Conflict, Corrupted
-from strandline.storage import chain, segment
+from strandline.storage import chain
 from strandline.tables.snapshot import Reader
 from tests.crash.mortal import _dead_pid
 from tests.database.examples import assert_sound, content
+from tests.memory import forget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +136,7 @@ FILES = Settings(inline_rows=0, history_seconds=0.0, commit_tries=5)
 
 def scan(reader: Reader) -> set[tuple[Any, ...]]:
     """As if by a process that has nothing in its caches."""
-    segment.forget()
+    forget()
     view = reader.view("/t")
     return set(
         zip(*chain.scan(reader.runtime.files, view.info.schema, view.chain).to_pydict().values(), strict=True)
@@ -155,7 +156,7 @@ def bury(db: Database, connect: Callable[..., Database]) -> None:
             )
     with connect("shared", settings=FILES) as collector:
         assert collector.collect().removed_files > 0
-    segment.forget()
+    forget()
 
 
 def test_a_reader_that_was_taken_for_dead_reads_again(connect: Callable[..., Database]) -> None:

@@ -15,9 +15,9 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.errors import Conflict, PathNotFound, UnderOperation
-from strandline.storage import segment as segments
 from tests.database.examples import assert_sound, rows
 from tests.database.moments import COLUMNS, FILES, Pair, Reads, Statement, at_every_moment, content, paired
+from tests.memory import forget
 from tests.processes import finish, start
 
 
@@ -138,7 +138,7 @@ def overslept(pair: Pair, t: str) -> None:
     pair.clock.sleep(7200.0)  # Nor does anybody else read what was before.
     pair.b.collect()
     pair.b.collect()
-    segments.forget()
+    forget()
 
 
 EVERY = bool(os.environ.get("STRANDLINE_EVERY"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 from strandline.operations.engine import Engine
-from tests.world import STREAM, copy_request, kinds
+from tests.world import STREAM, copy_request, execute, kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)
@@ -33,7 +33,7 @@ def main(url: str, last: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     catalog.after_commit = die
-    Engine(catalog, Session(catalog, 60.0), kinds()).execute("copy", REQUEST)
+    execute(Engine(catalog, Session(catalog, 60.0), kinds()), "copy", REQUEST)
 
 
 if __name__ == "__main__":

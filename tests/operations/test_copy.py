@@ -22,9 +22,9 @@ from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, UnderOperation
 from strandline.model import Digest, Segment
 from strandline.operations.engine import Engine
-from strandline.operations.scheduler import Explicit, Shuffled
 from strandline.operations.streams import StreamSpec
 from tests import world
+from tests.schedulers import Explicit, Shuffled
 from tests.world import (
     BY_N,
     BY_V,
@@ -38,7 +38,10 @@ from tests.world import (
     drop,
     dump,
     engine_of,
+    execute,
     leaks,
+    listed,
+    parts_of,
     segment,
     version,
     write,
@@ -86,7 +89,7 @@ def test_all_orders_of_the_three_parts_of_an_indexed_table(catalog: Catalog) -> 
         before = versions(catalog)
         seen = watched(catalog)
         request = copy_request(("/orders", f"/copies{number}/orders"), stream=StreamSpec(f"s{number}"))
-        ended = engine_of(catalog, scheduler=Explicit(order)).execute("copy", request)
+        ended = execute(engine_of(catalog, scheduler=Explicit(order)), "copy", request)
         after = versions(catalog)
         assert ended.parts == ended.parts_done == 3
         assert seen == []
@@ -122,13 +125,13 @@ class Orders:
         starter = engine_of(start, new_id=lambda: "op")
         self.session = starter.lease.id
         starter.start("copy", request)
-        self.explore(start, frozenset(p.id for p in starter.parts("op")))
+        self.explore(start, frozenset(p.id for p in parts_of(starter, "op")))
 
     def explore(self, catalog: Catalog, todo: frozenset[int]) -> None:
         for part_id in todo:
             branch = self.template.branch(catalog)
             engine = self.engine(branch)
-            while (part := engine.parts("op")[part_id - 1]).state != "done":
+            while (part := parts_of(engine, "op")[part_id - 1]).state != "done":
                 engine.advance(engine.get("op"), part)
             self.edges += 1
             rest = todo - {part_id}
@@ -195,8 +198,10 @@ def test_orders_and_interleavings_of_two_tables(catalog: Catalog) -> None:
         order = random_.sample(range(1, 7), 6)
         scheduler = Explicit(order) if number % 2 else Shuffled(random_)
         pairs = [("/orders", f"/c{number}/orders"), ("/dir/users", f"/c{number}/users")]
-        engine_of(catalog, scheduler=scheduler).execute(
-            "copy", copy_request(*pairs, stream=StreamSpec(f"s{number}"))
+        execute(
+            engine_of(catalog, scheduler=scheduler),
+            "copy",
+            copy_request(*pairs, stream=StreamSpec(f"s{number}")),
         )
         after = versions(catalog)
         assert seen == []
@@ -273,7 +278,7 @@ def base_segment(upto: int) -> Segment:
 def test_without_streams_a_copy_changes_no_version(catalog: Catalog) -> None:
     make_two_tables(catalog)
     before = versions(catalog)
-    engine_of(catalog).execute("copy", copy_request(("/orders", "/copies/orders")))
+    execute(engine_of(catalog), "copy", copy_request(("/orders", "/copies/orders")))
     after = versions(catalog)
     assert {p: after[p] for p in before} == before
     assert {after[p] for p in after.keys() - before.keys()} == {1}
@@ -282,7 +287,7 @@ def test_without_streams_a_copy_changes_no_version(catalog: Catalog) -> None:
 def test_streams_of_a_copy_have_one_name_and_hold_its_step(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V, LATER])
     write(catalog, "/orders", 1)
-    step = engine_of(catalog).execute("copy", ONE).body["step"]
+    step = execute(engine_of(catalog), "copy", ONE).body["step"]
     with catalog.read() as conn:
         streams = [p for p in paths.subtree(conn, paths.require(conn, "/")) if p.type == "stream"]
         assert [p.path for p in streams] == [f"/orders/{STREAM.name}", f"{IMPL}/{STREAM.name}"]
@@ -300,8 +305,10 @@ def test_streams_of_a_copy_have_one_name_and_hold_its_step(catalog: Catalog) -> 
 def test_omitted_indexes_are_defined_but_have_no_data(catalog: Catalog) -> None:
     make_two_tables(catalog)
     before = versions(catalog)
-    engine_of(catalog).execute(
-        "copy", copy_request(("/orders", "/copies/orders"), stream=STREAM, omit_indexes=True)
+    execute(
+        engine_of(catalog),
+        "copy",
+        copy_request(("/orders", "/copies/orders"), stream=STREAM, omit_indexes=True),
     )
     after = versions(catalog)
     assert {p for p in before if after[p] != before[p]} == {"/orders"}, (
@@ -318,7 +325,7 @@ def test_omitted_indexes_are_defined_but_have_no_data(catalog: Catalog) -> None:
 def test_an_asynchronous_index_is_defined_only_and_gets_no_stream(catalog: Catalog) -> None:
     create(catalog, "/orders", [LATER, BY_V])
     write(catalog, "/orders", 1)
-    engine_of(catalog).execute("copy", ONE)
+    execute(engine_of(catalog), "copy", ONE)
     with catalog.read() as conn:
         later, by_v = TableInfo.of(paths.require(conn, "/copies/orders")).indexes
         assert (later.definition, later.omitted, by_v.omitted) == (LATER, True, False)
@@ -331,7 +338,7 @@ def test_no_implementation_table_is_copied_twice(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V, BY_N])
     engine = engine_of(catalog)
     operation_id = engine.start("copy", ONE)
-    sources = [p.body["table_id"] for p in engine.parts(operation_id) if p.kind == "table"]
+    sources = [p.body["table_id"] for p in parts_of(engine, operation_id) if p.kind == "table"]
     assert len(sources) == len(set(sources)) == 3
     engine.run(operation_id)
     for bad in (IMPL, "/orders/by_n/indexImplTable"):
@@ -364,13 +371,13 @@ def test_a_refused_copy_leaves_nothing(
         engine.start("copy", copy_request(*pairs, stream=STREAM))
     with catalog.read() as conn:
         assert dump(conn) == before
-    assert engine.listed() == []
+    assert listed(engine) == []
 
 
 def test_a_stream_name_that_is_taken_is_found_before_anything_happens(catalog: Catalog) -> None:
     make_two_tables(catalog)
     engine = engine_of(catalog)
-    engine.execute("create stream", {"table": IMPL, "stream": STREAM.to_json()})
+    execute(engine, "create stream", {"table": IMPL, "stream": STREAM.to_json()})
     with pytest.raises(AlreadyExists, match=STREAM.name):
         engine.start("copy", ONE)
 
@@ -378,11 +385,11 @@ def test_a_stream_name_that_is_taken_is_found_before_anything_happens(catalog: C
 def test_old_streams_are_replaced_in_the_same_operation(catalog: Catalog) -> None:
     make_two_tables(catalog)
     engine = engine_of(catalog)
-    engine.execute("copy", ONE)
+    execute(engine, "copy", ONE)
     old = (f"/orders/{STREAM.name}", f"{IMPL}/{STREAM.name}")
     seen, before = watched(catalog), versions(catalog)
-    engine.execute(
-        "copy", copy_request(("/orders", "/again/orders"), stream=StreamSpec("new"), drop_streams=old)
+    execute(
+        engine, "copy", copy_request(("/orders", "/again/orders"), stream=StreamSpec("new"), drop_streams=old)
     )
     after = versions(catalog)
     assert seen == []

@@ -28,7 +28,10 @@ from tests.world import (
     die_after,
     dump,
     engine_of,
+    execute,
+    listed,
     open_catalog,
+    resume,
     write,
 )
 
@@ -48,7 +51,7 @@ def make_tables(catalog: Catalog) -> None:
     write(catalog, "/users", 2)
     engine = engine_of(catalog)
     for table in ("/orders", "/orders/by_v/indexImplTable"):
-        engine.execute("create stream", {"table": table, "stream": OLD.to_json()})
+        execute(engine, "create stream", {"table": table, "stream": OLD.to_json()})
 
 
 def nobody(catalog: Catalog) -> None:
@@ -91,20 +94,20 @@ def test_a_death_after_every_transaction_changes_nothing_in_the_end(tmp_path: Pa
     kind, request = REQUESTS[name]
     template = Template(tmp_path, make_tables)
     plain = template.fresh()
-    transactions = count_transactions(plain, lambda: engine_of(plain).execute(kind, request))
+    transactions = count_transactions(plain, lambda: execute(engine_of(plain), kind, request))
     expected = state(plain)
     assert expected["leaks"] == expected["disagreements"] == []
     for number in range(1, transactions + 1):
         catalog = template.fresh()
         die_after(catalog, number)
         with pytest.raises(Death):
-            engine_of(catalog).execute(kind, request)
+            execute(engine_of(catalog), kind, request)
         nobody(catalog)
         other = engine_of(catalog)
-        resumed = other.resume()
+        resumed = resume(other)
         if number == 1:
             assert resumed == [], "only its session was there, so nothing was promised to anybody"
-            other.execute(kind, request)
+            execute(other, kind, request)
         elif number < transactions:
             assert [o.state for o in resumed] == [DONE]
         assert state(catalog) == expected, f"death after transaction {number} of {transactions}"
@@ -115,17 +118,17 @@ def test_the_one_who_takes_over_may_die_as_well(tmp_path: Path) -> None:
     """One after the other, each process manages two transactions: one to take over, one of work."""
     template = Template(tmp_path, make_tables)
     plain = template.fresh()
-    engine_of(plain).execute("copy", REPLACE)
+    execute(engine_of(plain), "copy", REPLACE)
     catalog = template.fresh()
     die_after(catalog, 2)
     with pytest.raises(Death):
-        engine_of(catalog).execute("copy", REPLACE)
+        execute(engine_of(catalog), "copy", REPLACE)
     deaths = 1
     while True:
         nobody(catalog)
         die_after(catalog, 3)  # its session, the lease of the operation, one transition
         try:
-            engine_of(catalog).resume()
+            resume(engine_of(catalog))
             break
         except Death:
             deaths += 1
@@ -138,16 +141,16 @@ def test_a_cancelled_operation_is_undone_wherever_its_process_died(tmp_path: Pat
     kind, request = REQUESTS[name]
     template = Template(tmp_path, make_tables)
     plain = template.fresh()
-    transactions = count_transactions(plain, lambda: engine_of(plain).execute(kind, request))
+    transactions = count_transactions(plain, lambda: execute(engine_of(plain), kind, request))
     before = state(template.fresh())
     for number in range(2, transactions):
         catalog = template.fresh()
         die_after(catalog, number)
         with pytest.raises(Death):
-            engine_of(catalog).execute(kind, request)
+            execute(engine_of(catalog), kind, request)
         nobody(catalog)
         other = engine_of(catalog)
-        (operation,) = [o for o in other.listed() if not o.is_over]
+        (operation,) = [o for o in listed(other) if not o.is_over]
         assert other.cancel(operation.id).state == CANCELLED
         assert state(catalog) == before, f"death after transaction {number} of {transactions}"
         catalog.close()
@@ -167,7 +170,7 @@ def test_a_death_while_undoing(tmp_path: Path) -> None:
             engine.cancel(operation_id)
         nobody(catalog)
         other = engine_of(catalog)
-        other.resume()
+        resume(other)
         assert other.get(operation_id).state == CANCELLED
         assert state(catalog) == before
 
@@ -188,12 +191,12 @@ def test_kill_9_and_another_process_finishes(tmp_path: Path, catalog_url: str | 
     )
     assert run.returncode == -9, run.stderr
     engine = engine_of(catalog)
-    resumed = engine.resume()  # at once: the process was on this machine, and its number is free again
-    (operation,) = [o for o in engine.listed() if o.kind == "copy"]
+    resumed = resume(engine)  # at once: the process was on this machine, and its number is free again
+    (operation,) = [o for o in listed(engine) if o.kind == "copy"]
     assert operation.state == DONE
     assert [o.id for o in resumed] == [operation.id]
 
     plain = Template(tmp_path, make_tables).fresh()
-    engine_of(plain).execute("copy", killed.REQUEST)
+    execute(engine_of(plain), "copy", killed.REQUEST)
     assert state(catalog) == state(plain)
     catalog.close()

@@ -12,7 +12,7 @@ from strandline.catalog import paths, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.operations.streams import StreamSpec
-from tests.world import BY_N, BY_V, create, dump, engine_of, leaks, write
+from tests.world import BY_N, BY_V, create, dump, engine_of, execute, leaks, write
 
 IMPL = "/orders/by_v/indexImplTable"
 INDEX = "/orders/by_v"
@@ -47,7 +47,7 @@ def test_creating_and_dropping_moves_exactly_what_it_should(
 ) -> None:
     engine = engine_of(orders)
     before = versions(orders)
-    step = engine.execute("create stream", request(table)).result
+    step = execute(engine, "create stream", request(table)).result
     assert moved(orders, before) == moves
     with orders.read() as conn:
         stream = paths.require(conn, f"{table}/feed", "stream")
@@ -56,7 +56,7 @@ def test_creating_and_dropping_moves_exactly_what_it_should(
         assert {"step": stream.body["created_step"]} == step
         assert leaks(conn) == []
     before = versions(orders)
-    engine.execute("drop streams", {"streams": [f"{table}/feed"]})
+    execute(engine, "drop streams", {"streams": [f"{table}/feed"]})
     assert moved(orders, before) == moves
     with orders.read() as conn:
         assert conn.execute(select(sqltables.holds)).all() == []
@@ -69,10 +69,10 @@ def test_many_streams_of_one_table_move_it_once(orders: Catalog) -> None:
     streams = []
     for table in ("/orders", IMPL, "/orders/by_n/indexImplTable"):
         for name in ("one", "two"):
-            engine.execute("create stream", request(table, name))
+            execute(engine, "create stream", request(table, name))
             streams.append(f"{table}/{name}")
     before = versions(orders)
-    engine.execute("drop streams", {"streams": streams})
+    execute(engine, "drop streams", {"streams": streams})
     assert moved(orders, before) == dict.fromkeys(
         ("/orders", INDEX, IMPL, "/orders/by_n", "/orders/by_n/indexImplTable"), 1
     )
@@ -103,7 +103,7 @@ def test_a_refused_request_leaves_nothing(
     orders: Catalog, kind: str, body: dict[str, Any], error: type[Exception]
 ) -> None:
     engine = engine_of(orders)
-    engine.execute("create stream", request("/orders", "taken"))
+    execute(engine, "create stream", request("/orders", "taken"))
     with orders.read() as conn:
         before = dump(conn)
     with pytest.raises(error):
@@ -114,7 +114,7 @@ def test_a_refused_request_leaves_nothing(
 
 def test_a_table_that_looks_like_an_implementation_table_moves_alone(orders: Catalog) -> None:
     create(orders, "/by_v/indexImplTable", ())
-    engine_of(orders).execute("create stream", request("/by_v/indexImplTable"))
+    execute(engine_of(orders), "create stream", request("/by_v/indexImplTable"))
     with orders.read() as conn:
         assert (
             paths.require(conn, "/by_v").version,

@@ -27,7 +27,7 @@ from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations, paths, sqltables
 from tests.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
 from tests.restore.story import TOLD_AT, Told, open_at, started, state, unknown_files
-from tests.world import ManualClock, dump, leaks
+from tests.world import ManualClock, dump, leaks, parts_of
 
 BEFORE, AFTER = TOLD_AT + 1_000.0, TOLD_AT + 2_000.0
 """When the restore runs, and when its process counts as dead."""
@@ -66,7 +66,7 @@ def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
         engine, operation = started(db, request)
         assert engine.run(operation).state == "done"
         db.runtime.catalog.after_commit = lambda: None
-        deaths.parts = len(engine.parts(operation))
+        deaths.parts = len(parts_of(engine, operation))
         db.collect()
         deaths.final = evidence(db)
         assert state(db, "/r") == told.story.states[told.story.backups[-1]]

@@ -30,7 +30,7 @@ from tests.restore.story import (
     state,
     unknown_files,
 )
-from tests.world import ManualClock, leaks
+from tests.world import ManualClock, leaks, parts_of
 
 COPY = RestoreRequest("c", into="r", copy=True)
 WAYS = {"MODE = 'copy'": "copied", "VERIFY = 'data'": "verified"}
@@ -334,7 +334,7 @@ def test_a_shard_is_tried_again_with_growing_pauses(warehouse: tuple[Path, Story
         db.collect()
         engine, operation = started(db, COPY)
         ended = engine.run(operation)
-        attempts = [p.attempt for p in engine.parts(operation)]
+        attempts = [p.attempt for p in parts_of(engine, operation)]
         if times <= len(RETRY_SECONDS):
             assert ended.state == "done"
             assert attempts == [times] + [0] * (len(attempts) - 1)
@@ -387,11 +387,11 @@ def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(
         ended = engine.run(operation, workers=2)
         later.join()
         assert ended.state == "done"
-        parts = engine.parts(operation)
+        parts = parts_of(engine, operation)
         assert sorted(p.attempt for p in parts) == [0] * (len(parts) - 1) + [1]
         files.let_go.set()
         assert files.went_on.wait(60), "the files of the late shard were not removed"
-        assert engine.parts(operation) == parts
+        assert parts_of(engine, operation) == parts
         assert unknown_files(db) == set()
         assert state(db, "/r") == story.states[story.backups[-1]]
         assert all(db.check(f"/r{table}").ok for table in TABLES)

@@ -21,7 +21,7 @@ from strandline.errors import (
 )
 from strandline.storage.files import Files
 from tests.restore.story import TOLD_AT, QuickFiles, Story, Told, open_at, started, state, unknown_files
-from tests.world import Death, ManualClock, die_after, leaks
+from tests.world import Death, ManualClock, die_after, leaks, parts_of
 
 REQUEST = RestoreRequest("c", into="r", copy=True)
 LEASE = 60.0
@@ -130,7 +130,7 @@ def test_a_restart_while_finalizing_finalizes_once(
 ) -> None:
     first, second, story = world
     engine, operation = started(first, REQUEST)
-    while engine.parts(operation)[-1].state != "done":
+    while parts_of(engine, operation)[-1].state != "done":
         engine.step(operation)
     step = first.step
     die_after(first.runtime.catalog, 1)
@@ -152,7 +152,7 @@ def test_a_restart_before_finalizing_finalizes_once(
 ) -> None:
     first, second, story = world
     engine, operation = started(first, REQUEST)
-    while engine.parts(operation)[-1].state != "done":
+    while parts_of(engine, operation)[-1].state != "done":
         engine.step(operation)
     step, unfinished = first.step, engine.get(operation)
     clock.sleep(LEASE + 1)

@@ -20,8 +20,10 @@ from strandline.errors import (
     TimedOut,
     UnderOperation,
 )
-from strandline.operations.scheduler import Explicit, InOrder, Shuffled
+from strandline.operations.scheduler import InOrder
 from tests.restore.story import INDEXES, TABLES, Story, Told, open_at, started, state
+from tests.schedulers import Explicit, Shuffled
+from tests.world import parts_of
 
 
 def agree(db: Database, prefix: str = "") -> bool:
@@ -209,17 +211,17 @@ def test_a_deadline_counts_from_the_first_start(on_sqlite: tuple[Database, Story
 def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
     engine, operation = started(db, RestoreRequest("c", into="r"))
-    early = next(p for p in engine.parts(operation) if p.stage == 2)
+    early = next(p for p in parts_of(engine, operation) if p.stage == 2)
     with db.runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
     assert engine.advance(whole, early)
-    assert next(p for p in engine.parts(operation) if p.id == early.id) == early
+    assert next(p for p in parts_of(engine, operation) if p.id == early.id) == early
     stages = []
     while engine.step(operation):
-        stages.append([p.stage for p in engine.parts(operation) if p.state == "done"])
+        stages.append([p.stage for p in parts_of(engine, operation) if p.state == "done"])
     for done in stages:
         latest = max(done)
-        expected = [p.stage for p in engine.parts(operation) if p.stage < latest]
+        expected = [p.stage for p in parts_of(engine, operation) if p.stage < latest]
         assert sorted(s for s in done if s < latest) == sorted(expected), (
             "an increment began before the one before it was whole"
         )
@@ -229,13 +231,13 @@ def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Stor
 def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
     engine, operation = started(db, RestoreRequest("c", into="r"))
-    first = engine.parts(operation)[0]
+    first = parts_of(engine, operation)[0]
     with db.runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
     assert engine.advance(whole, first)
-    done = engine.parts(operation)
+    done = parts_of(engine, operation)
     assert engine.advance(whole, first), "the same report again"
-    assert engine.parts(operation) == done
+    assert parts_of(engine, operation) == done
     engine.run(operation)
     assert state(db, "/r") == story.states[story.backups[-1]]
 
@@ -243,7 +245,7 @@ def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story
 def test_all_orders_of_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
     engine, operation = started(db, RestoreRequest("c", into="r0"))
-    parts = engine.parts(operation)
+    parts = parts_of(engine, operation)
     engine.run(operation)
     last = [p.id for p in parts if p.stage == 3]
     assert len(last) >= 3

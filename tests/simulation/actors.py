@@ -18,8 +18,8 @@ from strandline.catalog.planner import Loader
 from strandline.catalog.versions import Claim, Claimed, Held, VersionRegistry
 from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
-from strandline.operations.scheduler import Shuffled
 from tests import world
+from tests.schedulers import Shuffled
 from tests.world import ManualClock, Process
 
 

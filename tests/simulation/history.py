@@ -13,6 +13,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, event, select, update
 
 from strandline.catalog import board, chains, collect, operations, paths, sqltables, tables
+from strandline.catalog.cache import Unit
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE, Operation
 from strandline.catalog.paths import Path
@@ -33,7 +34,7 @@ from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests import world
 from tests.simulation.actors import Actor, SimClock
-from tests.world import BY_N, BY_V, Death, copy_request
+from tests.world import BY_N, BY_V, Death, copy_request, resume
 
 ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)
@@ -159,9 +160,9 @@ class Simulation:
             for _ in range(5):
                 self.plan(actor, self.random.choice([table.path, *near]))
 
-    def plan(self, actor: Actor, path: str, *, authoritative: bool = False) -> TablePlan:
+    def plan(self, actor: Actor, path: str) -> TablePlan:
         try:
-            (plan,) = actor.loader.plan([path], authoritative=authoritative)
+            (plan,) = actor.loader.plan([path])
         except SchemaMismatch as mismatch:
             raise Violation(mismatch.message) from mismatch
         self.counts["plans"] += 1
@@ -184,7 +185,8 @@ class Simulation:
                 return
             except Stale as stale:
                 self.trace(f"{stale}")
-                plan = self.plan(actor, plan.table.path, authoritative=True)
+                actor.cache.forget(Unit(plan.table, plan.impls))
+                plan = self.plan(actor, plan.table.path)
         raise Violation("a commit was stale although it was planned with what the catalog says")
 
     def copy(self, actor: Actor) -> None:
@@ -327,7 +329,7 @@ class Simulation:
         for operation in self.unfinished():
             if self.random.random() < 0.5:
                 actor.engine.cancel(operation.id)
-        actor.engine.resume()
+        resume(actor.engine)
         for reader in self.actors:
             self.read(reader)
         if self.eager:

@@ -87,7 +87,6 @@ def test_clauses_behind_a_table() -> None:
         ("/z", None, None, None, ("my c", None), "q"),
         ("/t", None, None, None, ("c", None), "VIEW2"),
     ]
-    assert [table.is_plain for table in query.tables] == [False] * 6
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.simple import OrderBy, SimpleSelect, sort_rows
-from strandline.sql.query import parse_query, simple_select
+from strandline.sql.query import parse_query
 from strandline.types import parse_type
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def simple(text: str) -> SimpleSelect | None:
-    return simple_select(parse_query(text))
+    return parse_query(text).simple
 
 
 def the(text: str) -> SimpleSelect:

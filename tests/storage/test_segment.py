@@ -19,6 +19,7 @@ from strandline.storage.files import LocalFiles, checksum_of
 from strandline.storage.segment import describe_file, footer_of, read_segment, write_segment
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python, python_to_array
+from tests.memory import forget
 from tests.storage.examples import SCHEMAS, QuickFiles, schema, values
 
 KV = schema("k Int64 NOT NULL", "v Utf8", key="k")
@@ -31,7 +32,7 @@ def files(tmp_path: Path) -> LocalFiles:
 
 @pytest.fixture(autouse=True)
 def _fresh_process() -> None:
-    segments.forget()
+    forget()
 
 
 def rows_of(table: TableSchema, found: pa.Table) -> list[tuple[Any, ...]]:
@@ -231,7 +232,7 @@ def test_a_damaged_footer_is_noticed(files: LocalFiles) -> None:
     for back in range(9, 2_000, 97):
         at = len(content) - back
         damage(files, "t/base.parquet", content[:at] + bytes([content[at] ^ 8]) + content[at + 1 :])
-        segments.forget()
+        forget()
         with pytest.raises(Corrupted, match=r"t/base\.parquet"):
             footer_of(files, segment)
 
@@ -257,11 +258,11 @@ def test_a_missing_short_or_changed_file_is_named(
     ]
     for damaged in damages:
         damage(files, "t/base.parquet", damaged)
-        segments.forget()
+        forget()
         with pytest.raises(Corrupted, match=r"t/base\.parquet"):
             read_segment(files, KV, segment)
     files.remove("t/base.parquet")
-    segments.forget()
+    forget()
     with pytest.raises(Corrupted, match=r"t/base\.parquet is missing"):
         read_segment(files, KV, segment)
 

@@ -22,7 +22,7 @@ from strandline.runtime import Runtime
 class Operations:
     """Starts, drives and watches operations. Safe to use from any thread."""
 
-    def __init__(self, runtime: Runtime, on_publish: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         kinds = [
             Copy(),
@@ -33,9 +33,7 @@ class Operations:
             DropCollection(),
             Restore(runtime),
         ]
-        self.engine = Engine(
-            runtime.catalog, runtime.session, kinds, metrics=runtime.metrics, on_publish=on_publish
-        )
+        self.engine = Engine(runtime.catalog, runtime.session, kinds, metrics=runtime.metrics)
         self._threads: list[threading.Thread] = []
 
     def start(self, kind: str, request: dict[str, Any]) -> str:

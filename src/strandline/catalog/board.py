@@ -11,12 +11,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import Connection, insert, select, update
 
 from strandline.catalog import sqltables
 from strandline.catalog.paths import Path
-
-CHANNEL = "strandline_board"
 
 
 @dataclass(frozen=True)
@@ -127,8 +125,6 @@ def publish(
                 for p, gone in announced
             ],
         )
-    if conn.dialect.name == "postgresql":
-        conn.execute(text(f"NOTIFY {CHANNEL}, '{number}'"))
     versions = {p.path: p.version for p, _ in announced}
     conn.info.setdefault(_ANNOUNCED, []).append(Announcement(number, step, operation_id, versions))
     return number

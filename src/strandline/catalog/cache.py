@@ -26,8 +26,6 @@ from strandline.model import PENDING
 
 POLL_SECONDS = 0.02
 """How old the knowledge about the board may get before the next request looks at it again."""
-LISTENING_POLL_SECONDS = 1.0
-"""The same while a listener brings publications: only to notice that it has gone deaf."""
 
 _MAX_TABLES = 50_000
 _GONE = 2**62
@@ -58,7 +56,6 @@ class SchemeCache:
         metrics: Metrics | None = None,
     ) -> None:
         self.catalog = catalog
-        self.is_listening = False
         self._poll_seconds = poll_seconds
         self._delivery = delivery
         self._metrics = metrics or Metrics()
@@ -81,10 +78,10 @@ class SchemeCache:
                 impls = tuple(self._tables.get(ref.impl_id) for ref in table.indexes)
                 if None not in impls:
                     return Unit(table, impls)
-        return self.read_unit(path)
+        return self._read(path)
 
-    def read_unit(self, path: str) -> Unit:
-        """The authoritative answer, from one snapshot of the catalog; the cache learns it on the way."""
+    def _read(self, path: str) -> Unit:
+        """The same from one snapshot of the catalog; the cache learns it on the way."""
         with self._loading() as conn:
             row = paths.require(conn, path, "table")
             if row.state in CLOSED_STATES:
@@ -124,8 +121,7 @@ class SchemeCache:
             self.poll()
 
     def _poll_if_due(self) -> None:
-        pause = LISTENING_POLL_SECONDS if self.is_listening else self._poll_seconds
-        if self.catalog.clock.now() - self._polled < pause:
+        if self.catalog.clock.now() - self._polled < self._poll_seconds:
             return
         if self._generation is not None and self._poll_lock.locked():
             return  # another thread is at it; only the very first look must be over before anything is loaded

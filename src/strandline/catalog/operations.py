@@ -9,7 +9,7 @@ stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 from strandline.catalog import board, paths, sqltables, tables
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
-from strandline.errors import OperationNotFound, StrandlineError
+from strandline.errors import BY_CODE, OperationNotFound, StrandlineError
 
 RUNNING, CANCELLING = "running", "cancelling"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
@@ -103,14 +103,7 @@ class Operation:
         """The error that ended it, as it would have been raised."""
         if self.error is None:
             return None
-        kinds = {cls.code: cls for cls in reversed(list(_subclasses(StrandlineError)))}
-        return kinds.get(self.error["code"], StrandlineError)(self.error["message"], self.error["hint"])
-
-
-def _subclasses(cls: type[StrandlineError]) -> Iterable[type[StrandlineError]]:
-    yield cls
-    for sub in cls.__subclasses__():
-        yield from _subclasses(sub)
+        return BY_CODE.get(self.error["code"], StrandlineError)(self.error["message"], self.error["hint"])
 
 
 def add(conn: Connection, operation: Operation) -> None:
@@ -238,11 +231,9 @@ def locked(conn: Connection, operation_id: str) -> list[Path]:
     return paths.by_ids(conn, ids.all())
 
 
-def complete(
-    conn: Connection, operation_id: str, registry: VersionRegistry, step: int, now: float
-) -> list[Path]:
+def complete(conn: Connection, operation_id: str, registry: VersionRegistry, step: int, now: float) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
-    it under one generation; answers what was published."""
+    it under one generation."""
     mine = locked(conn, operation_id)
     created = [p.id for p in mine if p.state in CREATED_STATES]
     dropped = [p for p in mine if p.state == "dropping"]
@@ -254,7 +245,6 @@ def complete(
     changed = paths.by_ids(conn, [*created, *moved])
     if changed or dropped:
         board.publish(conn, step, now, changed, dropped, operation_id)
-    return [*changed, *dropped]
 
 
 def roll_back(conn: Connection, operation: Operation, registry: VersionRegistry) -> None:

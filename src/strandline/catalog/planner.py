@@ -2,9 +2,9 @@
 
 The invariant: a table's description lists each index with the version that the index's implementation table
 has. Caches may be stale for a moment, so a mismatch is no error yet: the entries are dropped and loaded
-again, a few times with a pause; only then does the request fail, with both versions in the error. Commits
-carry the versions they were planned with, and the catalog refuses one that is out of date as a whole
-(``chains.Stale``): plan it again with ``authoritative=True``.
+again, a few times with a pause; only then does the request fail, with both versions in the error. A plan that
+fits may still be an old one: a commit proves what it was planned with, and is refused as a whole if the
+catalog has moved on (``stale.Stale``).
 """
 
 from __future__ import annotations
@@ -54,13 +54,12 @@ class Loader:
         self._retry_seconds = retry_seconds
         self._metrics = metrics or Metrics()
 
-    def plan(self, paths: Sequence[str], *, authoritative: bool = False) -> list[TablePlan]:
-        """The tables at ``paths``. ``authoritative``: as the catalog has them now, whatever the cache
-        knows."""
-        return [self._plan(names.normalize(path), authoritative) for path in paths]
+    def plan(self, paths: Sequence[str]) -> list[TablePlan]:
+        """The tables at ``paths``."""
+        return [self._plan(names.normalize(path)) for path in paths]
 
-    def _plan(self, path: str, authoritative: bool) -> TablePlan:
-        unit = self.cache.read_unit(path) if authoritative else self.cache.unit(path)
+    def _plan(self, path: str) -> TablePlan:
+        unit = self.cache.unit(path)
         wrong = _mismatch(unit)
         for _ in range(self._retries):
             if wrong is None:

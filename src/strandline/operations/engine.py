@@ -58,10 +58,7 @@ class _Cancelling(Exception):
 
 
 class Engine:
-    """The operations of one catalog as this process sees and runs them. Safe to use from any thread.
-
-    ``on_publish`` is called after each publication, so that this process's own cache need not wait for the
-    board."""
+    """The operations of one catalog as this process sees and runs them. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -73,7 +70,6 @@ class Engine:
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
-        on_publish: Callable[[], None] = lambda: None,
     ) -> None:
         self.catalog = catalog
         self.lease = lease
@@ -83,7 +79,6 @@ class Engine:
         self.registry = registry or VersionRegistry()
         self.stopping = threading.Event()
         self._new_id = new_id
-        self._on_publish = on_publish
         self._driven: set[str] = set()
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -121,14 +116,6 @@ class Engine:
                 while not self.stopping.is_set() and self.step(operation_id):
                     after_step()
         return self.get(operation_id) if is_ours else self.wait(operation_id)
-
-    def execute(self, kind: str, request: dict[str, Any], workers: int = 1) -> Operation:
-        """Start an operation, run it to its end and raise its error if it failed."""
-        ended = self.run(self.start(kind, request), workers)
-        failure = ended.failure()
-        if failure is not None:
-            raise failure
-        return ended
 
     def step(self, operation_id: str) -> bool:
         """One transition of one part, or the end of the operation; False when there is nothing more to do for
@@ -250,7 +237,7 @@ class Engine:
                 last = max((p.changed for p in parts), default=run.now)
                 step = board.next_step(conn)
                 result = self.kinds[operation.kind].finish(conn, run, step)
-                published = operations.complete(conn, operation.id, self.registry, step, run.now)
+                operations.complete(conn, operation.id, self.registry, step, run.now)
                 operations.save(conn, operation.id, state=DONE, result=result, ended=run.now)
         except _Lost:
             return
@@ -260,8 +247,6 @@ class Engine:
             return self.undo(operation, FAILED, _as_ours(error))
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
-        if published:
-            self._on_publish()
         self._ended(operation, DONE)
 
     def undo(self, operation: Operation, state: str, error: StrandlineError) -> None:
@@ -350,10 +335,6 @@ class Engine:
             )
         return [o.id for o in found]
 
-    def resume(self) -> list[Operation]:
-        """Take over the orphans and carry them to their end in this thread; answers them as they ended."""
-        return [self.run(operation_id) for operation_id in self.take_over()]
-
     @contextlib.contextmanager
     def _driving(self, operation_id: str) -> Iterator[bool]:
         """The time in which this thread carries out the operation; False if another one of this process
@@ -374,15 +355,6 @@ class Engine:
     def get(self, operation_id: str) -> Operation:
         with self.catalog.read() as conn:
             return operations.get(conn, operation_id, counted=True)
-
-    def listed(self) -> list[Operation]:
-        with self.catalog.read() as conn:
-            return operations.listed(conn)
-
-    def parts(self, operation_id: str) -> list[Part]:
-        with self.catalog.read() as conn:
-            operations.get(conn, operation_id)
-            return operations.parts(conn, operation_id)
 
     def wait(
         self,

@@ -3,7 +3,6 @@ parameter."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -22,24 +21,3 @@ class InOrder:
 
     def choose(self, runnable: Sequence[Part]) -> Part:
         return runnable[0]
-
-
-class Shuffled:
-    """Any runnable part at every transition, as the random numbers fall: a seed tells the whole
-    interleaving."""
-
-    def __init__(self, random_: random.Random) -> None:
-        self._random = random_
-
-    def choose(self, runnable: Sequence[Part]) -> Part:
-        return self._random.choice(runnable)
-
-
-class Explicit:
-    """Each part to its end, in the order of the given ids."""
-
-    def __init__(self, part_ids: Sequence[int]) -> None:
-        self._rank = {part_id: rank for rank, part_id in enumerate(part_ids)}
-
-    def choose(self, runnable: Sequence[Part]) -> Part:
-        return min(runnable, key=lambda part: self._rank[part.id])

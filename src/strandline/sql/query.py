@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from strandline.sql.cursor import Cursor
 from strandline.sql.evaluate.simple import SimpleSelect, recognise
 from strandline.sql.references import TableRef, has_extras, read_reference
-from strandline.sql.spark import rewrites, splice
+from strandline.sql.spark import edits_of, splice
 from strandline.sql.syntax import Parsed, names_in, parse_spark
 from strandline.sql.tokens import Token, fault, spark_quote, tokenize
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Query", "parse_query", "query_of", "simple_select"]
+__all__ = ["Query", "parse_query", "query_of"]
 
 _FORM = (
     "SELECT ... FROM table [VIEW index] [WHERE ...] [GROUP BY ...] [ORDER BY ...] [LIMIT n], as in Spark SQL."
@@ -40,6 +40,7 @@ class Query:
     tables: tuple[TableRef, ...] = field(default=(), compare=False)
     files: tuple[str, ...] = field(default=(), compare=False)
     simple: SimpleSelect | None = field(default=None, compare=False, repr=False)
+    """The query in a form that can be answered without Spark, if it has one."""
     edits: tuple[tuple[int, int, str], ...] = field(default=(), compare=False, repr=False)
     """Where Spark's words differ from the text's."""
     names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -87,18 +88,11 @@ def parse_query(text: str) -> Query:
     return query_of(text, tokens)
 
 
-def simple_select(query: Query) -> SimpleSelect | None:
-    """The query in a form that can be answered without Spark, if it has one."""
-    return query.simple
-
-
 def query_of(source: str, tokens: Sequence[Token]) -> Query:
     """The query that consecutive tokens of ``source`` are."""
     base = tokens[0].start
     text = source[base : tokens[-1].end]
-    edits = tuple(
-        (tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(rewrites(tokens).items())
-    )
+    edits = edits_of(tokens)
     simple = recognise(source, tokens)
     if simple is not None:
         table = _moved(simple.table, base)

@@ -45,10 +45,6 @@ class TableRef:
         """What columns of this table may be qualified with in the query."""
         return self.alias if self.alias is not None else self.name
 
-    @property
-    def is_plain(self) -> bool:
-        return self.index is None and self.version is None and self.timestamp is None and self.backup is None
-
 
 def read_reference(cursor: Cursor) -> TableRef:
     """The reference at the cursor, which then stands behind it. The alias is not read."""

@@ -6,12 +6,12 @@ Everything else in a query or an expression is Spark SQL already and goes to Spa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, spark_quote, unquote, value
 
-__all__ = ["UINT64", "in_spark", "rewrites", "splice"]
+__all__ = ["UINT64", "edits_of", "rewrites", "splice"]
 
 UINT64 = "DECIMAL(20,0)"
 _TYPES = {
@@ -87,6 +87,14 @@ def _is_call_with_string(tokens: Sequence[Token], place: int) -> bool:
     return len(after) == 3 and after[0].key == "(" and after[1].kind == STRING and after[2].key == ")"
 
 
+def edits_of(tokens: Sequence[Token]) -> tuple[tuple[int, int, str], ...]:
+    """The rewrites as pieces to ``splice`` into the text from the first token to the last."""
+    base = tokens[0].start
+    return tuple(
+        (tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(rewrites(tokens).items())
+    )
+
+
 def splice(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
     """``text`` with each (start, end) replaced; pieces do not overlap and come in order."""
     parts: list[str] = []
@@ -95,11 +103,3 @@ def splice(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
         parts += (text[at:start], piece)
         at = end
     return "".join([*parts, text[at:]])
-
-
-def in_spark(text: str, base: int, tokens: Sequence[Token], changed: Mapping[int, str]) -> str:
-    """``text``, whose first character stands at offset ``base`` of the source of ``tokens``, with the
-    rewrites done."""
-    return splice(
-        text, ((tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(changed.items()))
-    )

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import SyntaxFault
-from strandline.sql.spark import UINT64, in_spark, rewrites
+from strandline.sql.spark import UINT64, edits_of, rewrites, splice
 from strandline.sql.tokens import (
     HEX,
     NAME,
@@ -64,7 +64,7 @@ class Expression:
     @property
     def spark(self) -> str:
         """The text for Spark, with YQL's literals and type names translated."""
-        return in_spark(self.text, self.offset, self.tokens, rewrites(self.tokens))
+        return splice(self.text, edits_of(self.tokens))
 
     @property
     def names(self) -> frozenset[str]:

@@ -27,7 +27,6 @@ __all__ = [
     "ROW_GROUP_ROWS",
     "describe_file",
     "footer_of",
-    "forget",
     "is_small",
     "label",
     "read_batches",
@@ -245,12 +244,6 @@ def footer_of(files: Files, segment: Segment) -> Footer:
 def label(segment: Segment) -> str:
     """What to call a segment in a message."""
     return f"file {segment.file}" if segment.file else "inline segment"
-
-
-def forget() -> None:
-    """Empties the caches, as if the process had just started."""
-    _footers.clear()
-    _small.clear()
 
 
 # --- below: rows and bytes --------------------------------------------------------------------------------

@@ -93,14 +93,14 @@ def watching(baton: Baton) -> Iterator[None]:
         note(housekeeping=True)
         return replace_segments(*args, **options)
 
-    def noting_end(conn: Connection, operation_id: str, *args: Any) -> list[paths.Path]:
+    def noting_end(conn: Connection, operation_id: str, *args: Any) -> None:
         operation = operations.get(conn, operation_id)
         note(operation=operation)
         if "backup_id" in operation.body:
             backup = paths.by_id(conn, operation.body["backup_id"])
             assert backup is not None
             note(backup=backup.name)
-        return complete(conn, operation_id, *args)
+        complete(conn, operation_id, *args)
 
     with replaced(board, next_step=noting_step), replaced(chains, replace_segments=noting_housekeeping):
         with replaced(operations, complete=noting_end):

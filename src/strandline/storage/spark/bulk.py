@@ -59,10 +59,6 @@ class BulkResult:
     delta: Digest = field(default_factory=Digest)
     indexes: Mapping[str, Written] = field(default_factory=dict)
 
-    @property
-    def keys_changed(self) -> int:
-        return sum(s.rows for s in self.segments)
-
 
 def bulk_write(
     spark: SparkSession,
@@ -75,21 +71,20 @@ def bulk_write(
     indexes: Sequence[tuple[IndexDef, TableSchema]],
     name_prefix: str,
     *,
-    ordinal: str | None = None,
     few_rows: int = -1,
 ) -> BulkResult | pa.Table:
     """Does to the table what ``mode`` says with the rows of ``incoming``, as ``changes.apply_write`` would,
     and to its indexes what follows.
 
     ``incoming`` has ``columns``, by name; where a key occurs more than once the last row counts, in the order
-    of the column ``ordinal`` or else of the DataFrame. Each index comes with the schema of its implementation
+    of the DataFrame. Each index comes with the schema of its implementation
     table. Files are written below ``name_prefix`` and ``name_prefix-<n>``, which must be new; they are
     durable when this returns, and gone when it raises.
 
     Up to ``few_rows`` rows for a table that has some are not written, but answered in the physical types, one
     for each key: the process finds the old rows of so few keys without a scan of the table."""
     with working(spark):
-        kinds = kinds_of(incoming, schema, columns, ordinal)
+        kinds = kinds_of(incoming, schema, columns)
         work = _Work(
             spark,
             files,
@@ -99,7 +94,6 @@ def bulk_write(
             tuple(columns),
             kinds,
             incoming,
-            ordinal,
             tuple(indexes),
             name_prefix,
         )
@@ -117,7 +111,6 @@ class _Work:
     columns: tuple[str, ...]
     kinds: Mapping[str, DataType]
     incoming: DataFrame
-    ordinal: str | None
     indexes: tuple[tuple[IndexDef, TableSchema], ...]
     name_prefix: str
 
@@ -134,7 +127,7 @@ class _Work:
             return typed(self.incoming, self.schema, self.kinds, self.schema.key)
         if not order_matters(self.mode):
             return typed(self.incoming, self.schema, self.kinds, self.columns)
-        return typed(numbered(self.incoming, self.ordinal), self.schema, self.kinds, self.columns, [ORDINAL])
+        return typed(numbered(self.incoming), self.schema, self.kinds, self.columns, [ORDINAL])
 
     def nothing(self) -> BulkResult:
         return BulkResult(indexes={index.name: ((), Digest()) for index, _ in self.indexes})

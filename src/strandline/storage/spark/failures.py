@@ -10,13 +10,12 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from strandline import errors
 from strandline.errors import (
+    BY_CODE,
     Corrupted,
     Internal,
     InvalidArgument,
     PathNotFound,
-    PreconditionFailed,
     StrandlineError,
     SyntaxFault,
     Unavailable,
@@ -31,11 +30,6 @@ _CONDITION = re.compile(
 )
 _FILE = re.compile(r"(?:file |Path does not exist: )(\S+?)\.?(?:\s|$)")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
-_BY_CODE: dict[str, type[StrandlineError]] = {
-    found.code: found
-    for found in (getattr(errors, name) for name in sorted(errors.__all__, reverse=True))
-    if found.code != PreconditionFailed.code
-} | {PreconditionFailed.code: PreconditionFailed}
 
 _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 _MISSING_TABLE = ("TABLE_OR_VIEW_NOT_FOUND", "VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
@@ -114,7 +108,7 @@ def translate(error: BaseException) -> StrandlineError:
         return error
     text = str(error)
     if raised := _RAISED.search(text):
-        return _BY_CODE.get(raised[1], Internal)(raised[2], raised[3])
+        return BY_CODE.get(raised[1], Internal)(raised[2], raised[3])
     for sign, what, hint in _OUTSIDE:
         if sign in text:
             return Unavailable(f"{what}.", hint)

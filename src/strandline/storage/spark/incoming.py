@@ -33,9 +33,7 @@ _NUMBER = "__strandline_number"
 _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
 
-def kinds_of(
-    incoming: DataFrame, schema: TableSchema, columns: Sequence[str], ordinal: str | None
-) -> Mapping[str, DataType]:
+def kinds_of(incoming: DataFrame, schema: TableSchema, columns: Sequence[str]) -> Mapping[str, DataType]:
     """The Spark types of the columns to write, if these are columns that can be written."""
     if lost := [name for name in schema.key if name not in columns]:
         raise InvalidArgument(
@@ -48,7 +46,7 @@ def kinds_of(
     if twice := [name for name in columns if columns.count(name) > 1]:
         raise InvalidArgument(f"The column {twice[0]} is named twice.", "Name each column once.")
     kinds = {field.name: field.dataType for field in incoming.schema.fields}
-    if absent := [name for name in (*columns, *((ordinal,) if ordinal else ())) if name not in kinds]:
+    if absent := [name for name in columns if name not in kinds]:
         raise InvalidArgument(
             f"The rows have no column {absent[0]}.", f"They have {', '.join(incoming.columns)}."
         )
@@ -75,10 +73,10 @@ def typed(
     )
 
 
-def numbered(incoming: DataFrame, ordinal: str | None) -> DataFrame:
+def numbered(incoming: DataFrame) -> DataFrame:
     """The rows with their order beside them. Before everything that shuffles, so that it is the order in
     which the caller's rows come."""
-    return incoming.withColumn(ORDINAL, col(ordinal) if ordinal else F.monotonically_increasing_id())
+    return incoming.withColumn(ORDINAL, F.monotonically_increasing_id())
 
 
 def order_matters(mode: Mode) -> bool:

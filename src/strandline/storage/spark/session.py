@@ -22,9 +22,9 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
-__all__ = ["MEANING", "NEEDED", "get_session", "session_of", "settings", "working"]
+__all__ = ["MEANING", "NEEDED", "get_session", "settings", "working"]
 
 MEANING: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
@@ -91,10 +91,6 @@ def get_session(
     with _lock:
         active = SparkSession.getActiveSession()
         return active if active is not None else _start(dict(options or {}))
-
-
-def session_of(df: DataFrame) -> SparkSession:
-    return df.sparkSession
 
 
 def _start(options: dict[str, str]) -> SparkSession:
