@@ -90,10 +90,10 @@ def run_all(
     counts: Counter[str] = Counter()
     chunks = [seeds[i : i + 50] for i in range(0, len(seeds), 50)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for number, (wrong, counted) in enumerate(
+        for number, (wrong, happened) in enumerate(
             pool.map(run_seeds, chunks, itertools.repeat(eager)), start=1
         ):
             found |= wrong
-            counts += counted
+            counts += happened
             on_progress(min(50 * number, len(seeds)), len(found))
     return found, counts
