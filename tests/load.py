@@ -21,7 +21,8 @@ from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
-from tests.world import BY_N, BY_V, copy_request, create, drop, execute, kinds, listed
+from tests.copies import copy_request
+from tests.world import BY_N, BY_V, counted, create, drop, execute, kinds, listed
 
 TABLES = ("/a", "/b", "/c", "/d")
 WATCHED = tuple(
@@ -83,16 +84,16 @@ def read(url: str, seconds: float, seed: int) -> Readings:
         versions.add((path, plan.table.version))
     cpu = time.process_time() - cpu
     catalog.close()
-    seen, cured = (int(metrics.value("schema_mismatches_total", result=r)) for r in ("seen", "cured"))
+    seen, cured = (int(counted(metrics, "schema_mismatches_total", result=r)) for r in ("seen", "cured"))
     return Readings(plans, spent, cpu, len(versions), tuple(errors), seen, cured, delays(metrics))
 
 
 def delays(metrics: Metrics) -> tuple[float, ...]:
     """Count and sum of the delays from publication to arrival, and how many were at most 50 and 250 ms."""
-    at_most = (metrics.value("delivery_delay_seconds_bucket", le=limit) for limit in ("0.05", "0.25"))
+    at_most = (counted(metrics, "delivery_delay_seconds_bucket", le=limit) for limit in ("0.05", "0.25"))
     return (
-        metrics.value("delivery_delay_seconds_count"),
-        metrics.value("delivery_delay_seconds_sum"),
+        counted(metrics, "delivery_delay_seconds_count"),
+        counted(metrics, "delivery_delay_seconds_sum"),
         *at_most,
     )
 
@@ -113,9 +114,9 @@ def run_load(catalog: Catalog, url: str, *, readers: int, seconds: float) -> Loa
         seen = tuple(f.result() for f in futures)
     session.close()
     ended = [o for o in listed(engine) if o.state == "done"]
-    count = engine.metrics.value("publication_delay_seconds_count")
+    count = counted(engine.metrics, "publication_delay_seconds_count")
     return Load(
-        seen, len(ended), changes, engine.metrics.value("publication_delay_seconds_sum") / max(count, 1)
+        seen, len(ended), changes, counted(engine.metrics, "publication_delay_seconds_sum") / max(count, 1)
     )
 
 

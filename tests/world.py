@@ -22,12 +22,13 @@ from strandline.catalog.operations import Operation, Part
 from strandline.catalog.sessions import HOST
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock
+from strandline.metrics import Metrics
 from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
-from strandline.operations.copy import Copy, CopyRequest
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams, StreamSpec
 from strandline.types import parse_type
+from tests.copies import Copy
 
 LEASE_SECONDS = 60.0
 SCHEMA = TableSchema.of(
@@ -166,6 +167,11 @@ def parts_of(engine: Engine, operation_id: str) -> list[Part]:
         return operations.parts(conn, operation_id)
 
 
+def counted(metrics: Metrics, name: str, **labels: str) -> float:
+    """The present value of one sample, 0 if it has not been counted yet."""
+    return metrics.registry.get_sample_value(f"strandline_{name}", labels) or 0.0
+
+
 def create(catalog: Catalog, path: str, indexes: Sequence[IndexDef] = (BY_V,)) -> TableInfo:
     with catalog.write() as conn:
         return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes)
@@ -198,10 +204,6 @@ def write(catalog: Catalog, path: str, number: int) -> int:
 
 def segment() -> Segment:
     return Segment(0, "log", True, False, 0, PENDING, 1, 1, None, "", (1,), (1,), b"rows")
-
-
-def copy_request(*pairs: tuple[str, str], **options: Any) -> dict[str, Any]:
-    return CopyRequest(tuple(pairs), **options).to_json()
 
 
 def version(conn: Connection, path: str) -> int:

@@ -69,10 +69,6 @@ class Metrics:
         self.published_paths.inc(len(versions))
         event("publication", operation=operation_id, generation=generation, step=step, paths=versions)
 
-    def value(self, name: str, **labels: str) -> float:
-        """The present value of one sample, 0 if it has not been counted yet."""
-        return self.registry.get_sample_value(f"strandline_{name}", labels) or 0.0
-
     def render(self) -> str:
         """Everything in the text format that Prometheus scrapes."""
         return generate_latest(self.registry).decode()

@@ -95,10 +95,8 @@ class TableSchema:
         return tuple(c.name for c in self.columns)
 
     @staticmethod
-    def of(
-        columns: list[tuple[str, Type, bool]], key: tuple[str, ...], bounds: tuple[Key, ...] = ()
-    ) -> TableSchema:
-        schema = TableSchema((), key, bounds)
+    def of(columns: list[tuple[str, Type, bool]], key: tuple[str, ...]) -> TableSchema:
+        schema = TableSchema((), key)
         for name, type_, not_null in columns:
             schema = schema.with_column(name, type_, not_null)
         return schema

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from strandline import Database
-from strandline.catalog import chains, paths, sqltables
+from strandline.catalog import paths, sqltables
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.model import IndexDef
 from strandline.storage import segment as segments
@@ -389,8 +389,7 @@ def tamper(db: Database, path: str, change: Any) -> None:
             .where(sqltables.segments.c.id == found.id)
             .values(data=data, checksum=checksum_of(data), rows=rows.num_rows, bytes=len(data))
         )
-    forget()
-    chains._caches.clear()
+    forget(db.runtime.catalog)
 
 
 def forget_last_log(db: Database, path: str) -> None:

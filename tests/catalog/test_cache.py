@@ -17,7 +17,7 @@ from strandline.catalog.tables import TableInfo
 from strandline.clock import SystemClock
 from strandline.errors import PathNotFound, UnderOperation
 from strandline.metrics import Metrics
-from tests.world import BY_V, create, drop, engine_of, execute
+from tests.world import BY_V, counted, create, drop, engine_of, execute
 
 STREAM = {"name": "s", "mode": "UPDATES", "format": "JSON", "owner": None}
 
@@ -176,7 +176,7 @@ def test_delays_of_delivery_are_measured(catalog: Catalog, clock: SystemClock) -
     create(catalog, "/orders", ())
     clock.sleep(2.0)
     cache.poll()
-    assert metrics.value("delivery_delay_seconds_sum") == pytest.approx(2.0)
+    assert counted(metrics, "delivery_delay_seconds_sum") == pytest.approx(2.0)
 
 
 def test_threads_share_a_cache(open_catalog: Callable[..., Catalog]) -> None:

@@ -66,7 +66,7 @@ def test_who_comes_second_to_a_new_catalog_is_asked_whether_it_is_the_right_one(
 
 
 def test_migrations_make_what_the_schema_says(catalog: Catalog) -> None:
-    """The tables that migrations have made beside those that SQLAlchemy makes of ``catalog.schema``."""
+    """The tables that migrations have made beside those that SQLAlchemy makes of ``catalog.sqltables``."""
     with catalog.engine.connect() as conn:
         conn.exec_driver_sql("ATTACH ':memory:' AS other" if catalog.is_sqlite else "CREATE SCHEMA other")
         other = conn.execution_options(schema_translate_map={None: "other"})

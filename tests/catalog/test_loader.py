@@ -14,7 +14,7 @@ from strandline.clock import Clock
 from strandline.errors import InvalidArgument, PathNotFound, SchemaMismatch, StrandlineError
 from strandline.metrics import Metrics
 from tests.catalog.test_cache import Held, alter, touch_index
-from tests.world import BY_N, BY_V, commit, create, write
+from tests.world import BY_N, BY_V, commit, counted, create, write
 
 IMPL = "/orders/by_v/indexImplTable"
 
@@ -30,7 +30,7 @@ class Setup:
 
     def mismatches(self) -> tuple[float, float, float]:
         seen, cured, failed = (
-            self.metrics.value("schema_mismatches_total", result=r) for r in ("seen", "cured", "failed")
+            counted(self.metrics, "schema_mismatches_total", result=r) for r in ("seen", "cured", "failed")
         )
         return seen, cured, failed
 

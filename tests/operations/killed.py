@@ -15,7 +15,8 @@ from pathlib import Path
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 from strandline.operations.engine import Engine
-from tests.world import STREAM, copy_request, execute, kinds
+from tests.copies import copy_request
+from tests.world import STREAM, execute, kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)

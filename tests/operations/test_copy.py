@@ -24,6 +24,7 @@ from strandline.model import Digest, Segment
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from tests import world
+from tests.copies import copy_request
 from tests.schedulers import Explicit, Shuffled
 from tests.world import (
     BY_N,
@@ -32,7 +33,6 @@ from tests.world import (
     STREAM,
     ManualClock,
     Template,
-    copy_request,
     create,
     disagreements,
     drop,

@@ -15,6 +15,7 @@ import pytest
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, DONE
 from strandline.operations.streams import StreamSpec
+from tests.copies import copy_request
 from tests.operations import killed
 from tests.world import (
     BY_N,
@@ -23,7 +24,6 @@ from tests.world import (
     STREAM,
     Death,
     Template,
-    copy_request,
     create,
     die_after,
     dump,

@@ -30,13 +30,14 @@ from strandline.errors import (
 )
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
+from tests.copies import copy_request
 from tests.world import (
     BY_V,
     LEASE_SECONDS,
     STREAM,
     ManualClock,
     Process,
-    copy_request,
+    counted,
     create,
     drop,
     dump,
@@ -233,7 +234,7 @@ def test_a_failing_part_is_tried_again_as_long_as_its_handler_hopes(
     ended = execute(engine, "tried", {})
     assert (ended.state, handler.log.count(2), clock.now() - start) == (DONE, 3, 4.0)
     assert [p.attempt for p in parts_of(engine, ended.id)] == [0, 2, 0]
-    assert engine.metrics.value("part_retries_total", kind="trouble") == 2
+    assert counted(engine.metrics, "part_retries_total", kind="trouble") == 2
 
 
 def test_a_part_that_fails_too_often_fails_the_operation(orders: Catalog) -> None:
@@ -363,7 +364,7 @@ def test_a_process_that_comes_back_after_its_lease_changes_nothing(
     assert not engine.step(operation_id)
     assert state(orders) == before
     assert other.run(operation_id).state == DONE
-    assert other.metrics.value("operations_resumed_total", kind="copy") == 1
+    assert counted(other.metrics, "operations_resumed_total", kind="copy") == 1
 
 
 def test_kinds_that_a_process_does_not_know_are_left_to_others(orders: Catalog, clock: ManualClock) -> None:
@@ -479,7 +480,7 @@ def test_two_threads_that_run_one_operation_run_it_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert ended == [DONE] * 4
-    assert engine.metrics.value("operations_total", kind="copy", result=DONE) == 1
+    assert counted(engine.metrics, "operations_total", kind="copy", result=DONE) == 1
 
 
 # -- several parts at once
@@ -604,12 +605,18 @@ def test_every_claim_publication_and_transition_is_counted_and_logged(
     (publication,) = [line for line in lines if line["event"] == "publication"]
     assert publication["paths"]["/orders"] == publication["paths"]["/orders/by_v/indexImplTable"] == 2
 
-    value = engine.metrics.value
-    assert (value("claims_total", result="claimed"), value("claims_total", result="joined")) == (3, 4)
-    assert (value("publications_total"), value("published_paths_total")) == (1, len(publication["paths"]))
-    assert value("part_transitions_total", state="done") == 3
-    assert value("operations_total", kind="copy", result="done") == 1
-    assert value("publication_delay_seconds_count") == 1
+    metrics = engine.metrics
+    assert (
+        counted(metrics, "claims_total", result="claimed"),
+        counted(metrics, "claims_total", result="joined"),
+    ) == (3, 4)
+    assert (counted(metrics, "publications_total"), counted(metrics, "published_paths_total")) == (
+        1,
+        len(publication["paths"]),
+    )
+    assert counted(metrics, "part_transitions_total", state="done") == 3
+    assert counted(metrics, "operations_total", kind="copy", result="done") == 1
+    assert counted(metrics, "publication_delay_seconds_count") == 1
     text = engine.metrics.render()
     assert 'strandline_operations_total{kind="copy",result="done"} 1.0' in text
     assert 'strandline_schema_mismatches_total{result="failed"} 0.0' in text
@@ -621,4 +628,4 @@ def test_a_claim_that_another_operation_holds_is_a_conflict(orders: Catalog) -> 
         engine.registry.claim(conn, "somebody", 1, paths.require(conn, "/orders"))
     with pytest.raises(UnderOperation, match="/orders is claimed by operation somebody"):
         execute(engine, "tried", {})
-    assert engine.metrics.value("claims_total", result="conflict") == 1
+    assert counted(engine.metrics, "claims_total", result="conflict") == 1

@@ -27,7 +27,7 @@ from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations, paths, sqltables
 from tests.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
 from tests.restore.story import TOLD_AT, Told, open_at, started, state, unknown_files
-from tests.world import ManualClock, dump, leaks, parts_of
+from tests.world import ManualClock, counted, dump, leaks, parts_of
 
 BEFORE, AFTER = TOLD_AT + 1_000.0, TOLD_AT + 2_000.0
 """When the restore runs, and when its process counts as dead."""
@@ -120,7 +120,7 @@ def carried_on(db: Database) -> None:
     assert (ended.state, ended.parts_done) == ("done", ended.parts)
     with db.runtime.catalog.read() as conn:
         assert {p.attempt for p in operations.parts(conn, found.id)} == {0}
-    reported = db.runtime.metrics.value("part_transitions_total", state="done")
+    reported = counted(db.runtime.metrics, "part_transitions_total", state="done")
     assert found.parts_done + reported == ended.parts, "a finished shard was done again"
 
 

@@ -30,7 +30,7 @@ from tests.restore.story import (
     state,
     unknown_files,
 )
-from tests.world import ManualClock, leaks, parts_of
+from tests.world import ManualClock, counted, leaks, parts_of
 
 COPY = RestoreRequest("c", into="r", copy=True)
 WAYS = {"MODE = 'copy'": "copied", "VERIFY = 'data'": "verified"}
@@ -345,7 +345,7 @@ def test_a_shard_is_tried_again_with_growing_pauses(warehouse: tuple[Path, Story
                 db.describe("/r")
         assert clock.pauses == list(RETRY_SECONDS[:times])
         assert clock.pauses == sorted(clock.pauses)
-        assert db.runtime.metrics.value("part_retries_total", kind="shard") == len(clock.pauses)
+        assert counted(db.runtime.metrics, "part_retries_total", kind="shard") == len(clock.pauses)
         assert unknown_files(db) == set()
 
 

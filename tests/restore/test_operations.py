@@ -21,7 +21,7 @@ from strandline.errors import (
 )
 from strandline.storage.files import Files
 from tests.restore.story import TOLD_AT, QuickFiles, Story, Told, open_at, started, state, unknown_files
-from tests.world import Death, ManualClock, die_after, leaks, parts_of
+from tests.world import Death, ManualClock, counted, die_after, leaks, parts_of
 
 REQUEST = RestoreRequest("c", into="r", copy=True)
 LEASE = 60.0
@@ -70,7 +70,7 @@ def test_one_begins_dies_and_another_carries_on(
     assert all(i.seconds_left is not None and i.seconds_left >= 0 for i in seen[:-1])
     assert engine.step(operation) is False, "it is not the first one's any more"
     assert state(first, "/r") == story.states[story.backups[-1]]
-    assert second.runtime.metrics.value("operations_resumed_total", kind="restore") == 1
+    assert counted(second.runtime.metrics, "operations_resumed_total", kind="restore") == 1
 
 
 def test_one_carries_out_and_another_waits(world: tuple[Database, Database, Story]) -> None:
@@ -80,7 +80,7 @@ def test_one_carries_out_and_another_waits(world: tuple[Database, Database, Stor
     seen: list[OperationInfo] = []
     assert second.wait(operation, on_progress=seen.append).state == "done"
     assert seen[-1].state == "done"
-    assert second.runtime.metrics.value("part_transitions_total", state="done") == 0
+    assert counted(second.runtime.metrics, "part_transitions_total", state="done") == 0
     assert state(second, "/r") == story.states[story.backups[-1]]
 
 
@@ -118,7 +118,7 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     files.let_go.set()
     thread.join(60)
     assert [a.state for a in answers] == ["done"]
-    assert first.runtime.metrics.value("part_transitions_total", state="done") == 0
+    assert counted(first.runtime.metrics, "part_transitions_total", state="done") == 0
     assert state(second, "/r") == story.states[story.backups[-1]]
     assert unknown_files(second) == set(), "what the first one made for nothing is gone"
     first.close()

@@ -33,8 +33,9 @@ from strandline.model import Digest
 from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests import world
+from tests.copies import copy_request
 from tests.simulation.actors import Actor, SimClock
-from tests.world import BY_N, BY_V, Death, copy_request, resume
+from tests.world import BY_N, BY_V, Death, resume
 
 ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)

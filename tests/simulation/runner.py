@@ -17,7 +17,7 @@ from strandline.metrics import Metrics
 from tests import world
 from tests.simulation.actors import SimClock
 from tests.simulation.history import Simulation, Violation
-from tests.world import BY_N, BY_V, ManualClock
+from tests.world import BY_N, BY_V, ManualClock, counted
 
 
 class Runner:
@@ -72,7 +72,7 @@ def run_seeds(seeds: range, eager: bool) -> tuple[dict[int, str], Counter[str]]:
     runner.close()
     for result in ("seen", "cured", "failed"):
         runner.counts[f"mismatches {result}"] = int(
-            runner.metrics.value("schema_mismatches_total", result=result)
+            counted(runner.metrics, "schema_mismatches_total", result=result)
         )
     return found, runner.counts
 

@@ -13,7 +13,6 @@ from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
 from strandline.backups.restore import Restore
 from strandline.catalog.operations import Operation
-from strandline.operations.copy import Copy
 from strandline.operations.engine import Engine
 from strandline.operations.streams import CreateStream, DropStreams
 from strandline.runtime import Runtime
@@ -25,7 +24,6 @@ class Operations:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         kinds = [
-            Copy(),
             CreateStream(),
             DropStreams(),
             FullBackup(),

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, chains, paths, tables
+from strandline.catalog import chains, paths, tables
 from strandline.catalog.operations import Part
 from strandline.catalog.paths import IMPL_TABLE, Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.versions import unit_above
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.model import Digest
-from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
+from strandline.operations.kind import Handler, PartPlan, Run
 from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec, check_free, plan_drops
 
 
@@ -37,40 +37,6 @@ class CopyRequest:
     stream: StreamSpec | None = None
     omit_indexes: bool = False
     drop_streams: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "tables": [list(pair) for pair in self.tables],
-            "stream": None if self.stream is None else self.stream.to_json(),
-            "omit_indexes": self.omit_indexes,
-            "drop_streams": list(self.drop_streams),
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> CopyRequest:
-        return CopyRequest(
-            tuple((source, target) for source, target in body["tables"]),
-            None if body["stream"] is None else StreamSpec.from_json(body["stream"]),
-            body["omit_indexes"],
-            tuple(body["drop_streams"]),
-        )
-
-
-class Copy(Kind):
-    """The operation. Its result names the step at which the copies were cut."""
-
-    name = "copy"
-
-    def __init__(self) -> None:
-        self.handlers = copy_handlers()
-
-    def plan(self, conn: Connection, run: Run) -> Plan:
-        request = CopyRequest.from_json(run.operation.request)
-        step = board.current_step(conn)
-        return Plan(plan_copy(conn, run, request, step), {"step": step})
-
-    def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
-        return {"step": run.operation.body["step"], "tables": len(run.operation.request["tables"])}
 
 
 def copy_handlers() -> dict[str, Handler]:

@@ -15,10 +15,10 @@ __all__ = ["Cursor"]
 class Cursor:
     """``form`` is the form of the statement, shown as the hint of every error."""
 
-    def __init__(self, source: str, tokens: Sequence[Token], form: str = "") -> None:
+    def __init__(self, source: str, tokens: Sequence[Token]) -> None:
         self.source = source
         self.tokens = tokens
-        self.form = form
+        self.form = ""
         self.at = 0
         self._end = Token(END, "", tokens[-1].end if tokens else len(source))
 

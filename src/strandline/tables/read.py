@@ -26,7 +26,7 @@ from strandline.storage import chain as fold
 from strandline.storage.changes import Row
 from strandline.storage.segment import footer_of, is_small
 from strandline.tables.snapshot import Reader, Snapshot, TableView
-from strandline.types import Type, parse_type, row_value
+from strandline.types import Type, row_value
 from strandline.types.arrays import column_to_python
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ class Selected:
     frame: Callable[[], DataFrame]
     columns: Sequence[str] = ()
     rows: Sequence[tuple[Any, ...]] | None = None
-
-
-BOOL = parse_type("Bool")
 
 
 def select(reader: Reader, query: Query) -> Selected:

@@ -1,6 +1,6 @@
 """Paths, descriptions, tables, chains of segments, commits, sessions, pins and holds.
 
-Frozen: the schema as it was in this revision, independent of what ``catalog.schema`` says today.
+Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
 """Operations, their parts, and the versions they have claimed.
 
-Frozen: the schema as it was in this revision, independent of what ``catalog.schema`` says today.
+Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
 """Where the warehouse of the catalog is. Not known yet in a catalog that is older than this.
 
-Frozen: the schema as it was in this revision, independent of what ``catalog.schema`` says today.
+Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """
 
 import sqlalchemy as sa
