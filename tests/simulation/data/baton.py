@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tests.simulation.data.model import Violation
 from tests.world import Death, ManualClock
 
-TICK_SECONDS, FAST_TICK_SECONDS = 0.25, 4.0
+TICK_SECONDS, FAST_TICK_SECONDS = 0.5, 1.5
 """How much time passes from one point to the next, usually and while a process has stopped: so that it ends before all others are done."""
 STAYS = 0.75
 ASIDE = 0.06
@@ -81,8 +81,7 @@ class Baton:
         if self.turns > MAX_TURNS:
             self.stop(Violation("this never comes to an end"))
             raise Death
-        asleep = any(r.asleep_until > self.clock.now() + FAST_TICK_SECONDS for r in self.runners)
-        self.clock.sleep(FAST_TICK_SECONDS if asleep else TICK_SECONDS)
+        self.clock.sleep(FAST_TICK_SECONDS if self.somebody_sleeps else TICK_SECONDS)
         if self.random.random() < ASIDE:
             runner.aside_until = self.turns + self.random.choice(ASIDE_TURNS)
         following = self._next(runner)
@@ -94,6 +93,11 @@ class Baton:
             if runner.dead:
                 raise Death
             self.trace(f"{runner.name} goes on with {what}")
+
+    @property
+    def somebody_sleeps(self) -> bool:
+        """Whether a process has stopped for long."""
+        return any(r.asleep_until > self.clock.now() + FAST_TICK_SECONDS for r in self.runners)
 
     def stop(self, violation: Violation) -> None:
         """Something is wrong: everybody dies at the point where they are."""

@@ -22,8 +22,8 @@ from tests.simulation.data.baton import Baton, Runner
 from tests.simulation.data.model import Effect, Violation
 from tests.world import LEASE_SECONDS, Death
 
-DIES, STOPS = 0.0015, 0.003
-"""How often a process dies, or stops for longer than its lease, at a point."""
+DIES, STOPS = (0.0, 0.002, 0.005), (0.0, 0.003, 0.012)
+"""How often a process dies, or stops for longer than its lease, at a point: one of these for each process."""
 
 _compiled: dict[Any, Any] = {}
 _dialect: list[Dialect] = []
@@ -41,6 +41,7 @@ class Process(Runner):
         self.facts: dict[str, Any] = {}
         """What the witness has seen of the catalog transaction that this process is in."""
         self.is_mortal = True
+        self._dies, self._stops = baton.random.choice(DIES), baton.random.choice(STOPS)
         self._on_commit = on_commit
         self._writing = False
         self._renewing = False
@@ -59,11 +60,11 @@ class Process(Runner):
             raise Death
         if self.is_mortal:
             fate = self.baton.random.random()
-            if fate < DIES:
+            if fate < self._dies:
                 self.dead = True
                 self.baton.trace(f"{self.name} dies before {what}")
                 raise Death
-            if fate < DIES + STOPS:
+            if fate < self._dies + self._stops:
                 self.asleep_until = self.baton.clock.now() + LEASE_SECONDS * self.baton.random.uniform(1.1, 2.5)
                 self.baton.trace(f"{self.name} stops before {what}")
         self.baton.point(self, what)
