@@ -23,7 +23,7 @@ from tests.simulation.data.rest import come_to_rest, leave_nothing
 from tests.simulation.data.witness import Witness, replaced, watching
 from tests.world import LEASE_SECONDS, Death
 
-ACTIONS = 36
+ACTIONS = 24
 PROCESSES = 4
 SETTINGS = Settings(
     workers=1,
