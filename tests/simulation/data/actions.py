@@ -324,4 +324,3 @@ class Actions:
 
 def _one_more(row: model.Row) -> dict[str, Any]:
     return {"n": None if row["n"] is None else row["n"] + 1}
-

@@ -45,7 +45,9 @@ def leave_nothing(process: Process) -> None:
     process.db.collect()
     context = process.db.context
     with context.catalog.read() as conn:
-        rows = {table.name: len(conn.execute(select(table)).all()) for table in (schema.segments, schema.chains, schema.holds, schema.garbage)}
+        rows = {
+            table.name: len(conn.execute(select(table)).all()) for table in (schema.segments, schema.chains, schema.holds, schema.garbage)
+        }
     files = sorted(context.files.names("data"))
     _refuse([f"{number} {name}" for name, number in rows.items() if number] + files, "after everything was dropped")
 

@@ -109,8 +109,7 @@ def orphans() -> AbstractContextManager[None]:
 
 
 SAFEGUARDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    made.__name__: made
-    for made in (moment, kept, version, read_step, touched, session, turn, identity, once, pins, orphans)
+    made.__name__: made for made in (moment, kept, version, read_step, touched, session, turn, identity, once, pins, orphans)
 }
 
 
