@@ -183,8 +183,8 @@ class _Walk:
         found = []
         if self._unordered.rows:
             message = (
-                f"{self._unordered.rows} rows of the {name} do not follow the row before them in the order of key "
-                "and step"
+                f"{self._unordered.rows} rows of the {name} do not follow the row before them "
+                "in the order of key and step"
             )
             found.append(Finding("unordered_rows", message, tuple(self._unordered.keys)))
         last = None if self._last is None else keys_of(self._schema, self._last)[0]

@@ -14,11 +14,11 @@ from strandline.api.connector import CATALOG_FILE
 from strandline.api.database import Database
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.sessions import Session
-from strandline.operations.scheduler import Shuffled
 from strandline.runtime import Runtime
 from strandline.settings import Settings
-from strandline.storage import segment as segments
 from strandline.storage.files import LocalFiles
+from tests.memory import forget
+from tests.schedulers import Shuffled
 from tests.simulation.data.baton import Baton, Runner
 from tests.simulation.data.model import Effect, Violation
 from tests.world import LEASE_SECONDS, Death
@@ -78,7 +78,7 @@ class Process(Runner):
                 self.baton.hold(self, 5 * LEASE_SECONDS if sleeps else 0.0)
                 self.baton.trace(f"{self.name} {'stops' if sleeps else 'is held'} before {what}")
         self.baton.point(self, what)
-        segments.forget()  # Processes share no memory.
+        forget()  # Processes share no memory.
         self._renew_if_due()
 
     def sleep(self, seconds: float) -> None:
