@@ -63,7 +63,8 @@ class Runtime:
 
     @contextmanager
     def alone_with(self, table_id: int) -> Iterator[bool]:
-        """Whether no other thread of this process maintains the table; then none does while the block lasts."""
+        """Whether no other thread of this process maintains the table; then none does while the block
+        lasts."""
         with self._lock:
             alone = table_id not in self._maintained
             self._maintained.add(table_id)

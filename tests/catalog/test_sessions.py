@@ -12,7 +12,7 @@ from sqlalchemy import insert, select
 from strandline.catalog import board, maintenance, sessions, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import HOST, Session
-from strandline.catalog.stale import Ended
+from strandline.catalog.stale import Ended, Stale
 from strandline.errors import AlreadyExists, PathNotFound
 from tests.catalog.conftest import Clock
 from tests.catalog.examples import create
@@ -238,4 +238,5 @@ def test_one_session_maintains_a_table_at_a_time(catalog: Catalog) -> None:
         assert not maintenance.take(conn, now, table.id, "two"), "only who took it can give it back"
         maintenance.release(conn, table.id, "one")
         assert maintenance.take(conn, now, table.id, "two")
-        assert not maintenance.take(conn, now, 999, "one")
+        with pytest.raises(Stale, match="it was dropped"):
+            maintenance.take(conn, now, 999, "one")

@@ -33,7 +33,8 @@ def join(catalog: Catalog, files: Files, folder: Path, *, create: bool, adopt: b
     def admit(found: Warehouse | None) -> None:
         if marked is not None and (found is None or marked != found.id):
             raise PreconditionFailed(
-                f"the folder {folder} belongs to another catalog: it is the warehouse {marked}, and {catalog.address} {_holds(found)}",
+                f"the folder {folder} belongs to another catalog: it is the warehouse {marked}, and "
+                f"{catalog.address} {_holds(found)}",
                 "Open it with the catalog URL that it was created with.",
             )
         if found is None:
@@ -48,7 +49,8 @@ def join(catalog: Catalog, files: Files, folder: Path, *, create: bool, adopt: b
         if marked is None and not is_recorded and not adopt:
             raise PreconditionFailed(
                 f"the folder {folder} is not a warehouse, and the catalog {catalog.address} {_holds(found)}",
-                "Open that folder, or give this one a catalog of its own. If the warehouse's files are in this folder now, say so with"
+                "Open that folder, or give this one a catalog of its own. If the warehouse's files are in "
+                "this folder now, say so with"
                 " connect(..., adopt=True) or strandline init --adopt.",
             )
         _check_files(catalog, files, folder, found)
@@ -99,7 +101,8 @@ def _check_files(catalog: Catalog, files: Files, folder: Path, found: Warehouse)
         )  # A file may have been collected just now; the catalog forgets it before that.
     if missing:
         raise PreconditionFailed(
-            f"the catalog {catalog.address} {_holds(found)}, and {folder} lacks files of it, such as {min(missing)}",
+            f"the catalog {catalog.address} {_holds(found)}, and {folder} lacks files of it, such as "
+            f"{min(missing)}",
             "Open the folder that holds them, or bring all of them here first.",
         )
 

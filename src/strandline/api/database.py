@@ -66,7 +66,7 @@ class Database:
     # --- statements ----------------------------------------------------------------------------------------
 
     def sql(self, text: str) -> Result:
-        """Run one or more statements, ``;`` between them; answers the result of the last one. Consecutive
+        """Run one or more statements, ``;`` between them, and return the result of the last one. Consecutive
         statements that change rows are one commit at one step; what it changed is durable when this
         returns."""
         with self.guard():
@@ -182,7 +182,7 @@ class Database:
             self._running.forget(operation_id)
 
     def resume(self) -> list[str]:
-        """Carry on the operations of processes that died; answers their ids."""
+        """Carry on the operations of processes that died, and return their ids."""
         with self.guard():
             return self._running.resume()
 
@@ -246,7 +246,7 @@ class Database:
             return housekeeping.collect_garbage(self.runtime)
 
     def pin(self, name: str, step: int | None = None) -> int:
-        """Keep the state at a step (default: now) readable until ``unpin(name)``; answers the step."""
+        """Keep the state at a step (default: now) readable until ``unpin(name)``, and return the step."""
         with self.guard(), self.runtime.catalog.write() as conn:
             names.check_name(name)
             now = board.current_step(conn)
@@ -325,7 +325,7 @@ class Database:
         before_abort: Callable[[Transaction], None] = lambda tx: None,
     ) -> tuple[int | None, int]:
         """Run changes in the open transaction, or in one of their own that is repeated when it is stale
-        (``before_abort`` is then called while what it wrote is still there). Answers the step of the commit
+        (``before_abort`` is then called while what it wrote is still there). Return the step of the commit
         (None inside an open transaction, or if nothing changed) and the number of rows changed."""
         open_one = self.current_transaction()
         if open_one is not None:

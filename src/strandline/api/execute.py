@@ -44,7 +44,7 @@ _CHANGE_WHAT_EXISTS = ("definitions", "backups")
 
 
 def execute(db: Database, text: str) -> Result:
-    """Run all statements of a text; answers the result of the last one."""
+    """Run all statements of a text, and return the result of the last one."""
     result = Result()
     for group in groups(parse(text)):
         result = _run(db, group)

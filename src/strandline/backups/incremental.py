@@ -44,7 +44,8 @@ class IncrementalBackup(Backup):
         if not collection.incremental:
             raise PreconditionFailed(
                 f"the collection {path.name!r} does not take incremental backups",
-                "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = 'true'), then take a full backup.",
+                "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
+                "'true'), then take a full backup.",
             )
         parent = _parent(conn, path)
         step = board.current_step(conn)
@@ -77,7 +78,8 @@ class IncrementalBackup(Backup):
         old_stream = f"{member.path}/{parent.stream}"
         if before is None or before.slice.source_id != member.id or paths.find(conn, old_stream) is None:
             raise PreconditionFailed(
-                f"{member.path} was created, restored or added after the backup {parent.name}, so its changes since then are not known",
+                f"{member.path} was created, restored or added after the backup {parent.name}, so its "
+                "changes since then are not known",
                 "Take a full backup first: BACKUP collection.",
             )
         indexes = [
@@ -203,7 +205,8 @@ class SlicePart(StreamPart):
             found = state_digest(self._runtime, source.schema, Chain((*base, *made.segments), body["step"]))
         if found != recorded:
             raise Corrupted(
-                f"the changes of {source.path} since step {body['after']} lead to {found.hex} ({found.rows} rows), "
+                f"the changes of {source.path} since step {body['after']} lead to {found.hex} "
+                f"({found.rows} rows), "
                 f"but {recorded.hex} ({recorded.rows} rows) was recorded",
                 f"Run db.check({source.path!r}), and take a full backup.",
             )

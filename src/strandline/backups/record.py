@@ -205,7 +205,8 @@ def _check_links(chain: Sequence[BackupRecord]) -> None:
     for parent, child in pairwise(chain):
         if child.kind != "incremental" or child.after_step != parent.step:
             raise Corrupted(
-                f"{child.name} begins after step {child.after_step}, but its parent {parent.name} ends at step {parent.step}",
+                f"{child.name} begins after step {child.after_step}, but its parent {parent.name} ends at "
+                f"step {parent.step}",
                 f"Restore {parent.name} or an earlier backup.",
             )
         for path in child.tables:
@@ -241,7 +242,8 @@ def slices_of(
             )
         elif found[-1][1].after != slice_.before or found[-1][1].source_id != slice_.source_id:
             raise Corrupted(
-                f"{path}: {record.name} begins with the digest {slice_.before.hex}, but the backup before it ends with "
+                f"{path}: {record.name} begins with the digest {slice_.before.hex}, but the backup before "
+                "it ends with "
                 f"{found[-1][1].after.hex}",
                 "Restore an earlier backup.",
             )

@@ -175,7 +175,8 @@ def _verify(runtime: Runtime, path: str, table: TableSchema, chain: Chain, recor
     found = state_digest(runtime, table, chain)
     if found != recorded:
         raise Corrupted(
-            f"{path} was backed up with {recorded.rows} rows ({recorded.hex}), but {found.rows} rows ({found.hex}) came back",
+            f"{path} was backed up with {recorded.rows} rows ({recorded.hex}), but {found.rows} rows "
+            f"({found.hex}) came back",
             _NOTHING_PUBLISHED,
         )
 

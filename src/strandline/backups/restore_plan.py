@@ -87,12 +87,14 @@ class RestorePlan:
                 paths.check_ready(target.in_the_way)
                 if target.in_the_way.path != target.path:
                     raise AlreadyExists(
-                        f"{target.in_the_way.path} is a {target.in_the_way.type}, so nothing can be restored below it",
+                        f"{target.in_the_way.path} is a {target.in_the_way.type}, so nothing can be "
+                        "restored below it",
                         "Restore into a directory, or under a name that no table has.",
                     )
                 raise AlreadyExists(
                     f"{target.path} already exists, and a restore changes no existing table",
-                    "Drop or rename it, or restore next to it: RESTORE c INTO 'dir', or RESTORE c TABLE t AS t2.",
+                    "Drop or rename it, or restore next to it: RESTORE c INTO 'dir', or RESTORE c TABLE t "
+                    "AS t2.",
                 )
 
     def explain(self, *, copy: bool) -> Iterator[tuple[str, str, str]]:

@@ -45,7 +45,7 @@ class Unit:
 class SchemeCache:
     """Shared by all threads of a process. ``delivery`` stands between the board and the cache: a test can
     hold publications back there, or give them out in another order. It is called at each poll with the new
-    ones and answers those that arrive now."""
+    ones and return those that arrive now."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class SchemeCache:
                     self._drop(info.id)
 
     def poll(self) -> None:
-        """Look at the board now and take in what is new. Answers when all that was published before the call
+        """Look at the board now and take in what is new. Return when all that was published before the call
         has been delivered."""
         with self._poll_lock, self.catalog.read() as conn:
             generation = board.generation(conn)

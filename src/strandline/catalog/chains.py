@@ -170,8 +170,8 @@ def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
 
 
 def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -> int:
-    """The last of the next ``count`` steps after ``after`` at which the table was changed; ``after`` if there is
-    none. Commits are forgotten when their state can no longer be read, so the ends of the logs count as
+    """The last of the next ``count`` steps after ``after`` at which the table was changed; ``after`` if there
+    is none. Commits are forgotten when their state can no longer be read, so the ends of the logs count as
     well."""
     chain, segment, commit_ = sqltables.chains.c, sqltables.segments.c, sqltables.commits.c
     commits = select(commit_.step).where(commit_.table_id == table_id, commit_.step > after)
@@ -207,7 +207,8 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
             )
         raise PreconditionFailed(
             f"the state of {path} at step {step} is no longer kept",
-            f"The oldest readable step is {kept_from}; pin a step with db.pin() to keep it, or restore a backup.",
+            f"The oldest readable step is {kept_from}; pin a step with db.pin() to keep it, or restore a "
+            "backup.",
         )
 
 
@@ -427,6 +428,7 @@ def _segment(row: Row[Any]) -> Segment:
 
 
 def _cache_of(conn: Connection) -> Cache[int, Segment] | None:
-    """That of the catalog; none in a write transaction, which may roll back, and its ids be given out again."""
+    """That of the catalog; none in a write transaction, which may roll back, and its ids be given out
+    again."""
     found: Cache[int, Segment] | None = conn.get_execution_options().get("strandline_segments")
     return found

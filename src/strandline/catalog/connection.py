@@ -54,7 +54,7 @@ class Catalog:
     def open(
         self, location: str | None = None, admit: Callable[[Warehouse | None], None] = lambda found: None
     ) -> Warehouse:
-        """Create or migrate the catalog as needed; answers what it says of its warehouse, which is at
+        """Create or migrate the catalog as needed, and return what it says of its warehouse, which is at
         ``location`` if it is a new one.
 
         ``admit`` is told which warehouse is there (None: none) before anything is changed, and may refuse it.
@@ -176,7 +176,8 @@ class Catalog:
 
         if revision is not None and not migrate.knows(revision):
             raise PreconditionFailed(
-                f"this warehouse was made by a newer version of Strandline (catalog revision {revision}, this version knows {HEAD})",
+                f"this warehouse was made by a newer version of Strandline (catalog revision {revision}, "
+                f"this version knows {HEAD})",
                 "Install a newer Strandline: pip install --upgrade strandline.",
             )
 
@@ -276,7 +277,8 @@ def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
 def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
     if len(os.fsencode(os.path.realpath(file))) > LONGEST_PATH:
         raise InvalidArgument(
-            f"the path of the catalog {file[:40]!r}... has more than the {LONGEST_PATH} bytes that SQLite can take",
+            f"the path of the catalog {file[:40]!r}... has more than the {LONGEST_PATH} bytes that SQLite "
+            "can take",
             "Choose a shorter one, or keep the catalog in PostgreSQL.",
         )
     forking.check_not_inherited(file)

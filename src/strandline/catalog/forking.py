@@ -43,7 +43,8 @@ def check_not_inherited(file: str) -> None:
     if os.path.realpath(file) in _inherited:
         raise PreconditionFailed(
             f"the catalog {file} was in use by another thread when this process was forked",
-            "Fork while no other thread uses the database, or start the process anew (multiprocessing: the start method spawn).",
+            "Fork while no other thread uses the database, or start the process anew (multiprocessing: the "
+            "start method spawn).",
         )
 
 

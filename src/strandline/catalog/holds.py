@@ -1,4 +1,5 @@
-"""Holds: what a stream, or an index that follows its table, still needs of a table. A stream's position is its hold."""
+"""Holds: what a stream, or an index that follows its table, still needs of a table. A stream's position is
+its hold."""
 
 from __future__ import annotations
 

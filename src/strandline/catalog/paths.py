@@ -193,7 +193,8 @@ def check_ready(path: Path, operation_id: str | None = None) -> None:
     if path.state != READY and (operation_id is None or path.operation_id != operation_id):
         raise UnderOperation(
             f"path is under operation: {path.path} is {path.state} by operation {path.operation_id}",
-            f"Wait for it with db.wait({path.operation_id!r}), or cancel it with db.cancel({path.operation_id!r}).",
+            f"Wait for it with db.wait({path.operation_id!r}), or cancel it with "
+            f"db.cancel({path.operation_id!r}).",
         )
 
 

@@ -74,7 +74,8 @@ class Loader:
             self._saw(unit, wrong)
             self._metrics.mismatches.labels("failed").inc()
             raise SchemaMismatch(
-                f"schema version mismatch for {wrong.path}: {unit.table.path} expects version {wrong.expected}, "
+                f"schema version mismatch for {wrong.path}: {unit.table.path} expects version "
+                f"{wrong.expected}, "
                 f"{'but it is not there' if wrong.actual is None else f'got {wrong.actual}'}"
             )
         return TablePlan(unit.table, tuple(impl for impl in unit.impls if impl is not None))

@@ -70,8 +70,8 @@ class Session:
         self._counter = 0
 
     def ensure(self) -> str:
-        """Make the session durable and keep it alive; answers its id, which is a new one if others took the
-        old one for dead."""
+        """Make the session durable and keep it alive, and return its id, which is a new one if others took
+        the old one for dead."""
         with self._lock:
             if self._thread is None:
                 self._begin()
@@ -185,7 +185,7 @@ class Session:
         self._begin()
 
     def _keep_readers(self, conn: Connection, now: float) -> int | None:
-        """One pin at the oldest step that a reader of this process looks at; answers its id."""
+        """One pin at the oldest step that a reader of this process looks at, and return its id."""
         step = min(self._readers.values(), default=None)
         if self._kept is not None:
             conn.execute(delete(sqltables.pins).where(sqltables.pins.c.id == self._kept))

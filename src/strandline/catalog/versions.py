@@ -120,8 +120,8 @@ class VersionRegistry:
         return [Held(row.path_id, row.operation_id, row.part_id, row.published, row.version) for row in rows]
 
     def apply(self, conn: Connection, operation_id: str) -> list[int]:
-        """Give every claimed path its version and let tables list their indexes at the new ones; answers the
-        ids to publish."""
+        """Give every claimed path its version and let tables list their indexes at the new ones, and return
+        the ids to publish."""
         held = self.claims(conn, operation_id)
         ids = [claim.path_id for claim in held]
         known = {path.id: path for path in paths.by_ids(conn, ids)}
@@ -138,7 +138,8 @@ class VersionRegistry:
         if path is None or path.version != claim.published:
             now = "it was dropped" if path is None else f"it has version {path.version}"
             raise Internal(
-                f"path {claim.path_id} was claimed at version {claim.published} by {claim.operation_id}, but {now}"
+                f"path {claim.path_id} was claimed at version {claim.published} by {claim.operation_id}, "
+                f"but {now}"
             )
         paths.set_version(conn, claim.path_id, claim.version)
         return path
@@ -163,7 +164,8 @@ def sync_indexes(conn: Connection, table_id: int) -> None:
         index, impl = below.get(ref["index_id"]), below.get(ref["impl_id"])
         if index is None or impl is None or index.version != impl.version:
             raise Internal(
-                f"index {ref['name']!r} of {table.path} and its implementation table do not have the same version"
+                f"index {ref['name']!r} of {table.path} and its implementation table do not have the same "
+                "version"
             )
         ref["version"] = impl.version
     paths.set_body(conn, table_id, table.body)

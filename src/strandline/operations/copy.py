@@ -45,7 +45,7 @@ def copy_handlers() -> dict[str, Handler]:
 
 
 def plan_copy(conn: Connection, run: Run, request: CopyRequest, step: int) -> list[PartPlan]:
-    """Pin ``step`` (the present one), lock the sources, make the targets in state creating; answers the
+    """Pin ``step`` (the present one), lock the sources, make the targets in state creating, and return the
     parts, siblings all."""
     _check_distinct(request)
     run.pin(conn, step)

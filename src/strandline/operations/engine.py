@@ -46,7 +46,7 @@ class Lease(Protocol):
     def id(self) -> str: ...
 
     def ensure(self) -> str:
-        """Make the session durable and keep it alive; answers its id."""
+        """Make the session durable and keep it alive, and return its id."""
 
 
 class _Lost(Exception):
@@ -84,11 +84,11 @@ class Engine:
         self._turn = threading.Lock()
 
     # -- starting and running
-    # ---------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def start(self, kind: str, request: dict[str, Any]) -> str:
-        """Plan an operation and make it durable, in one transaction; answers its id. A refused request leaves
-        nothing."""
+        """Plan an operation and make it durable, in one transaction, and return its id. A refused request
+        leaves nothing."""
         session_id = self.lease.ensure()
         now = self.catalog.clock.now()
         operation = Operation(
@@ -296,7 +296,7 @@ class Engine:
         return Run(operation, self.registry, self.metrics, self.catalog.clock.now(), kind)
 
     # -- taking over
-    # ------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def orphans(self) -> list[Operation]:
         """Unfinished operations that nobody carries out: their process died, or it is this one and no thread
@@ -317,7 +317,8 @@ class Engine:
         ]
 
     def take_over(self, only: str | None = None) -> list[str]:
-        """Make this session the owner of all orphans (or of one, if it is an orphan); answers their ids."""
+        """Make this session the owner of all orphans (or of one, if it is an orphan), and return their
+        ids."""
         if not self.orphans():
             return []
         session_id = self.lease.ensure()
@@ -350,7 +351,7 @@ class Engine:
                     self._driven.discard(operation_id)
 
     # -- looking, waiting, ending
-    # -----------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def get(self, operation_id: str) -> Operation:
         with self.catalog.read() as conn:

@@ -87,7 +87,8 @@ class Run:
                 self.flush()
                 raise UnderOperation(
                     f"path is under operation: {claimed.path} is claimed by operation {claim.operation_id}",
-                    f"Wait for it with db.wait({claim.operation_id!r}), or cancel it with db.cancel({claim.operation_id!r}).",
+                    f"Wait for it with db.wait({claim.operation_id!r}), or cancel it with "
+                    f"db.cancel({claim.operation_id!r}).",
                 )
 
     def report(self, conn: Connection, **progress: Any) -> None:
@@ -153,7 +154,7 @@ class Handler:
         return part.body
 
     def advance(self, conn: Connection, run: Run, part: Part, made: Any) -> Part:
-        """Carry out the part's present phase; answers the part as it is after it."""
+        """Carry out the part's present phase, and return the part as it is after it."""
         phase = {"propose": self.propose, "configure": self.configure, "wait": self.wait}[part.state]
         body = phase(conn, run, part, made)
         rest = self.phases[self.phases.index(part.state) + 1 :]
@@ -186,8 +187,8 @@ class Kind(ABC):
 
     def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
         """What is to be done in the transaction that applies all claims and publishes all paths at ``step``,
-        before that; answers the operation's result. New and dropped paths need nothing here: they are told by
-        their state."""
+        before that, and return the operation's result. New and dropped paths need nothing here: they are told
+        by their state."""
         return {}
 
     def undo(self, conn: Connection, run: Run) -> None:  # noqa: B027 - nothing is the right default

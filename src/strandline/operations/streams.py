@@ -134,7 +134,8 @@ class DropStreamPart(Handler):
 
 
 def plan_drops(conn: Connection, run: Run, streams: list[str]) -> list[PartPlan]:
-    """Lock streams, and the tables they are on, to be dropped with the operation; answers a part for each."""
+    """Lock streams, and the tables they are on, to be dropped with the operation, and return a part for
+    each."""
     plans = []
     for path in dict.fromkeys(streams):
         stream = paths.require(conn, path, "stream")

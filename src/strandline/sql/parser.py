@@ -40,7 +40,10 @@ from strandline.sql.tokens import Position, Token, tokenize
 
 __all__ = ["parse"]
 
-_SHOW_FORM = "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW BACKUPS IN collection | SHOW OPERATIONS"
+_SHOW_FORM = (
+    "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW BACKUPS "
+    "IN collection | SHOW OPERATIONS"
+)
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
 _EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
 

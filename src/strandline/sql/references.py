@@ -17,7 +17,10 @@ from strandline.types import coerce, parse_type
 
 __all__ = ["TableRef", "has_extras", "read_moment", "read_reference"]
 
-_FORM = "FROM table [VIEW index] [VERSION AS OF step | TIMESTAMP AS OF 'time'] [IN BACKUP collection [AT 'backup']] [AS alias]"
+_FORM = (
+    "FROM table [VIEW index] [VERSION AS OF step | TIMESTAMP AS OF 'time'] [IN BACKUP collection [AT "
+    "'backup']] [AS alias]"
+)
 
 
 @dataclass(frozen=True)

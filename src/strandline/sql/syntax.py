@@ -173,7 +173,8 @@ def parse_spark(
         raise fault(
             source, tokens[0].start, "the expression is nested too deeply", "Split it into smaller parts."
         ) from None
-    except Exception as error:  # sqlglot is not proof against every text, and a text is never a reason for anything but SyntaxFault
+    except Exception as error:
+        # sqlglot is not proof against every text, and a text is never a reason for anything but SyntaxFault
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint) from error
     if (
         tree is None or tree.find(sqlglot.exp.Command) is not None

@@ -29,12 +29,14 @@ __all__ = ["read_alter_table", "read_check_table", "read_create_table", "read_dr
 
 _INDEX_FORM = "INDEX name GLOBAL [SYNC | ASYNC] ON (columns) [COVER (columns)]"
 CREATE_FORM = (
-    f"CREATE TABLE [IF NOT EXISTS] table (column type [NOT NULL], ..., PRIMARY KEY (columns), {_INDEX_FORM}, ...) "
+    "CREATE TABLE [IF NOT EXISTS] table (column type [NOT NULL], ..., PRIMARY KEY (columns), "
+    f"{_INDEX_FORM}, ...) "
     "[WITH (PARTITION_AT_KEYS = (key, ...), UNIFORM_PARTITIONS = n)]"
 )
 ALTER_FORM = (
     "ALTER TABLE table ADD COLUMN column type | DROP COLUMN column "
-    f"| ADD {_INDEX_FORM} | DROP INDEX name | ADD CHANGEFEED name WITH (MODE = '...', FORMAT = '...') | DROP CHANGEFEED name, ..."
+    f"| ADD {_INDEX_FORM} | DROP INDEX name | ADD CHANGEFEED name WITH (MODE = '...', FORMAT = '...') | "
+    "DROP CHANGEFEED name, ..."
 )
 DROP_FORM = "DROP TABLE [IF EXISTS] table"
 CHECK_FORM = "CHECK TABLE table"

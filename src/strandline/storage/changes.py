@@ -217,7 +217,8 @@ def _check_not_null(schema: TableSchema, rows: pa.Table, names: Sequence[str]) -
         if schema[name].not_null and rows.column(name).null_count:
             first = int(np.argmax(to_mask(pc.is_null(rows.column(name)))))
             raise InvalidArgument(
-                f"Column {name} is NOT NULL and has no value in the row with the key {_show(schema, rows, first)}.",
+                f"Column {name} is NOT NULL and has no value in the row with the key "
+                f"{_show(schema, rows, first)}.",
                 "Give the column a value in every row.",
             )
 

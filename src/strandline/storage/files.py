@@ -44,12 +44,12 @@ class Files(Protocol):
         ...
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
-        """Writes a file whose name others may want at the same moment, and answers whether it was the first.
+        """Writes a file whose name others may want at the same moment, and return whether it was the first.
         Nobody ever sees a part."""
         ...
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
-        """Copies a file from ``source`` and answers its size. Corrupted, and no file, if it does not have the
+        """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
         ...
 
@@ -263,14 +263,16 @@ class LocalFiles:
             self._link(path, name)
         except FileExistsError:
             return False
-        except OSError:  # Not every file system has links. Without them two that come at the very same moment are not told apart.
+        except OSError:
+            # Not every file system has links. Without them two that come at the very same moment are not
+            # told apart.
             if os.path.exists(name):
                 return False
             self._rename(path, name)
         return True
 
     def _make_folders(self, folder: str) -> list[str]:
-        """Creates ``folder`` and answers which folders got a new entry by that, innermost first."""
+        """Creates ``folder`` and return which folders got a new entry by that, innermost first."""
         missing = []
         while not os.path.isdir(folder):
             missing.append(folder)

@@ -182,16 +182,25 @@ class _Walk:
             return [Finding("corrupt_file", f"The {name} has {self._rows} rows instead of {segment.rows}.")]
         found = []
         if self._unordered.rows:
-            message = f"{self._unordered.rows} rows of the {name} do not follow the row before them in the order of key and step"
+            message = (
+                f"{self._unordered.rows} rows of the {name} do not follow the row before them "
+                "in the order of key and step"
+            )
             found.append(Finding("unordered_rows", message, tuple(self._unordered.keys)))
         last = None if self._last is None else keys_of(self._schema, self._last)[0]
         if ends := [
             (is_, was) for is_, was in ((self._first, segment.min_key), (last, segment.max_key)) if is_ != was
         ]:
-            message = f"the {name} does not begin and end with the keys that were recorded, {segment.min_key} and {segment.max_key}"
+            message = (
+                f"the {name} does not begin and end with the keys that were recorded, {segment.min_key} and "
+                f"{segment.max_key}"
+            )
             found.append(Finding("unordered_rows", message, tuple(is_ for is_, _ in ends if is_ is not None)))
         if self._strayed.rows:
-            message = f"{self._strayed.rows} rows of the {name} have a step that is not in ({segment.after}, {segment.upto}]"
+            message = (
+                f"{self._strayed.rows} rows of the {name} have a step that is not in ({segment.after}, "
+                f"{segment.upto}]"
+            )
             found.append(Finding("unordered_rows", message, tuple(self._strayed.keys)))
         if self._doubled.rows:
             message = f"{self._doubled.rows} rows of the {name} have the key of the row before them"

@@ -53,5 +53,6 @@ def repeat(runtime: Runtime, attempt: Callable[[], T]) -> T:
         runtime.session.confirm()
         runtime.clock.sleep(random.uniform(0, min(0.002 * 2**number, _LONGEST_PAUSE)))
     raise Conflict(
-        f"others changed what the statement depends on {tries} times in a row ({reason}); nothing was committed"
+        f"others changed what the statement depends on {tries} times in a row ({reason}); nothing was "
+        "committed"
     )

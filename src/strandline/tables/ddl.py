@@ -30,7 +30,7 @@ BACKUPS = "/.backups"
 
 
 def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
-    """Create the table; answers its step, or None if it exists and IF NOT EXISTS was said."""
+    """Create the table, and return its step, or None if it exists and IF NOT EXISTS was said."""
     check_writable_path(statement.path)
     for component in names.split(statement.path):
         paths.check_own_name(component, "table")

@@ -58,12 +58,13 @@ def after_commit(runtime: Runtime, snapshot: Snapshot, changed: Sequence[str]) -
             seen = snapshot.table(path).chain
             if len(_run(seen.segments, runtime.settings.inline_rows)) + 1 >= runtime.settings.merge_segments:
                 merge(runtime, path)
-        except Exception as error:  # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
+        except Exception as error:
+            # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
             log.warning("merge of %s failed: %s", path, error)
 
 
 def merge(runtime: Runtime, path: str) -> bool:
-    """Merge the last small logs of a table into one; answers whether there were enough of them and nobody
+    """Merge the last small logs of a table into one, and return whether there were enough of them and nobody
     else was at it."""
     snapshot = Snapshot(runtime)
     view = snapshot.table(path)
@@ -113,7 +114,7 @@ def _merge(
 
 
 def compact(runtime: Runtime, path: str) -> bool:
-    """Fold a table's logs into base segments; answers whether it was done. Files are checked against the
+    """Fold a table's logs into base segments, and return whether it was done. Files are checked against the
     recorded digest before anything refers to them."""
     with runtime.catalog.read() as conn:
         table_id = paths.require(conn, path, "table").id
@@ -132,7 +133,8 @@ def compact(runtime: Runtime, path: str) -> bool:
         if digest != recorded:
             discard(runtime, new)
             raise Corrupted(
-                f"compaction of {path} would turn {recorded.rows} rows ({recorded.hex}) into {digest.rows} rows ({digest.hex})",
+                f"compaction of {path} would turn {recorded.rows} rows ({recorded.hex}) into {digest.rows} "
+                f"rows ({digest.hex})",
                 f"Nothing was changed. Run db.check({path!r}) to see what is wrong.",
             )
         if not new and not old:

@@ -36,8 +36,8 @@ class _Built:
 
 
 def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: IndexDef) -> int:
-    """Build an index on a table of a snapshot and attach it; answers the step from which it exists. Stale if
-    that very table is not there any more, or has another description."""
+    """Build an index on a table of a snapshot and attach it, and return the step from which it exists. Stale
+    if that very table is not there any more, or has another description."""
     impl = index.impl_schema(table.info.schema)
     name = runtime.session.file_name(table.info.id)
     built = _Built(*index_entries(runtime, table.info.schema, table.chain, index, impl, name), snapshot.step)
@@ -112,7 +112,8 @@ def _attach(runtime: Runtime, conn: Connection, table_id: int, index: IndexDef, 
 
 
 def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
-    """Bring an asynchronous index up to the table's last step; answers whether there was anything to do."""
+    """Bring an asynchronous index up to the table's last step, and return whether there was anything to
+    do."""
     snapshot = Snapshot(runtime)
     table = snapshot.table(path)
     with runtime.catalog.read() as conn:

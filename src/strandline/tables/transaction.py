@@ -132,7 +132,7 @@ class Transaction(Reader):
             raise
 
     def commit(self) -> int | None:
-        """Publish everything at one step; answers it, or None if nothing was changed. Stale if it must be
+        """Publish everything at one step, and return it, or None if nothing was changed. Stale if it must be
         done again."""
         changed = [p for p in self._pending.values() if p.segments]
         if not changed:

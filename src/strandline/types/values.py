@@ -229,7 +229,10 @@ surrogates are wrong."""
 
 def _to_time(type_: Type, value: object, column: str) -> datetime:
     if not isinstance(value, datetime):
-        hint = "Give a date with a time of day, for example datetime(2024, 1, 31, 12) or TIMESTAMP '2024-01-31 12:00:00'."
+        hint = (
+            "Give a date with a time of day, for example datetime(2024, 1, 31, 12) or TIMESTAMP '2024-01-31 "
+            "12:00:00'."
+        )
         refuse(type_, value, column, _BEYOND if _is_of_numpy(value, "datetime64") else hint)
     if getattr(value, "nanosecond", 0):
         refuse(type_, value, column, f"{type_.name} has no nanoseconds.")

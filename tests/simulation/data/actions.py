@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from strandline.errors import (
@@ -22,13 +23,15 @@ from tests.simulation.data import model
 from tests.simulation.data.judge import GaveUp, Judge, Told
 from tests.simulation.data.model import INDEXES, Effect, State, Violation
 from tests.simulation.data.processes import Intent, Process
+from tests.world import LEASE_SECONDS
 
 KEYS = range(5)
 MEMBERS = ("/a", "/b")
 """The tables of the collection."""
-PATHS = (*MEMBERS, "/a", "/r")
-"""Tables to choose from: the first one is in demand, the last one is restored beside it."""
 COLLECTION = "c"
+HELD, HELD_WITHIN = 0.5, (5, 5, 15, 40)
+"""How often a process is held at a point of what it does until others have got in its way, and at which at
+the latest: a statement has few points, an operation many."""
 
 
 def create_statement(path: str, indexes: Iterable[str]) -> str:
@@ -50,25 +53,59 @@ class Actions:
         self.random = random_
         self.numbers = itertools.count(100)
         self.counts: Counter[str] = Counter()
-        self.choices: list[tuple[int, Callable[[Process], str]]] = [
-            (22, self.write), (6, self.write_generator), (6, self.write_many), (14, self.transact), (12, self.read), (5, self.read_index),
-            (3, self.read_past), (3, self.check), (3, self.create_or_drop), (4, self.column), (5, self.index), (4, self.back_up),
-            (2, self.restore), (6, self.drop_and_restore), (2, self.drop_and_create), (4, self.maintain), (5, self.compact_and_collect),
-            (2, self.cancel), (2, self.resume), (5, self.feed),
+        everything: list[tuple[int, Callable[[Process], str]]] = [
+            (22, self.write), (6, self.write_generator), (6, self.write_many), (20, self.transact), (12, self.read), (5, self.read_index),
+            (3, self.read_past), (3, self.check), (3, self.create_or_drop), (6, self.column), (8, self.index), (4, self.back_up),
+            (2, self.restore), (6, self.drop_and_restore), (4, self.drop_and_create), (4, self.maintain), (4, self.compact_and_collect),
+            (2, self.cancel), (2, self.resume), (4, self.feed),
         ]  # fmt: skip
+        # Each seed has its own mix: where everything happens, little of it meets.
+        self.choices = [(weight * self.random.choice((0, 1, 1, 4)), action) for weight, action in everything]
+        self.choices.append((10, self.write))
+        self.adverse = [
+            self.write,
+            self.write_many,
+            self.column,
+            self.column,
+            self.index,
+            self.drop_and_restore,
+            self.drop_and_create,
+        ]
+        self.paths = self.random.choice((("/a",), MEMBERS, (*MEMBERS, "/a", "/r")))
 
     def act(self, process: Process) -> None:
-        action = self.random.choices([a for _, a in self.choices], [weight for weight, _ in self.choices])[0]
-        if any(path not in self.history.now for path in MEMBERS) and self.random.random() < 0.3:
-            action = self.replenish
+        victim = process.baton.victim
+        process.path = self.random.choice(self.paths)
+        process.held_at = (
+            self.random.randint(1, self.random.choice(HELD_WITHIN))
+            if victim is None and self.random.random() < HELD
+            else 0
+        )
+        if isinstance(victim, Process) and self.random.random() < 0.7:
+            action = partial(self.ambush, victim=victim)
+        elif any(path not in self.history.now for path in MEMBERS) and self.random.random() < 0.3:
+            action = partial(self.replenish)
+        else:
+            action = partial(
+                self.random.choices([a for _, a in self.choices], [weight for weight, _ in self.choices])[0]
+            )
         told = action(process)
-        self.counts[action.__name__] += 1
+        self.counts[action.func.__name__] += 1
         self.counts[f"told {'rows' if told.startswith('[') else told.split(' ')[0]}"] += 1
 
-    def path(self) -> str:
-        return self.random.choice(PATHS)
+    def ambush(self, process: Process, victim: Process) -> str:
+        """Whatever the one who is held is about to do, his table is changed before he goes on."""
+        path, asleep = victim.path, victim.asleep_until > 0.0
+        if asleep:
+            process.sleep(1.1 * LEASE_SECONDS)
+        process.path = path
+        for act in self.random.sample(self.adverse, self.random.randint(1, 3)):
+            act(process)
+        told = self.compact_and_collect(process) if asleep or self.random.random() < 0.3 else "done"
+        process.baton.release(victim)
+        return told
 
-    # --- rows ----------------------------------------------------------------------------------------------
+    # --- rows ------------------------------------------------------------------------------------------------------------------------
 
     def statement(self, path: str) -> tuple[str, Effect]:
         """A statement that changes rows, and what it does."""
@@ -119,12 +156,15 @@ class Actions:
         return f"{mode} INTO {path[1:]} ({', '.join(row)}) VALUES ({values})", model.put(path, mode, [row])
 
     def write(self, process: Process) -> str:
-        text, effect = self.statement(self.path())
+        text, effect = self.statement(process.path)
         return self._change(process, text, effect)
 
     def write_many(self, process: Process) -> str:
         """Several statements over two tables are one commit."""
-        made = [self.statement(self.random.choice(MEMBERS)) for _ in range(self.random.randint(2, 3))]
+        made = [
+            self.statement(self.random.choice((process.path, *self.paths)))
+            for _ in range(self.random.randint(2, 3))
+        ]
         return self._change(
             process,
             "; ".join(text for text, _ in made),
@@ -133,7 +173,7 @@ class Actions:
 
     def write_generator(self, process: Process) -> str:
         """Rows that can be read once, for a commit that may have to be repeated."""
-        path, keys = self.path(), self.random.sample(KEYS, 2)
+        path, keys = process.path, self.random.sample(KEYS, 2)
         table = process.db.table(path)
         if self.random.random() < 0.6:
             rows = [{"k": key, "v": self.random.choice("pqr"), "n": next(self.numbers)} for key in keys]
@@ -173,8 +213,7 @@ class Actions:
         return self._told(process, "transaction", answer)
 
     def _inside(self, process: Process, told: Told, intent: Intent) -> None:
-        path = self.random.choice(MEMBERS)
-        sql = process.db.sql
+        path, sql = self.random.choice((process.path, *self.paths)), process.db.sql
         if self.random.random() < 0.5:
             text, expected = self.query(path)
             told.look(text, expected, lambda: sql(text))
@@ -184,7 +223,7 @@ class Actions:
             intent.effect = told.effect
         process.baton.trace(f"{process.name}   in its transaction: {text}")
 
-    # --- reads ---------------------------------------------------------------------------------------------
+    # --- reads -----------------------------------------------------------------------------------------------------------------------
 
     def query(self, path: str) -> tuple[str, Callable[[State], model.Seen]]:
         index = self.random.choice((None, None, *INDEXES))
@@ -195,19 +234,19 @@ class Actions:
         return f"SELECT {shown} FROM {path[1:]} VIEW {index}", model.rows_of(path, columns, index)
 
     def read(self, process: Process) -> str:
-        text = f"SELECT * FROM {(path := self.path())[1:]}"
+        text = f"SELECT * FROM {(path := process.path)[1:]}"
         return self._told(
             process, text, self.judge.look(process, text, model.rows_of(path), lambda: process.db.sql(text))
         )
 
     def read_index(self, process: Process) -> str:
-        text, expected = self.query(self.path())
+        text, expected = self.query(process.path)
         return self._told(
             process, text, self.judge.look(process, text, expected, lambda: process.db.sql(text))
         )
 
     def read_past(self, process: Process) -> str:
-        path, step = self.path(), max(1, self.history.head - self.random.randint(0, 6))
+        path, step = process.path, max(1, self.history.head - self.random.randint(0, 6))
         text = f"SELECT * FROM {path[1:]} VERSION AS OF {step}"
         return self._told(
             process,
@@ -220,7 +259,7 @@ class Actions:
             model.table(state, path)
             return model.seen([])
 
-        text = f"CHECK TABLE {(path := self.path())[1:]}"
+        text = f"CHECK TABLE {(path := process.path)[1:]}"
         return self._told(process, text, self.judge.look(process, text, look, lambda: process.db.sql(text)))
 
     def feed(self, process: Process) -> str:
@@ -244,10 +283,10 @@ class Actions:
             )  # It is another one by now, or not there yet.
         return self._told(process, f"read the feed of {path}", f"{len(records)} records in ({after}, {upto}]")
 
-    # --- descriptions --------------------------------------------------------------------------------------
+    # --- descriptions ----------------------------------------------------------------------------------------------------------------
 
     def create_or_drop(self, process: Process) -> str:
-        path = self.path()
+        path = process.path
         return self._create(process, path) if path not in self.history.now else self._drop(process, path)
 
     def _create(self, process: Process, path: str) -> str:
@@ -258,7 +297,7 @@ class Actions:
         return self._change(process, f"DROP TABLE {path[1:]}", model.drop(path))
 
     def column(self, process: Process) -> str:
-        path = self.path()
+        path = process.path
         has = path in self.history.now and "x" in self.history.now[path].columns
         if not has:
             return self._change(
@@ -272,7 +311,7 @@ class Actions:
         )
 
     def index(self, process: Process) -> str:
-        path, name = self.path(), self.random.choice(tuple(INDEXES))
+        path, name = process.path, self.random.choice(tuple(INDEXES))
         has = path in self.history.now and name in self.history.now[path].indexes
         if has and self.random.random() < 0.7:
             return self._change(
@@ -282,7 +321,7 @@ class Actions:
             process, f"ALTER TABLE {path[1:]} ADD INDEX {index_definition(name)}", model.add_index(path, name)
         )
 
-    # --- backups and restores ------------------------------------------------------------------------------
+    # --- backups and restores --------------------------------------------------------------------------------------------------------
 
     def back_up(self, process: Process) -> str:
         text = f"BACKUP {COLLECTION}" + self.random.choice(("", " INCREMENTAL", " INCREMENTAL"))
@@ -303,17 +342,17 @@ class Actions:
         return self._restore(process, source, target)
 
     def drop_and_restore(self, process: Process) -> str:
-        path = self.random.choice(MEMBERS)
+        path = process.path if process.path in MEMBERS else "/a"
         self._drop(process, path)
         return self._restore(process, path, path)
 
     def drop_and_create(self, process: Process) -> str:
-        path = self.path()
+        path = process.path
         self._drop(process, path)
         return self._create(process, path)
 
     def replenish(self, process: Process) -> str:
-        """A table that is gone comes back."""
+        """A table of the collection that is gone comes back."""
         missing = [path for path in MEMBERS if path not in self.history.now]
         path = self.random.choice(missing or MEMBERS)
         return (
@@ -341,14 +380,13 @@ class Actions:
     def resume(self, process: Process) -> str:
         return self._told(process, "resume", f"resumed {len(process.db.resume())}")
 
-    # --- care ----------------------------------------------------------------------------------------------
+    # --- care ------------------------------------------------------------------------------------------------------------------------
 
     def maintain(self, process: Process) -> str:
         return self._care(process, "maintain", process.db.maintain)
 
     def compact_and_collect(self, process: Process) -> str:
-        path = self.path()
-        self._care(process, f"compact {path}", lambda: process.db.compact(path))
+        self._care(process, f"compact {process.path}", lambda: process.db.compact(process.path))
         return self._care(process, "collect", process.db.collect)
 
     def _care(self, process: Process, what: str, act: Callable[[], Any]) -> str:

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from tests.simulation.data.model import Violation
 from tests.world import Death, ManualClock
 
-TICK_SECONDS, FAST_TICK_SECONDS = 0.25, 4.0
-"""How much time passes from one point to the next, usually and while a process has stopped: so that it ends
-before all others are done."""
-STAYS = 0.75
-ASIDE = 0.06
-"""How often a process goes on at a point, and how often it is put aside for a while although others could let
-it in."""
-ASIDE_TURNS = (2, 5, 15, 50, 150)
+TICK_SECONDS, FAST_TICK_SECONDS = 0.5, 3.0
+"""How much time passes from one point to the next, usually and while somebody sleeps for long: so that he
+wakes up before all is over."""
+STAYS, ASIDE = 0.8, 0.04
+"""How often a process goes on at a point, and how often it is put aside for a while although others would let
+it go on."""
+ASIDE_TURNS = (2, 5, 15, 50)
+HELD_TURNS = 400
 MAX_TURNS = 20_000
 
 
@@ -43,6 +43,8 @@ class Baton:
         self.turns = 0
         self.runners: list[Runner] = []
         self.holder: Runner | None = None
+        self.victim: Runner | None = None
+        """The one who is held at a point of what he does, until others have done something about it."""
         self.violation: Violation | None = None
         self._over = threading.Event()
 
@@ -85,9 +87,8 @@ class Baton:
         if self.turns > MAX_TURNS:
             self.stop(Violation("this never comes to an end"))
             raise Death
-        asleep = any(r.asleep_until > self.clock.now() + FAST_TICK_SECONDS for r in self.runners)
-        self.clock.sleep(FAST_TICK_SECONDS if asleep else TICK_SECONDS)
-        if self.random.random() < ASIDE:
+        self.clock.sleep(FAST_TICK_SECONDS if self._somebody_sleeps() else TICK_SECONDS)
+        if runner is not self.victim and self.random.random() < ASIDE:
             runner.aside_until = self.turns + self.random.choice(ASIDE_TURNS)
         following = self._next(runner)
         if following is not runner:
@@ -98,6 +99,21 @@ class Baton:
             if runner.dead:
                 raise Death
             self.trace(f"{runner.name} goes on with {what}")
+        self.release(runner)
+
+    def hold(self, runner: Runner, seconds: float) -> None:
+        """Let a runner wait for long; ``seconds``: and sleep."""
+        self.victim = runner
+        runner.aside_until = self.turns + HELD_TURNS
+        runner.asleep_until = self.clock.now() + seconds
+
+    def release(self, runner: Runner) -> None:
+        if self.victim is runner:
+            self.victim = None
+            runner.aside_until, runner.asleep_until = 0, 0.0
+
+    def _somebody_sleeps(self) -> bool:
+        return any(r.asleep_until > self.clock.now() + FAST_TICK_SECONDS for r in self.runners)
 
     def stop(self, violation: Violation) -> None:
         """Something is wrong: everybody dies at the point where they are."""
@@ -107,6 +123,7 @@ class Baton:
 
     def _leave(self, runner: Runner) -> None:
         self.runners.remove(runner)
+        self.release(runner)
         if self.runners:
             self._next().turn.release()
         else:

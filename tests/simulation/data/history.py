@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from strandline.api.connector import connect
@@ -20,28 +21,20 @@ from tests.simulation.data.model import Effect, History
 from tests.simulation.data.processes import Intent, Process
 from tests.simulation.data.rest import come_to_rest, leave_nothing
 from tests.simulation.data.witness import Witness, replaced, watching
-from tests.world import Death
+from tests.world import LEASE_SECONDS, Death
 
-ACTIONS = 36
+ACTIONS = 24
 PROCESSES = 4
 SETTINGS = Settings(
     workers=1,
     history_seconds=0.0,
+    read_seconds=1.0,  # A pin that outlives its reader would keep the collector from its work.
     merge_segments=4,
     compact_log_segments=3,
     commit_tries=12,
-    session_seconds=60.0,
+    session_seconds=LEASE_SECONDS,
 )
-BY_FILE = Settings(
-    workers=1,
-    history_seconds=0.0,
-    merge_segments=4,
-    compact_log_segments=3,
-    commit_tries=12,
-    session_seconds=60.0,
-    inline_rows=0,
-    inline_bytes=0,
-)
+BY_FILE = replace(SETTINGS, inline_rows=0, inline_bytes=0)
 """Every commit goes to files."""
 
 

@@ -23,8 +23,8 @@ from tests.simulation.data.baton import Baton, Runner
 from tests.simulation.data.model import Effect, Violation
 from tests.world import LEASE_SECONDS, Death
 
-DIES, STOPS = 0.0015, 0.003
-"""How often a process dies, or stops for longer than its lease, at a point."""
+DIES = (0.0, 0.002, 0.005)
+"""How often a process dies at a point: one of these for each process."""
 
 _compiled: dict[Any, Any] = {}
 _dialect: list[Dialect] = []
@@ -45,6 +45,11 @@ class Process(Runner):
         self.facts: dict[str, Any] = {}
         """What the witness has seen of the catalog transaction that this process is in."""
         self.is_mortal = True
+        self.path = ""
+        """The table that it is busy with."""
+        self.held_at = 0
+        """The point of what it is doing at which it is held; none if 0."""
+        self._dies = baton.random.choice(DIES)
         self._on_commit = on_commit
         self._writing = False
         self._renewing = False
@@ -63,16 +68,15 @@ class Process(Runner):
         if self.dead:
             raise Death
         if self.is_mortal:
-            fate = self.baton.random.random()
-            if fate < DIES:
+            if self.baton.random.random() < self._dies:
                 self.dead = True
                 self.baton.trace(f"{self.name} dies before {what}")
                 raise Death
-            if fate < DIES + STOPS:
-                self.asleep_until = self.baton.clock.now() + LEASE_SECONDS * self.baton.random.uniform(
-                    1.1, 2.5
-                )
-                self.baton.trace(f"{self.name} stops before {what}")
+            self.held_at -= 1
+            if self.held_at == 0 and self.baton.victim is None:
+                sleeps = self.baton.random.random() < 0.5
+                self.baton.hold(self, 5 * LEASE_SECONDS if sleeps else 0.0)
+                self.baton.trace(f"{self.name} {'stops' if sleeps else 'is held'} before {what}")
         self.baton.point(self, what)
         forget()  # Processes share no memory.
         self._renew_if_due()

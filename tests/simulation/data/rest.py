@@ -47,9 +47,8 @@ def come_to_rest(process: Process, history: History) -> None:
 
 
 def leave_nothing(process: Process) -> None:
-    """All is dropped, and nobody reads any more: nothing may be left but what every catalog has. A pin that a
-    sleeper wrote after its session had ended goes when its time is over."""
-    process.sleep(2 * process.db.runtime.settings.read_seconds)
+    """All is dropped, and nobody reads any more: nothing may be left but what every catalog has."""
+    process.sleep(2 * LEASE_SECONDS)
     process.db.collect()
     context = process.db.runtime
     with context.catalog.read() as conn:

@@ -2,8 +2,7 @@
 safeguard is for.
 
 Some safeguards stand behind each other. Where one alone is enough, so that nothing goes wrong without the
-other, they are taken out together.
-"""
+other, they are taken out together."""
 
 from __future__ import annotations
 
@@ -16,10 +15,9 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from strandline.api import table
-from strandline.catalog import chains, collect, sessions, sqltables
+from strandline.catalog import chains, collect, maintenance, sessions, sqltables
 from strandline.catalog.chains import Basis, TableState
 from strandline.catalog.tables import TableInfo
-from strandline.operations.engine import Engine
 from strandline.tables import indexes
 from strandline.tables.snapshot import Snapshot
 from strandline.tables.transaction import Transaction
@@ -65,28 +63,30 @@ def read_step() -> AbstractContextManager[None]:
 
 def touched() -> AbstractContextManager[None]:
     """Whatever others committed meanwhile, it is taken not to touch what a transaction read or wrote."""
-    prove = chains.prove
 
     def let_pass(self: Transaction, stale: Any) -> None:
         pending = self._pending[stale.table_id]
         with self.runtime.catalog.read() as conn:
             pending.read_step = chains.state(conn, stale.table_id).step
 
-    return replaced(Transaction, _let_pass=let_pass) if prove else contextlib.nullcontext()
+    return replaced(Transaction, _let_pass=let_pass)
 
 
 def session() -> AbstractContextManager[None]:
-    """What was begun in the name of a session that has ended goes on."""
-    return replaced(sessions, require=lambda conn, session_id: None)
+    """What was begun in the name of a session that has ended goes on, and its files are committed although
+    they may have been collected."""
+    return replaced(sessions, require=lambda conn, session_id: None, ended_writer=lambda conn, files: None)
 
 
-def writer() -> AbstractContextManager[None]:
-    """Files are committed although the collector may have removed them."""
-    return replaced(sessions, ended_writer=lambda conn, files: None)
+def turn() -> AbstractContextManager[None]:
+    """A compaction does not prove that nobody has maintained the table meanwhile."""
+    return replaced(maintenance, prove=lambda conn, table_id, session_id: None)
 
 
-def identity() -> AbstractContextManager[None]:
-    """An index is built on whatever table is at the path by now."""
+@contextlib.contextmanager
+def identity() -> Iterator[None]:
+    """An index is built on whatever table is at the path by now, and follows whatever of its changes is
+    left."""
     caught_up = indexes._caught_up
 
     def on_any(context: Any, before: Any, current: Any, *args: Any) -> Any:
@@ -94,7 +94,8 @@ def identity() -> AbstractContextManager[None]:
             context, replace(before, info=replace(before.info, id=current.info.id)), current, *args
         )
 
-    return replaced(indexes, _caught_up=on_any)
+    with replaced(indexes, _caught_up=on_any), replaced(chains, log_kept=chains.log_between):
+        yield
 
 
 def once() -> AbstractContextManager[None]:
@@ -112,51 +113,9 @@ def orphans() -> AbstractContextManager[None]:
     return replaced(sessions, all_sessions=lambda conn: set())
 
 
-def fence() -> AbstractContextManager[None]:
-    """An operation that another process has taken over is carried on by both."""
-    before = Engine._fence
-
-    def for_all(self: Engine, conn: Connection, operation_id: str, **options: Any) -> Any:
-        with replaced_attribute(self, "lease", _Owner(conn, operation_id)):
-            return before(self, conn, operation_id, **options)
-
-    return replaced(Engine, _fence=for_all)
-
-
-class _Owner:
-    """Whoever owns an operation."""
-
-    def __init__(self, conn: Connection, operation_id: str) -> None:
-        at = sqltables.operations.c
-        self.id = conn.execute(select(at.session_id).where(at.id == operation_id)).scalar_one_or_none()
-
-
-@contextlib.contextmanager
-def replaced_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
 SAFEGUARDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     made.__name__: made
-    for made in (
-        moment,
-        kept,
-        version,
-        read_step,
-        touched,
-        session,
-        writer,
-        identity,
-        once,
-        pins,
-        orphans,
-        fence,
-    )
+    for made in (moment, kept, version, read_step, touched, session, turn, identity, once, pins, orphans)
 }
 
 

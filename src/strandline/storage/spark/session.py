@@ -106,7 +106,8 @@ def _start(options: dict[str, str]) -> SparkSession:
     if shutil.which(java) is None:
         raise Unavailable(
             "Spark needs Java 17 or later, and there is none on this machine.",
-            "Install it (apt install openjdk-17-jre-headless, brew install openjdk@17) and set JAVA_HOME to its folder, "
+            "Install it (apt install openjdk-17-jre-headless, brew install openjdk@17) and set JAVA_HOME "
+            "to its folder, "
             "or name a Spark Connect server in SPARK_REMOTE.",
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
