@@ -1,10 +1,6 @@
 """Several processes on one warehouse, with their rows: a seed decides who runs, who stops, who dies, and a
 model says what each may see.
 
-    python -m tests.simulation --seeds 1000           # the first 1000 seeds
-python -m tests.simulation --seed 17              # one of them again, with a line for everything that happens
-    python -m tests.simulation --without fence        # take one safeguard out: a violation must be found
-
 Each process is a real ``Database`` in a thread of its own, but only the one that holds the baton runs
 (``baton``). It may lose it wherever others could come in between: before and after a catalog transaction,
 before every change of the disk, in every pause. There it may also die, or stop for longer than its lease.
