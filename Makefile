@@ -57,8 +57,9 @@ pytest: setup ## Run the tests alone, e.g. make pytest ARGS="-m 'not spark' -k c
 bench: doctor setup ## Run every benchmark; each prints a table of what was measured and what was to be reached
 	@for file in $$(ls bench/*.py | grep -v report.py); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-simulate: doctor setup ## Run random interleavings and crashes, e.g. make simulate SEEDS=1000
+simulate: doctor setup ## Run random interleavings and crashes, e.g. make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --versions --seeds $(SEEDS)
 
 clean: ## Remove .venv, caches and build output
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log
