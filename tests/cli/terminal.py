@@ -31,6 +31,8 @@ class Terminal:
     def __enter__(self) -> Terminal:
         self._pid, self._fd = pty.fork()
         if self._pid == 0:
+            # A program that is started in the background inherits deaf ears; a person's terminal has none.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execvpe(self._command[0], self._command, self._env)
         ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
         return self
@@ -47,8 +49,8 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def expect(self, text: str, seconds: float = 60.0) -> str:
-        """Wait until the program has written ``text``; answers everything before it since the last
-        ``expect``."""
+        """Wait until the program has written ``text``; and return everything before it since
+        the last ``expect``."""
         deadline = time.monotonic() + seconds
         while text not in self.text:
             left = deadline - time.monotonic()
