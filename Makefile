@@ -58,6 +58,7 @@ bench: doctor setup ## Run every benchmark; each prints a table of what was meas
 	@for file in $$(ls bench/*.py | grep -v report.py); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 simulate: doctor setup ## Run random interleavings and crashes, e.g. make simulate SEEDS=1000
+	$(BIN)/python -m tests.simulation --versions --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 clean: ## Remove .venv, caches and build output
