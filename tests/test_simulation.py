@@ -1,10 +1,15 @@
-"""Random interleavings of everything that changes versions, with crashes and late news: no reader ever gets a
-mismatched plan."""
+"""Random interleavings, with crashes and late news: no reader ever gets a mismatched plan, nobody ever sees rows that never were."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
+from tests.simulation.data.runner import run_seeds, running
+from tests.simulation.data.without import SAFEGUARDS
 from tests.simulation.runner import Runner, run_all
 from tests.world import counted
 
@@ -40,3 +45,47 @@ def test_a_seed_can_be_replayed(eager: bool) -> None:
         traces.append(lines)
     assert traces[0] == traces[1]
     assert len(traces[0]) > 50
+
+
+SEEDS = 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 4 * SEEDS, SEEDS))
+def test_whatever_gets_in_its_way_a_statement_sees_and_makes_what_the_model_says(first: int) -> None:
+    found, counts = run_seeds(range(first, first + SEEDS))
+    assert found == {}, "replay one with: python -m tests.simulation --seed N"
+    for what in (
+        "ambush",
+        "deaths",
+        "transact",
+        "back_up",
+        "told done",
+        "told rows",
+        "told CONFLICT",
+        "told UNDER_OPERATION",
+    ):
+        assert counts[what] > 0, f"the simulation has lost its bite: {what}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
+def test_without_a_safeguard_what_it_is_for_is_noticed(safeguard: str) -> None:
+    """Each of them is taken out, on purpose: it proves that the simulation could see its failure."""
+    with running() as runner:
+        seed = next((seed for seed in range(8 * SEEDS) if runner.run(seed, safeguard)), None)
+        assert seed is not None, "nothing was noticed"
+        assert runner.run(seed, focus=SAFEGUARDS[safeguard].focus) is None, "with it, the same is harmless"
+
+
+def test_a_seed_with_rows_can_be_replayed_in_another_process() -> None:
+    def trace(seed: int, hashes: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed)]
+        return subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True
+        ).stdout
+
+    for seed in (0, 1):
+        lines = trace(seed, "1").splitlines()
+        assert lines == trace(seed, "2").splitlines()
+        assert len(lines) > 10

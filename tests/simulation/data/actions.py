@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,9 +30,9 @@ KEYS = range(5)
 MEMBERS = ("/a", "/b")
 """The tables of the collection."""
 COLLECTION = "c"
-HELD, HELD_WITHIN = 0.5, (5, 5, 15, 40)
-"""How often a process is held at a point of what it does until others have got in its way, and at which at
-the latest: a statement has few points, an operation many."""
+HELD_WITHIN = (4, 8, 16, 32)
+"""At which point of what it does a process is held at the latest: a statement has few points, an operation
+many."""
 
 
 def create_statement(path: str, indexes: Iterable[str]) -> str:
@@ -44,13 +45,24 @@ def index_definition(name: str) -> str:
     return f"{name} GLOBAL SYNC ON ({', '.join(columns)})" + (f" COVER ({', '.join(cover)})" if cover else "")
 
 
+@dataclass(frozen=True)
+class Focus:
+    """Only these actions are begun, and only those get in the way of one that is held; and how often it is
+    held for longer than a lease."""
+
+    begun: tuple[str, ...]
+    in_the_way: tuple[str, ...]
+    sleeps: float = 0.5
+
+
 class Actions:
     """Chooses and carries out. ``act`` answers what became of it."""
 
-    def __init__(self, judge: Judge, random_: random.Random) -> None:
+    def __init__(self, judge: Judge, random_: random.Random, held: float, focus: Focus | None = None) -> None:
         self.judge = judge
         self.history = judge.history
         self.random = random_
+        self.held = held
         self.numbers = itertools.count(100)
         self.counts: Counter[str] = Counter()
         everything: list[tuple[int, Callable[[Process], str]]] = [
@@ -60,28 +72,34 @@ class Actions:
             (2, self.cancel), (2, self.resume), (4, self.feed),
         ]  # fmt: skip
         # Each seed has its own mix: where everything happens, little of it meets.
-        self.choices = [(weight * self.random.choice((0, 1, 1, 4)), action) for weight, action in everything]
-        self.choices.append((10, self.write))
-        self.adverse = [
+        self.choices = [
+            (weight * self.random.choice((0, 1, 1, 4)), action) for weight, action in everything
+        ] + [(10, self.write)]
+        self.adverse: list[Callable[[Process], str]] = [
             self.write,
             self.write_many,
             self.column,
-            self.column,
             self.index,
             self.drop_and_restore,
-            self.drop_and_create,
         ]
+        self.adverse += [self.drop_and_create, self.compact_and_collect, self.write_often]
         self.paths = self.random.choice((("/a",), MEMBERS, (*MEMBERS, "/a", "/r")))
+        self.sleeps = 0.5
+        if focus is not None:
+            self.choices = [(1, getattr(self, name)) for name in focus.begun]
+            self.adverse = [getattr(self, name) for name in focus.in_the_way]
+            self.paths, self.sleeps = ("/a",), focus.sleeps
 
     def act(self, process: Process) -> None:
         victim = process.baton.victim
         process.path = self.random.choice(self.paths)
         process.held_at = (
             self.random.randint(1, self.random.choice(HELD_WITHIN))
-            if victim is None and self.random.random() < HELD
+            if victim is None and self.random.random() < self.held
             else 0
         )
-        if isinstance(victim, Process) and self.random.random() < 0.7:
+        process.sleeps = self.random.random() < self.sleeps
+        if isinstance(victim, Process) and victim.is_awaited:
             action = partial(self.ambush, victim=victim)
         elif any(path not in self.history.now for path in MEMBERS) and self.random.random() < 0.3:
             action = partial(self.replenish)
@@ -93,15 +111,25 @@ class Actions:
         self.counts[action.func.__name__] += 1
         self.counts[f"told {'rows' if told.startswith('[') else told.split(' ')[0]}"] += 1
 
+    def warm_up(self, process: Process) -> None:
+        """A process that has been there for a while has a session, and knows the tables."""
+        for process.path in self.paths:
+            self.read(process)
+
     def ambush(self, process: Process, victim: Process) -> str:
-        """Whatever the one who is held is about to do, his table is changed before he goes on."""
-        path, asleep = victim.path, victim.asleep_until > 0.0
-        if asleep:
+        """Whatever the one who is held is about to do, his table is changed before he goes on. If he sleeps,
+        it is until everybody takes him for dead; what he has read may then be collected."""
+        process.path, victim.is_awaited = victim.path, False
+        if victim.sleeps:
             process.sleep(1.1 * LEASE_SECONDS)
-        process.path = path
-        for act in self.random.sample(self.adverse, self.random.randint(1, 3)):
+        for act in self.random.choices(self.adverse, k=self.random.randint(1, 3)):
             act(process)
-        told = self.compact_and_collect(process) if asleep or self.random.random() < 0.3 else "done"
+        told = "done"
+        if victim.sleeps:
+            for care in self.random.choice(
+                ((), (), (self.compact,), (self.collect,), (self.compact, self.collect))
+            ):
+                told = care(process)
         process.baton.release(victim)
         return told
 
@@ -170,6 +198,14 @@ class Actions:
             "; ".join(text for text, _ in made),
             model.one_after_the_other([effect for _, effect in made]),
         )
+
+    def write_often(self, process: Process) -> str:
+        """So many small commits that the writer merges them."""
+        for key in KEYS:
+            told = self._change(
+                process, *self._put(process.path, "UPSERT", {"k": key, "n": next(self.numbers)})
+            )
+        return told
 
     def write_generator(self, process: Process) -> str:
         """Rows that can be read once, for a commit that may have to be repeated."""
@@ -386,7 +422,15 @@ class Actions:
         return self._care(process, "maintain", process.db.maintain)
 
     def compact_and_collect(self, process: Process) -> str:
-        self._care(process, f"compact {process.path}", lambda: process.db.compact(process.path))
+        self.compact(process)
+        return self._care(process, "collect", process.db.collect)
+
+    def compact(self, process: Process) -> str:
+        return self._care(process, f"compact {process.path}", lambda: process.db.compact(process.path))
+
+    def collect(self, process: Process) -> str:
+        """When all pins are over that are needed no more."""
+        process.sleep(1.1 * LEASE_SECONDS)
         return self._care(process, "collect", process.db.collect)
 
     def _care(self, process: Process, what: str, act: Callable[[], Any]) -> str:

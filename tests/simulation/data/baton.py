@@ -17,7 +17,7 @@ STAYS, ASIDE = 0.8, 0.04
 """How often a process goes on at a point, and how often it is put aside for a while although others would let
 it go on."""
 ASIDE_TURNS = (2, 5, 15, 50)
-HELD_TURNS = 400
+HELD_TURNS = 1000
 MAX_TURNS = 20_000
 
 
@@ -101,16 +101,15 @@ class Baton:
             self.trace(f"{runner.name} goes on with {what}")
         self.release(runner)
 
-    def hold(self, runner: Runner, seconds: float) -> None:
-        """Let a runner wait for long; ``seconds``: and sleep."""
+    def hold(self, runner: Runner) -> None:
+        """Let a runner wait until it is released, or for very long."""
         self.victim = runner
         runner.aside_until = self.turns + HELD_TURNS
-        runner.asleep_until = self.clock.now() + seconds
 
     def release(self, runner: Runner) -> None:
         if self.victim is runner:
             self.victim = None
-            runner.aside_until, runner.asleep_until = 0, 0.0
+            runner.aside_until = 0
 
     def _somebody_sleeps(self) -> bool:
         return any(r.asleep_until > self.clock.now() + FAST_TICK_SECONDS for r in self.runners)
@@ -139,7 +138,13 @@ class Baton:
         ]
         if not ready:
             first = min(
-                self.runners, key=lambda r: (r.asleep_until > self.clock.now(), r.aside_until, r.asleep_until)
+                self.runners,
+                key=lambda r: (
+                    r is self.victim,
+                    r.asleep_until > self.clock.now(),
+                    r.aside_until,
+                    r.asleep_until,
+                ),
             )
             self.turns = max(self.turns, first.aside_until)
             self.clock.sleep(max(0.0, first.asleep_until - self.clock.now()))

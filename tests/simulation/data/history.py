@@ -14,7 +14,7 @@ from pathlib import Path
 from strandline.api.connector import connect
 from strandline.settings import Settings
 from tests.simulation.data import model
-from tests.simulation.data.actions import COLLECTION, MEMBERS, Actions, create_statement
+from tests.simulation.data.actions import COLLECTION, MEMBERS, Actions, Focus, create_statement
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.judge import Judge
 from tests.simulation.data.model import Effect, History
@@ -23,8 +23,10 @@ from tests.simulation.data.rest import come_to_rest, leave_nothing
 from tests.simulation.data.witness import Witness, replaced, watching
 from tests.world import LEASE_SECONDS, Death
 
-ACTIONS = 24
-PROCESSES = 4
+DUEL, CROWD = (2, 5, 1.0), (4, 28, 0.3)
+"""The two kinds of histories, as numbers of processes and of actions, and how often one is held until others
+have got in its way. In a duel that is all that happens, and there are many of them; in a crowd everything
+else happens, too."""
 SETTINGS = Settings(
     workers=1,
     history_seconds=0.0,
@@ -41,14 +43,22 @@ BY_FILE = replace(SETTINGS, inline_rows=0, inline_bytes=0)
 class Simulation:
     """The history of one seed. ``trace`` gets a line for everything that happens."""
 
-    def __init__(self, folder: Path, history: History, seed: int, trace: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        history: History,
+        seed: int,
+        trace: Callable[[str], None],
+        focus: Focus | None = None,
+    ) -> None:
         self.random = random.Random(seed)
         self.folder = folder
         self.history = history
         self.baton = Baton(self.random, trace)
         self.witness = Witness(self.baton, history)
-        self.actions = Actions(Judge(history), self.random)
-        self.left = ACTIONS
+        self.processes, self.left, held = self.random.choice((DUEL, DUEL, CROWD)) if focus is None else DUEL
+        self.actions = Actions(Judge(history), self.random, held, focus)
+        self.old_backups = set(history.backups)
         self.born = 0
         self.all: list[Process] = []
 
@@ -59,10 +69,10 @@ class Simulation:
     def run(self) -> None:
         with watching(self.baton), same_names(self.random):
             try:
-                for _ in range(PROCESSES):
+                for _ in range(self.processes):
                     self.bear()
                 self.baton.run()
-                self.rest(lambda process: come_to_rest(process, self.history))
+                self.rest(lambda process: come_to_rest(process, self.history, self.old_backups))
                 self.rest(leave_nothing)
             finally:
                 for process in self.all:
@@ -70,7 +80,7 @@ class Simulation:
 
     def newcomer(self) -> Process:
         self.born += 1
-        settings = SETTINGS if self.random.random() < 0.6 else BY_FILE
+        settings = self.random.choice((SETTINGS, BY_FILE))
         made = Process(f"p{self.born}", self.folder, self.baton, settings, self.witness.committed)
         self.all.append(made)
         return made
@@ -82,6 +92,7 @@ class Simulation:
     def live(self, process: Process) -> None:
         """Act until all actions of the history are done; another process takes the place of one that dies."""
         try:
+            self.actions.warm_up(process)
             while self.left > 0:
                 self.left -= 1
                 self.actions.act(process)

@@ -49,6 +49,10 @@ class Process(Runner):
         """The table that it is busy with."""
         self.held_at = 0
         """The point of what it is doing at which it is held; none if 0."""
+        self.is_awaited = False
+        """Whether it is held and nobody has got in its way yet."""
+        self.sleeps = False
+        """Whether it is held for longer than its lease, when it is."""
         self._dies = baton.random.choice(DIES)
         self._on_commit = on_commit
         self._writing = False
@@ -74,9 +78,9 @@ class Process(Runner):
                 raise Death
             self.held_at -= 1
             if self.held_at == 0 and self.baton.victim is None:
-                sleeps = self.baton.random.random() < 0.5
-                self.baton.hold(self, 5 * LEASE_SECONDS if sleeps else 0.0)
-                self.baton.trace(f"{self.name} {'stops' if sleeps else 'is held'} before {what}")
+                self.is_awaited = True
+                self.baton.hold(self)
+                self.baton.trace(f"{self.name} {'stops' if self.sleeps else 'is held'} before {what}")
         self.baton.point(self, what)
         forget()  # Processes share no memory.
         self._renew_if_due()
@@ -181,11 +185,16 @@ class SimCatalog(Catalog):
 
 
 class SimFiles(LocalFiles):
-    """Files whose every change of the disk is a point."""
+    """Files whose every change of the disk is a point, and every look at one: it may have been collected just
+    before."""
 
     def __init__(self, process: Process, folder: Path) -> None:
         super().__init__(folder)
         self._process = process
+
+    def read(self, name: str) -> bytes:
+        self._process.point("a look at a file")
+        return super().read(name)
 
     def _mkdir(self, path: str) -> None:
         self._process.point("mkdir")

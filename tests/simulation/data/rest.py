@@ -14,8 +14,8 @@ from tests.simulation.data.processes import Intent, Process
 from tests.world import LEASE_SECONDS
 
 
-def come_to_rest(process: Process, history: History) -> None:
-    """What dead processes left is carried on; then all tables, indexes and backups are compared with the
+def come_to_rest(process: Process, history: History, old_backups: set[str]) -> None:
+    """What dead processes left is carried on; then all tables, indexes and new backups are compared with the
     model, and dropped."""
     db = process.db
     process.sleep(2 * LEASE_SECONDS)
@@ -32,7 +32,8 @@ def come_to_rest(process: Process, history: History) -> None:
             leak for leak in world.leaks(conn) if not leak.endswith("/feed has no hold at its cursor")
         ] + world.disagreements(conn)
     _refuse(wrong, "at rest")
-    for number, (backup, step) in enumerate(sorted(history.backups.items())):
+    for number, backup in enumerate(sorted(history.backups.keys() - old_backups)):
+        step = history.backups[backup]
         db.sql(f"RESTORE {COLLECTION} AT '{backup}' INTO 'back{number}'")
         kept = {
             f"/back{number}{path}": table for path, table in history.at(step).items() if path in ("/a", "/b")

@@ -15,9 +15,10 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from tests.simulation.data.actions import Focus
 from tests.simulation.data.history import Simulation, Template
 from tests.simulation.data.model import Violation
-from tests.simulation.data.without import taken_out
+from tests.simulation.data.without import SAFEGUARDS, taken_out
 
 CHUNK = 20
 """So many seeds are run by one runner."""
@@ -35,12 +36,15 @@ class Runner:
         self.counts: Counter[str] = Counter()
         gc.disable()
 
-    def run(self, seed: int) -> str | None:
-        """What was seen that must never be, None if nothing was."""
+    def run(self, seed: int, without: str | None = None, focus: Focus | None = None) -> str | None:
+        """What was seen that must never be, None if nothing was. ``without``: the safeguard that is taken
+        out, on what it is for."""
         folder = Path(self.folder.name) / "warehouse"
-        simulation = Simulation(folder, self.template.copy(folder), seed, self.trace)
+        focus = SAFEGUARDS[without].focus if without is not None else focus
+        simulation = Simulation(folder, self.template.copy(folder), seed, self.trace, focus)
         try:
-            simulation.run()
+            with taken_out(without):
+                simulation.run()
         except Violation as violation:
             return str(violation)
         finally:
@@ -66,9 +70,9 @@ def running(trace: Callable[[str], None] = lambda line: None) -> Iterator[Runner
         log.disabled = was
 
 
-def run_seeds(seeds: range, without: str | None) -> tuple[dict[int, str], Counter[str]]:
-    with taken_out(without), running() as runner:
-        found = {seed: violation for seed in seeds if (violation := runner.run(seed))}
+def run_seeds(seeds: range, without: str | None = None) -> tuple[dict[int, str], Counter[str]]:
+    with running() as runner:
+        found = {seed: violation for seed in seeds if (violation := runner.run(seed, without))}
         return found, runner.counts
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -21,6 +21,7 @@ from strandline.catalog.tables import TableInfo
 from strandline.tables import indexes
 from strandline.tables.snapshot import Snapshot
 from strandline.tables.transaction import Transaction
+from tests.simulation.data.actions import Focus
 from tests.simulation.data.witness import replaced
 
 
@@ -113,14 +114,40 @@ def orphans() -> AbstractContextManager[None]:
     return replaced(sessions, all_sessions=lambda conn: set())
 
 
-SAFEGUARDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    made.__name__: made
-    for made in (moment, kept, version, read_step, touched, session, turn, identity, once, pins, orphans)
+WRITES = ("write", "write", "write_many", "transact")
+
+
+@dataclass(frozen=True)
+class Safeguard:
+    """How to do without it, and what must meet for that to be noticed."""
+
+    without: Callable[[], AbstractContextManager[None]]
+    focus: Focus
+
+
+SAFEGUARDS = {
+    "moment": Safeguard(moment, Focus(("transact",), ("column",))),
+    "kept": Safeguard(
+        kept, Focus(("write", "transact", "read"), ("write", "compact", "collect"), sleeps=1.0)
+    ),
+    "version": Safeguard(version, Focus(WRITES, ("index", "column"))),
+    "read step": Safeguard(read_step, Focus(WRITES, ("write",))),
+    "touched": Safeguard(touched, Focus(WRITES, ("write",))),
+    "session": Safeguard(session, Focus((*WRITES, "index"), ("collect",), sleeps=1.0)),
+    "turn": Safeguard(turn, Focus(("compact",), ("write_often",), sleeps=1.0)),
+    "identity": Safeguard(
+        identity, Focus(("index", "index", "write_often"), ("drop_and_restore", "write"), sleeps=0.0)
+    ),
+    "once": Safeguard(once, Focus(("write_generator",), ("write",))),
+    "pins": Safeguard(
+        pins, Focus(("read", "transact", "back_up"), ("write", "compact_and_collect"), sleeps=0.0)
+    ),
+    "orphans": Safeguard(orphans, Focus(WRITES, ("compact_and_collect",), sleeps=0.0)),
 }
 
 
 @contextlib.contextmanager
 def taken_out(name: str | None) -> Iterator[None]:
     """Without one of the safeguards, or with all of them (None), while the block lasts."""
-    with SAFEGUARDS[name]() if name is not None else contextlib.nullcontext():
+    with SAFEGUARDS[name].without() if name is not None else contextlib.nullcontext():
         yield
