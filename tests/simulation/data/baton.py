@@ -38,8 +38,8 @@ class Baton:
 
     def __init__(self, random_: random.Random, trace: Callable[[str], None]) -> None:
         self.random = random_
-        self.trace = trace
-        self.clock = ManualClock()
+        self.clock = ManualClock(0.0)
+        self.trace = lambda line: trace(f"{self.clock.now():9.3f} {line}")
         self.turns = 0
         self.runners: list[Runner] = []
         self.holder: Runner | None = None
