@@ -176,7 +176,7 @@ def api() -> str:
     from strandline.api.table import Table
     from strandline.tables.check import CheckReport
 
-    own = {"start", "run_operation", "current_transaction", "transact", "guard", "to_dict", "of"}
+    own = {"start", "run_operation", "current_transaction", "transact", "look", "guard", "to_dict", "of"}
     parts = [
         "# The Python API\n",
         "Everything public is in the package `strandline`; errors are in `strandline.errors`. "

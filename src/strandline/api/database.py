@@ -350,21 +350,18 @@ class Database:
 
         return repeat(self.runtime, attempt)
 
-    def look(self, run: Callable[[Reader], T]) -> T:
-        """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is
-        stale."""
+    def look(self, run: Callable[[Reader], T], for_seconds: float | None = None) -> T:
+        """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is stale.
+        ``for_seconds``: how long what it gives may read on when it has returned (default: as a data
+        frame)."""
         open_one = self.current_transaction()
         if open_one is not None:
             with once(self.runtime, open_one.snapshot.session_id):
                 return run(open_one)
         from strandline.tables.snapshot import Reader, Snapshot
 
-        return repeat(
-            self.runtime,
-            lambda: run(
-                Reader(self.runtime, Snapshot(self.runtime, None, self.runtime.settings.read_seconds))
-            ),
-        )
+        seconds = self.runtime.settings.read_seconds if for_seconds is None else for_seconds
+        return repeat(self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, None, seconds))))
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from strandline.catalog.sessions import SHORT_READ
 from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
 from strandline.storage.changes import Mode
@@ -79,7 +80,7 @@ class Table:
             return dict(zip(view.info.schema.names, found[wanted], strict=True)) if wanted in found else None
 
         with self._database.guard():
-            return self._database.look(row)
+            return self._database.look(row, SHORT_READ)
 
     def describe(self) -> dict[str, Any]:
         return self._database.describe(self.path)
