@@ -276,3 +276,15 @@ def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
         assert finish(sleeper) == "2\n", "the first try was a conflict"
         assert rows(db, "SELECT k, n FROM t ORDER BY k") == [(1, 21), (2, 20)]
         assert_sound(db, "/t")
+
+
+def test_the_past_of_an_index_that_is_gone_is_refused_at_once(tmp_path: Path) -> None:
+    """Nothing that others do could bring it back, so there is no reason to try again."""
+    with strandline.connect(tmp_path) as db:
+        db.sql("CREATE TABLE t (k Int64 NOT NULL, n Int64, PRIMARY KEY (k), INDEX by_n GLOBAL SYNC ON (n))")
+        step = db.sql("UPSERT INTO t (k, n) VALUES (1, 10)").step
+        query = f"SELECT k FROM t VIEW by_n VERSION AS OF {step} WHERE n = 10"
+        assert db.sql(query).rows() == [(1,)]
+        db.sql("ALTER TABLE t DROP INDEX by_n")
+        with pytest.raises(PathNotFound, match="by_n was dropped"):
+            db.sql(query)

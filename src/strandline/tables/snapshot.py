@@ -13,7 +13,7 @@ from strandline.catalog.paths import CLOSED_STATES
 from strandline.catalog.sessions import SHORT_READ, Pin
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import Internal, InvalidArgument
+from strandline.errors import Internal, InvalidArgument, PathNotFound
 from strandline.model import Chain, Key, Segment
 from strandline.runtime import Runtime
 
@@ -128,8 +128,13 @@ class Snapshot:
 
     def _listed(self, conn: Connection, ref: IndexRef) -> TableInfo:
         row = paths.by_id(conn, ref.impl_id)
+        gone = f"the index {ref.definition.name} was dropped"
+        if row is None and self._historic:
+            raise PathNotFound(f"{gone} after step {self.step}", "Read the table itself, without VIEW.")
         if row is None:
-            raise Stale(ref.impl_id, f"the index {ref.definition.name} was dropped")
+            raise Stale(ref.impl_id, gone)
+        if self._historic:
+            chains.check_readable(conn, row.id, row.path, self.step)
         return tables.at_step(conn, row, self.step)
 
     def _loaded(self, conn: Connection, info: TableInfo) -> TableView:
