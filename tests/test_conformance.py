@@ -19,7 +19,7 @@ import yaml
 import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
-from tests.database.examples import QuickFiles, picture
+from tests.tables.examples import QuickFiles, picture
 
 CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("conformance.yaml").read_text())
 ON_SPARK = ("index-key-moves-and-moves-back", "chain-of-three-increments", "nested-directories")

@@ -18,9 +18,9 @@ from typing import Any
 import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
-from tests.backup.reading import hurry, records
+from tests.backups.reading import hurry, records
 from tests.crash.mix import KEYS, OF_BOTH, SETTINGS, SUM, read
-from tests.database.examples import NoSpark, QuickFiles
+from tests.tables.examples import NoSpark, QuickFiles
 
 IN_PLACE = ("PATH_NOT_FOUND", "UNDER_OPERATION")
 """What a table that is being dropped and restored may answer."""

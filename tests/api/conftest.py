@@ -1,0 +1,5 @@
+"""The same databases as for the tests of tables."""
+
+from tests.tables.conftest import connect, db, spark_db
+
+__all__ = ["connect", "db", "spark_db"]

@@ -1,0 +1,44 @@
+"""A database in a fresh folder that must do without Spark, and as many connections to it as a test asks
+for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline import Database
+from tests.backups.reading import open_at
+from tests.world import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
+    """Opens the test's warehouse, and closes it in the end."""
+    opened: list[Database] = []
+
+    def make(url: str | None = None, **options: Any) -> Database:
+        opened.append(open_at(tmp_path / "warehouse", url, **options))
+        return opened[-1]
+
+    yield make
+    for db in opened:
+        db.close()
+
+
+@pytest.fixture
+def db(connect: Callable[..., Database], clock: ManualClock) -> Database:
+    return connect(clock=clock)
+
+
+@pytest.fixture
+def on_both(connect: Callable[..., Database], catalog_url: str | None, clock: ManualClock) -> Database:
+    """The same on SQLite and on PostgreSQL."""
+    return connect(catalog_url, clock=clock)

@@ -1,0 +1,201 @@
+"""A process dies in the middle of a restore, at every point where something becomes durable, and another one
+carries on or cancels.
+
+A dead process leaves what it has written and nothing else. So the restore runs once, undisturbed, and the
+whole warehouse is copied at each such point: after every catalog transaction (each shard's report is one), in
+the middle of and after every file. Every copy is then what one death left behind. Real ``kill -9`` at a
+sample of points, on both catalogs, shows that the copies tell the truth.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from strandline.api.database import Database
+from strandline.api.progress import OperationInfo
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.catalog import operations, paths, sqltables
+from tests.backups.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
+from tests.backups.restore.story import TOLD_AT, Told, open_at, started, state, unknown_files
+from tests.world import ManualClock, counted, dump, leaks, parts_of
+
+BEFORE, AFTER = TOLD_AT + 1_000.0, TOLD_AT + 2_000.0
+"""When the restore runs, and when its process counts as dead."""
+MODES = {
+    "reference": RestoreRequest("c", into="r"),
+    "copy": RestoreRequest("c", into="r", copy=True, verify=True),
+}
+
+
+@dataclass
+class Deaths:
+    """What deaths left behind: a folder for each point, and what the end must look like."""
+
+    points: list[tuple[str, Path]] = field(default_factory=list)
+    initial: dict[str, Any] = field(default_factory=dict)
+    final: dict[str, Any] = field(default_factory=dict)
+    parts: int = 0
+
+
+def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
+    """Carry out a restore, and copy the warehouse whenever something has become durable."""
+    deaths = Deaths()
+    live = tmp_path / "live"
+    shutil.copytree(told.folder, live)
+
+    def meet(what: str) -> None:
+        copy = tmp_path / f"{len(deaths.points):04d}"
+        shutil.copytree(live, copy)
+        deaths.points.append((what, copy))
+
+    with open_at(live, clock=ManualClock(BEFORE)) as db:
+        db.collect()
+        deaths.initial = evidence(db)
+    with open_at(live, clock=ManualClock(BEFORE), files=WatchedFiles(live, meet)) as db:
+        db.runtime.catalog.after_commit = lambda: meet(TRANSACTION)
+        engine, operation = started(db, request)
+        assert engine.run(operation).state == "done"
+        db.runtime.catalog.after_commit = lambda: None
+        deaths.parts = len(parts_of(engine, operation))
+        db.collect()
+        deaths.final = evidence(db)
+        assert state(db, "/r") == told.story.states[told.story.backups[-1]]
+    return deaths
+
+
+def evidence(db: Database) -> dict[str, Any]:
+    """All that is in a warehouse: the catalog, without what only tells one history from another, and the
+    files."""
+    with db.runtime.catalog.read() as conn:
+        found = dump(conn)
+        segments = {s.id: s for s in conn.execute(select(sqltables.segments))}
+        attached = conn.execute(select(sqltables.chains)).all()
+        named = {p.id: p.path for p in paths.by_ids(conn, {c.table_id for c in attached})}
+        chains = [
+            (named.get(c.table_id, "?"), segments[c.segment_id].checksum, c.added, c.removed)
+            for c in attached
+        ]
+    known = [
+        (s.role, s.after, s.upto, s.rows, s.bytes, s.checksum, s.min_key or "", _without_session(s.file))
+        for s in segments.values()
+    ]
+    files = [_without_session(file) for file in db.runtime.files.names("data")]
+    return {
+        **found,
+        "chains": sorted(chains, key=repr),
+        "segments": sorted(known),
+        "files": sorted(files),
+        "unknown": unknown_files(db),
+    }
+
+
+def _without_session(file: str) -> str:
+    """Files are named after the session that wrote them and a number that it counts."""
+    return re.sub(r"/[0-9a-f]{16}-\d+", "/", file)
+
+
+def the_restore(db: Database) -> OperationInfo | None:
+    """The operation, if it was durable when its process died."""
+    return next((o for o in db.operations() if o.kind == "restore"), None)
+
+
+def carried_on(db: Database) -> None:
+    """Another process finds the dead one's restore, if there is one, and does what is left of it."""
+    found = the_restore(db)
+    assert db.resume() == ([] if found is None or found.is_over else [found.id])
+    db.collect()
+    if found is None:
+        return
+    ended = db.operation(found.id)
+    assert (ended.state, ended.parts_done) == ("done", ended.parts)
+    with db.runtime.catalog.read() as conn:
+        assert {p.attempt for p in operations.parts(conn, found.id)} == {0}
+    reported = counted(db.runtime.metrics, "part_transitions_total", state="done")
+    assert found.parts_done + reported == ended.parts, "a finished shard was done again"
+
+
+def cancelled(db: Database) -> None:
+    """Another process finds the dead one's restore, if there is one, and undoes it."""
+    found = the_restore(db)
+    if found is not None and not found.is_over:
+        assert db.cancel(found.id).state == "cancelled"
+    db.collect()
+    with db.runtime.catalog.read() as conn:
+        assert leaks(conn) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None:
+    deaths = deaths_of(in_files, tmp_path, MODES[mode])
+    kinds = [what for what, _ in deaths.points]
+    assert kinds.count(TRANSACTION) == deaths.parts + 3  # its session, the plan, each part, and the end
+    assert (
+        kinds.count(FILE) == kinds.count(MIDDLE) == len(deaths.final["files"]) - len(deaths.initial["files"])
+    )
+    assert (kinds.count(FILE) >= 20) == (mode == "copy")
+    assert deaths.final["leaks"] == deaths.final["disagreements"] == []
+    assert deaths.final["unknown"] == deaths.initial["unknown"] == set()
+    attached = [c for c in deaths.final["chains"] if c[0].startswith("/r/")]
+    assert len(attached) == len(set(attached)), "a segment was attached twice"
+    for number, (what, folder) in enumerate(deaths.points):
+        spare = folder.with_name(f"{folder.name}-cancelled")
+        shutil.copytree(folder, spare)
+        has_begun, is_over = number > 0, number == len(deaths.points) - 1
+        try:
+            with open_at(folder, clock=ManualClock(AFTER)) as db:
+                carried_on(db)
+                assert evidence(db) == (deaths.final if has_begun else deaths.initial)
+                if has_begun and number % 10 == 0:
+                    assert state(db, "/r") == in_files.story.states[in_files.story.backups[-1]]
+            if what == FILE and number % 3:
+                continue
+            with open_at(spare, clock=ManualClock(AFTER)) as db:
+                cancelled(db)
+                assert evidence(db) == (deaths.final if is_over else deaths.initial)
+        except BaseException as error:
+            error.add_note(f"after death number {number}: {what} was just written")
+            raise
+
+
+@pytest.mark.parametrize("form", ["in_files", "on_postgres"])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_kill_9(
+    request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int
+) -> None:
+    """Dead in the middle of it, among them once with other threads that were in the middle of something
+    else."""
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.backups.restore.killed"])
+    statement = "RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')"
+    for number, last in enumerate((2, 28, 63) if workers == 1 else (11, 47, 72)):
+        victim = copy_of(request.getfixturevalue(form))
+        with open_at(victim.folder, victim.url) as db:
+            db.collect()
+            initial = evidence(db)
+        process = processes.Process(
+            target=restore, args=(victim.folder, victim.url, statement, last, workers)
+        )
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+        with open_at(victim.folder, victim.url) as db:
+            if number == 1:
+                cancelled(db)
+                assert evidence(db) == initial
+                continue
+            carried_on(db)
+            found = evidence(db)
+            assert found["leaks"] == found["disagreements"] == []
+            assert found["unknown"] == set()
+            assert state(db, "/r") == victim.story.states[victim.story.backups[-1]]
+            assert all(db.check(f"/r{table}").ok for table in ("/orders", "/dir/items"))

@@ -1,0 +1,419 @@
+"""Storage that fails, lies or hangs: a restore comes back whole, or it fails with a reason and nothing is
+there."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from strandline.api.database import Database
+from strandline.backups.restore_parts import RETRY_SECONDS
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.catalog import operations, sqltables
+from strandline.errors import Corrupted, PathNotFound, StrandlineError, TimedOut, Unavailable
+from strandline.storage.files import Files
+from tests.backups.restore.story import (
+    TABLES,
+    TOLD_AT,
+    QuickFiles,
+    Story,
+    Told,
+    open_at,
+    started,
+    state,
+    unknown_files,
+)
+from tests.world import ManualClock, counted, leaks, parts_of
+
+COPY = RestoreRequest("c", into="r", copy=True)
+WAYS = {"MODE = 'copy'": "copied", "VERIFY = 'data'": "verified"}
+
+
+class RecordingClock(ManualClock):
+    """A clock that remembers how long it was slept on."""
+
+    def __init__(self) -> None:
+        super().__init__(TOLD_AT)
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        super().sleep(seconds)
+
+
+@pytest.fixture
+def warehouse(in_files: Told, copy_of: Callable[[Told], Told]) -> tuple[Path, Story]:
+    copy = copy_of(in_files)
+    return copy.folder, copy.story
+
+
+# --- storage that fails at random -------------------------------------------------------------------------
+
+
+class Unreliable(QuickFiles):
+    """One operation in a hundred fails. Some reads and writes seem to succeed, with a byte flipped or the end
+    missing."""
+
+    def __init__(self, root: Path, seed: int, lies: float) -> None:
+        super().__init__(root)
+        self._random = random.Random(seed)
+        self._lies = lies
+        self.failed = self.lied = 0
+
+    def _may_fail(self) -> None:
+        if self._random.random() < 0.01:
+            self.failed += 1
+            raise self._random.choice(
+                [OSError(errno.EIO, "Input/output error"), OSError(errno.ENOSPC, "No space left on device")]
+            )
+
+    def _may_lie(self, data: bytes) -> bytes:
+        if not data or self._random.random() >= self._lies:
+            return data
+        self.lied += 1
+        place = self._random.randrange(len(data))
+        return (
+            data[:place]
+            if self._random.random() < 0.5
+            else data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
+        )
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        for chunk in super().chunks(name):
+            try:
+                self._may_fail()
+            except OSError as error:
+                raise Unavailable(f"Cannot read the file {name}: {error.strerror}.") from error
+            yield self._may_lie(chunk)
+
+    def size(self, name: str) -> int:
+        if self._random.random() < 0.01:
+            self.failed += 1
+            raise Unavailable(f"Cannot look at the file {name}.")
+        return super().size(name)
+
+    def _mkdir(self, path: str) -> None:
+        self._may_fail()
+        super()._mkdir(path)
+
+    def _create(self, path: str) -> int:
+        self._may_fail()
+        return super()._create(path)
+
+    def _append(self, descriptor: int, data: memoryview) -> int:
+        self._may_fail()
+        super()._append(descriptor, memoryview(self._may_lie(bytes(data))))
+        return len(data)
+
+    def _flush(self, descriptor: int) -> None:
+        self._may_fail()
+
+    def _sync(self, path: str) -> None:
+        self._may_fail()
+
+    def _unlink(self, path: str) -> None:
+        self._may_fail()
+        super()._unlink(path)
+
+
+def attempt(db: Database, target: str) -> StrandlineError | None:
+    try:
+        db.sql(f"RESTORE c INTO '{target}' WITH (MODE = 'copy', VERIFY = 'data')")
+    except StrandlineError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(("lies", "workers", "seeds"), [(0.001, 1, 20), (0.001, 3, 5), (0.01, 1, 10)])
+def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers: int, seeds: int) -> None:
+    """Restores, each with other faults: the first many as often as storage might have them, the last ones
+    with ten times as many lies."""
+    folder, story = warehouse
+    outcomes: dict[str, int] = {"restored": 0, "CORRUPTED": 0}
+    failed = lied = 0
+    for seed in range(seeds):
+        with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
+            db.collect()
+            files = set(db.runtime.files.names("data"))
+        unreliable = Unreliable(folder, seed, lies)
+        with open_at(folder, clock=ManualClock(TOLD_AT), files=unreliable, workers=workers) as db:
+            error = attempt(db, f"r{seed}")
+            assert db.operations()[-1].state == ("done" if error is None else "failed")
+        assert error is None or (
+            isinstance(error, Corrupted | Unavailable) and error.message and error.hint
+        ), error
+        outcome = "restored" if error is None else error.code
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+        failed, lied = failed + unreliable.failed, lied + unreliable.lied
+        with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
+            db.collect()
+            with db.runtime.catalog.read() as conn:
+                assert leaks(conn) == []
+            assert unknown_files(db) == set()
+            if error is None:
+                assert state(db, f"/r{seed}") == story.states[story.backups[-1]]
+                continue
+            with pytest.raises(PathNotFound):
+                db.describe(f"/r{seed}")
+            assert set(db.runtime.files.names("data")) == files, f"seed {seed} left something"
+    assert failed > seeds
+    assert outcomes["restored"] >= seeds // 5
+    assert outcomes["CORRUPTED"] <= lied
+    if lies > 0.001:
+        assert outcomes["CORRUPTED"] >= seeds // 5
+
+
+# --- storage that has gone bad ----------------------------------------------------------------------------
+
+
+def flip(file: Path, place: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+
+
+def refused(db: Database, ways: dict[str, str] = WAYS) -> None:
+    """A restore that would bring damaged rows back is stopped before anybody sees them."""
+    for settings, how in ways.items():
+        with pytest.raises(Corrupted):
+            db.sql(f"RESTORE c INTO '{how}' WITH ({settings})")
+        with pytest.raises(PathNotFound):
+            db.describe(f"/{how}")
+    with db.runtime.catalog.read() as conn:
+        assert leaks(conn) == []
+
+
+def damage(db: Database) -> set[str]:
+    """What a check of the tables in /before finds."""
+    return {problem.kind for table in TABLES for problem in db.check(f"/before{table}").problems}
+
+
+def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
+    """The process has read all of the files before and remembers what was in them; that must not blind it."""
+    folder, story = warehouse
+    with open_at(folder) as db:
+        db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
+        assert state(db, "/before") == story.states[story.backups[-1]]
+        backed_up = sorted({s.file for s in segments_of_backups(db)})
+        assert len(backed_up) >= 20
+        for number, name in enumerate(backed_up):
+            file = folder / name
+            size = file.stat().st_size
+            places = (0, size // 3, size // 2, 2 * size // 3, size - 1)
+            for place in places:
+                flip(file, place)
+                assert {p.kind for p in db.verify("c")} == {"corrupt_file"}
+                if place == places[number % len(places)]:
+                    refused(db)
+                    assert damage(db) == {"corrupt_file"}
+                flip(file, place)
+        assert db.verify("c") == []
+        assert damage(db) == set()
+
+
+def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(
+    in_catalog: Told, copy_of: Callable[[Told], Told]
+) -> None:
+    folder = copy_of(in_catalog).folder
+    with open_at(folder) as db:
+        db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
+        kept = segments_of_backups(db)
+    assert len(kept) >= 20
+    assert {s.file for s in kept} == {None}
+    for number, segment in enumerate(kept):
+        place = (number * 7919) % len(segment.data)
+        with open_at(folder) as db:
+            damaged = bytearray(segment.data)
+            damaged[place] ^= 1
+            rewrite(db, segment.id, bytes(damaged))
+            assert {p.kind for p in db.verify("c")} == {"corrupt_file"}
+            refused(db)
+            assert "corrupt_file" in damage(db)
+            rewrite(db, segment.id, segment.data)
+    with open_at(folder) as db:
+        assert db.verify("c") == []
+
+
+def test_what_this_process_remembers_does_not_count(on_sqlite: tuple[Database, Story]) -> None:
+    """Rows that the catalog keeps go bad while the process that restores still has the good ones in
+    memory."""
+    db, _ = on_sqlite
+    db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
+    first = segments_of_backups(db)[0]
+    rewrite(db, first.id, first.data[:-1] + b"?")
+    refused(db, {"VERIFY = 'data'": "verified"})
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "empty"])
+def test_a_file_that_is_gone_or_cut_is_found_without_reading_it(
+    warehouse: tuple[Path, Story], harm: str
+) -> None:
+    folder, _ = warehouse
+    with open_at(folder) as db:
+        file = folder / sorted({s.file for s in segments_of_backups(db)})[0]
+        if harm == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(file.read_bytes()[:-1] if harm == "cut" else b"")
+        refused(db, {"MODE = 'reference'": "shared", **WAYS})
+
+
+def test_a_segment_that_the_catalog_lost_is_missed(warehouse: tuple[Path, Story]) -> None:
+    """The records of a backup say how much it holds."""
+    folder, story = warehouse
+    with open_at(folder) as db:
+        with db.runtime.catalog.write() as conn:
+            backup = db.describe(f"/.backups/collections/c/{story.backups[1]}")
+            target = backup["tables"]["/orders"]["slice"]["target_id"]
+            row = conn.execute(select(sqltables.chains).where(sqltables.chains.c.table_id == target)).first()
+            assert row is not None
+            conn.execute(
+                sqltables.chains.delete().where(
+                    sqltables.chains.c.table_id == target, sqltables.chains.c.segment_id == row.segment_id
+                )
+            )
+        refused(db, {"MODE = 'reference'": "shared", **WAYS})
+        db.sql(f"RESTORE c AT '{story.backups[0]}' INTO 'r'")
+        assert state(db, "/r") == story.states[story.backups[0]]
+
+
+def segments_of_backups(db: Database) -> list[Any]:
+    """Everything that the last backup of the chain needs."""
+    with db.runtime.catalog.read() as conn:
+        backups = [db.describe(e.path) for e in db.ls("/.backups/collections/c")]
+        slices = [t["slice"] for b in backups for t in b["tables"].values()]
+        slices += [i["slice"] for b in backups for t in b["tables"].values() for i in t["indexes"]]
+        ids = select(sqltables.chains.c.segment_id).where(
+            sqltables.chains.c.table_id.in_([s["target_id"] for s in slices])
+        )
+        return list(
+            conn.execute(
+                select(sqltables.segments)
+                .where(sqltables.segments.c.id.in_(ids))
+                .order_by(sqltables.segments.c.id)
+            )
+        )
+
+
+def rewrite(db: Database, segment_id: int, data: bytes) -> None:
+    with db.runtime.catalog.write() as conn:
+        conn.execute(
+            update(sqltables.segments).where(sqltables.segments.c.id == segment_id).values(data=data)
+        )
+
+
+# --- storage that comes back, and storage that does not answer --------------------------------------------
+
+
+class Failing(QuickFiles):
+    """Fails the first few times that something is copied."""
+
+    def __init__(self, root: Path, times: int) -> None:
+        super().__init__(root)
+        self.left = times
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        if self.left:
+            self.left -= 1
+            raise Unavailable("the storage is away")
+        return super().copy(source, source_name, name, checksum)
+
+
+@pytest.mark.parametrize("times", range(len(RETRY_SECONDS) + 2))
+def test_a_shard_is_tried_again_with_growing_pauses(warehouse: tuple[Path, Story], times: int) -> None:
+    folder, story = warehouse
+    clock = RecordingClock()
+    with open_at(folder, clock=clock, files=Failing(folder, times)) as db:
+        db.collect()
+        engine, operation = started(db, COPY)
+        ended = engine.run(operation)
+        attempts = [p.attempt for p in parts_of(engine, operation)]
+        if times <= len(RETRY_SECONDS):
+            assert ended.state == "done"
+            assert attempts == [times] + [0] * (len(attempts) - 1)
+            assert state(db, "/r") == story.states[story.backups[-1]]
+        else:
+            assert isinstance(ended.failure(), Unavailable)
+            with pytest.raises(PathNotFound):
+                db.describe("/r")
+        assert clock.pauses == list(RETRY_SECONDS[:times])
+        assert clock.pauses == sorted(clock.pauses)
+        assert counted(db.runtime.metrics, "part_retries_total", kind="shard") == len(clock.pauses)
+        assert unknown_files(db) == set()
+
+
+class Hanging(QuickFiles):
+    """Does not answer when the given file is first copied, until it is let go."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.hangs, self.let_go, self.went_on = threading.Event(), threading.Event(), threading.Event()
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        if self.hangs.is_set():
+            return super().copy(source, source_name, name, checksum)
+        self.hangs.set()
+        assert self.let_go.wait(60)
+        return super().copy(source, source_name, name, checksum)
+
+    def remove(self, name: str) -> None:
+        super().remove(name)
+        if self.let_go.is_set():
+            self.went_on.set()
+
+
+def when(happened: threading.Event, act: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=lambda: act() if happened.wait(60) else None)
+    thread.start()
+    return thread
+
+
+def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(
+    warehouse: tuple[Path, Story],
+) -> None:
+    folder, story = warehouse
+    clock, files = ManualClock(TOLD_AT), Hanging(folder)
+    with open_at(folder, clock=clock, files=files, shard_seconds=10.0, session_seconds=1e6) as db:
+        db.collect()
+        engine, operation = started(db, COPY)
+        later = when(files.hangs, lambda: clock.sleep(11))
+        ended = engine.run(operation, workers=2)
+        later.join()
+        assert ended.state == "done"
+        parts = parts_of(engine, operation)
+        assert sorted(p.attempt for p in parts) == [0] * (len(parts) - 1) + [1]
+        files.let_go.set()
+        assert files.went_on.wait(60), "the files of the late shard were not removed"
+        assert parts_of(engine, operation) == parts
+        assert unknown_files(db) == set()
+        assert state(db, "/r") == story.states[story.backups[-1]]
+        assert all(db.check(f"/r{table}").ok for table in TABLES)
+
+
+def test_a_shard_that_hangs_does_not_outlast_the_deadline(warehouse: tuple[Path, Story]) -> None:
+    folder, _ = warehouse
+    clock, files = ManualClock(TOLD_AT), Hanging(folder)
+    with open_at(folder, clock=clock, files=files, session_seconds=1e6) as db:
+        db.collect()
+        engine, operation = started(db, RestoreRequest("c", into="r", copy=True, deadline_seconds=30.0))
+        later = when(files.hangs, lambda: clock.sleep(31))
+        ended = engine.run(operation, workers=2)
+        later.join()
+        assert ended.state == "failed"
+        assert isinstance(ended.failure(), TimedOut)
+        with pytest.raises(PathNotFound):
+            db.describe("/r")
+        files.let_go.set()
+        assert files.went_on.wait(60)
+        db.collect()
+        assert unknown_files(db) == set()
+        with db.runtime.catalog.read() as conn:
+            assert leaks(conn) == []
+            assert operations.get(conn, operation).state == "failed"

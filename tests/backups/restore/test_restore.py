@@ -1,0 +1,340 @@
+"""RESTORE: any backup of a chain, some tables, other names; refused whole or done whole."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+from strandline.api.database import Database
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.catalog import operations, paths
+from strandline.errors import (
+    AlreadyExists,
+    Corrupted,
+    InvalidArgument,
+    PathNotFound,
+    PreconditionFailed,
+    TimedOut,
+    UnderOperation,
+)
+from strandline.operations.scheduler import InOrder
+from tests.backups.restore.story import INDEXES, TABLES, Story, Told, open_at, started, state
+from tests.schedulers import Explicit, Shuffled
+from tests.world import parts_of
+
+
+def agree(db: Database, prefix: str = "") -> bool:
+    return all(
+        i["version"]
+        == db.describe(f"{prefix}{t}/{i['name']}")["version"]
+        == db.describe(f"{prefix}{t}/{i['name']}/indexImplTable")["version"]
+        for t in TABLES
+        for i in db.describe(prefix + t)["indexes"]
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["", " WITH (MODE = 'copy')", " WITH (VERIFY = 'data')", " WITH (MODE = 'copy', VERIFY = 'data')"],
+)
+def test_every_backup_of_the_chain_comes_back_as_it_was(told: tuple[Database, Story], options: str) -> None:
+    db, story = told
+    for number, backup in enumerate(story.backups):
+        db.sql(f"RESTORE c AT '{backup}' INTO 'r{number}'{options}")
+        assert state(db, f"/r{number}") == story.states[backup]
+        assert agree(db, f"/r{number}")
+        for table in TABLES:
+            assert db.check(f"/r{number}{table}").ok
+
+
+def test_a_restored_table_lives_on_its_own(told: tuple[Database, Story]) -> None:
+    db, story = told
+    db.sql("DROP TABLE orders; DROP TABLE `dir/items`; RESTORE c")
+    assert state(db) == story.states[story.backups[-1]]
+    db.sql("UPSERT INTO orders (id, customer, total) VALUES (7, 'again', 7)")
+    assert db.sql("SELECT id FROM orders VIEW by_customer WHERE customer = 'again'").rows() == [(7,)]
+    assert db.compact("/orders")
+    assert db.collect().removed_orphans == 0
+    db.sql("DROP BACKUP COLLECTION c")
+    db.collect()
+    assert db.check("/orders").ok
+    assert db.sql("SELECT count(*) FROM orders").rows()[0][0] == db.describe("/orders")["rows"]
+
+
+def test_some_tables_under_other_names(told: tuple[Database, Story]) -> None:
+    db, story = told
+    db.sql("RESTORE c TABLE orders AS orders2")
+    assert db.describe("/orders2")["digest"] == story.states[story.backups[-1]]["/orders"][1]
+    db.sql("RESTORE c TABLE `dir/items` INTO 'deep/er'")
+    assert db.describe("/deep/er/dir/items")["rows"] == story.states[story.backups[-1]]["/dir/items"][0]
+    with pytest.raises(PathNotFound):
+        db.describe("/deep/er/orders")
+
+
+def test_at_a_time(told: tuple[Database, Story]) -> None:
+    db, story = told
+    with pytest.raises(PathNotFound):
+        db.sql("RESTORE c AT TIMESTAMP '2001-01-01T00:00:00Z' INTO 'r'")
+    db.sql("RESTORE c AT TIMESTAMP '2999-01-01T00:00:00Z' INTO 'r'")
+    assert state(db, "/r") == story.states[story.backups[-1]]
+
+
+def test_reading_a_backup_without_restoring_it(told: tuple[Database, Story]) -> None:
+    db, story = told
+    for backup in story.backups:
+        rows = db.sql(f"SELECT * FROM orders IN BACKUP c AT '{backup}' ORDER BY id").rows()
+        assert sorted(map(tuple, rows), key=repr) == story.states[backup]["/orders"][2]
+        moved = db.sql(
+            f"SELECT id FROM orders VIEW by_customer IN BACKUP c AT '{backup}' WHERE customer = 'moved' ORDER BY id"
+        ).rows()
+        assert [r[0] for r in moved] == sorted(
+            r[0] for r in story.states[backup]["/orders"][2] if r[1] == "moved"
+        )
+
+
+def test_explain_changes_nothing_and_says_what_is_in_the_way(told: tuple[Database, Story]) -> None:
+    db, story = told
+    step = db.step
+    lines = db.sql("EXPLAIN RESTORE c").rows()
+    assert [name for what, name, _ in lines if what == "apply"] == story.backups
+    assert {name for what, name, _ in lines if what == "in the way"} == set(TABLES)
+    assert {name for what, name, _ in lines if what == "index"} == set(INDEXES)
+    assert db.step == step
+
+
+@pytest.mark.parametrize(
+    "restore", ["RESTORE c INTO `orders`", "RESTORE c TABLE `dir/items` AS `orders/b/c`"]
+)
+def test_nothing_is_restored_below_a_table(on_sqlite: tuple[Database, Story], restore: str) -> None:
+    db, _ = on_sqlite
+    with pytest.raises(AlreadyExists, match=r"^/orders is a table, so nothing can be restored below it"):
+        db.sql(restore)
+    in_the_way = [
+        (name, details) for what, name, details in db.sql(f"EXPLAIN {restore}").rows() if what == "in the way"
+    ]
+    assert {name for name, _ in in_the_way} == {"/orders"}
+    assert all("a table in state ready, so that /orders/" in details for _, details in in_the_way)
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("RESTORE nothing", PathNotFound),
+        ("RESTORE c", AlreadyExists),
+        ("RESTORE c AT 'no such backup'", PathNotFound),
+        ("RESTORE c TABLE nope", PathNotFound),
+        ("RESTORE c TABLE orders AS `dir/items`", AlreadyExists),
+        ("RESTORE c TABLE orders AS x, TABLE `dir/items` AS x", InvalidArgument),
+        ("RESTORE c INTO 'orders'", AlreadyExists),
+        ("RESTORE c TABLE orders AS `orders/below/it`", AlreadyExists),
+        ("RESTORE c TABLE orders AS x, TABLE `dir/items` AS `x/y`", InvalidArgument),
+        ("RESTORE c TABLE orders AS `dir/indexImplTable`", InvalidArgument),
+        ("RESTORE c INTO '__ydb_r'", InvalidArgument),
+        ("RESTORE c INTO '.backups'", InvalidArgument),
+        ("RESTORE c INTO 'r' WITH (VERIFY = 'maybe')", InvalidArgument),
+        ("RESTORE c INTO 'r' WITH (NO_SUCH = 1)", InvalidArgument),
+        ("RESTORE c INTO 'r' WITH (DEADLINE = 'soon')", InvalidArgument),
+    ],
+)
+def test_a_refused_restore_leaves_nothing(
+    on_sqlite: tuple[Database, Story], statement: str, error: type[Exception]
+) -> None:
+    db, _ = on_sqlite
+    before = (db.step, db.ls("/"), db.ls("/dir"), state(db), len(db.operations()))
+    with pytest.raises(error):
+        db.sql(statement)
+    assert (db.step, db.ls("/"), db.ls("/dir"), state(db), len(db.operations())) == before
+
+
+def test_no_backup_no_restore(tmp_path: Path) -> None:
+    with open_at(tmp_path) as db:
+        db.sql("CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster')")
+        with pytest.raises(PreconditionFailed):
+            db.sql("RESTORE c")
+
+
+def test_while_it_runs_the_targets_are_closed(anywhere: Told) -> None:
+    db, other = (open_at(anywhere.folder, anywhere.url) for _ in range(2))
+    story = anywhere.story
+    engine, operation = started(other, RestoreRequest("c", into="r"))
+    assert db.describe("/r/orders")["state"] == "incoming restore"
+    assert db.describe("/.backups/collections/c")["state"] == "outgoing restore"
+    for statement in (
+        "SELECT * FROM `r/orders`",
+        "UPSERT INTO `r/orders` (id) VALUES (1)",
+        "ALTER TABLE `r/orders` ADD COLUMN x Int32",
+        "DROP TABLE `r/orders`",
+        "BACKUP c",
+        "DROP BACKUP COLLECTION c",
+    ):
+        with pytest.raises(UnderOperation, match=operation):
+            db.sql(statement).rows()
+    with pytest.raises(UnderOperation):
+        engine.start("restore", RestoreRequest("c", into="r2").to_json())
+    assert engine.run(operation).state == "done"
+    assert state(db, "/r") == story.states[story.backups[-1]]
+    other.close()
+    db.close()
+
+
+def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -> None:
+    db, story = on_sqlite
+    _, files = db.collect(), sorted(db.runtime.files.names("data"))
+    before = db.ls("/")
+    engine, operation = started(db, RestoreRequest("c", into="r", copy=True))
+    for _ in range(5):
+        engine.step(operation)
+    engine.cancel(operation)
+    assert engine.run(operation).state == "cancelled"
+    assert db.ls("/") == before
+    with pytest.raises(PathNotFound):
+        db.describe("/r")
+    db.collect()
+    assert sorted(db.runtime.files.names("data")) == files
+    db.sql("RESTORE c INTO 'r'")
+    assert state(db, "/r") == story.states[story.backups[-1]]
+
+
+def test_a_deadline_counts_from_the_first_start(on_sqlite: tuple[Database, Story]) -> None:
+    db, _ = on_sqlite
+    engine, operation = started(db, RestoreRequest("c", into="r", deadline_seconds=1e-9))
+    ended = engine.run(operation)
+    assert ended.state == "failed"
+    assert isinstance(ended.failure(), TimedOut)
+    with pytest.raises(PathNotFound):
+        db.describe("/r")
+
+
+def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Story]) -> None:
+    db, story = on_sqlite
+    engine, operation = started(db, RestoreRequest("c", into="r"))
+    early = next(p for p in parts_of(engine, operation) if p.stage == 2)
+    with db.runtime.catalog.read() as conn:
+        whole = operations.get(conn, operation)
+    assert engine.advance(whole, early)
+    assert next(p for p in parts_of(engine, operation) if p.id == early.id) == early
+    stages = []
+    while engine.step(operation):
+        stages.append([p.stage for p in parts_of(engine, operation) if p.state == "done"])
+    for done in stages:
+        latest = max(done)
+        expected = [p.stage for p in parts_of(engine, operation) if p.stage < latest]
+        assert sorted(s for s in done if s < latest) == sorted(expected), (
+            "an increment began before the one before it was whole"
+        )
+    assert state(db, "/r") == story.states[story.backups[-1]]
+
+
+def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story]) -> None:
+    db, story = on_sqlite
+    engine, operation = started(db, RestoreRequest("c", into="r"))
+    first = parts_of(engine, operation)[0]
+    with db.runtime.catalog.read() as conn:
+        whole = operations.get(conn, operation)
+    assert engine.advance(whole, first)
+    done = parts_of(engine, operation)
+    assert engine.advance(whole, first), "the same report again"
+    assert parts_of(engine, operation) == done
+    engine.run(operation)
+    assert state(db, "/r") == story.states[story.backups[-1]]
+
+
+def test_all_orders_of_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> None:
+    db, story = on_sqlite
+    engine, operation = started(db, RestoreRequest("c", into="r0"))
+    parts = parts_of(engine, operation)
+    engine.run(operation)
+    last = [p.id for p in parts if p.stage == 3]
+    assert len(last) >= 3
+    for number, order in enumerate(itertools.islice(itertools.permutations(last), 24), start=1):
+        engine, operation = started(db, RestoreRequest("c", into=f"r{number}"))
+        engine.scheduler = Explicit([p.id for p in parts if p.stage < 3] + list(order))
+        assert engine.run(operation).state == "done"
+        assert state(db, f"/r{number}") == story.states[story.backups[-1]]
+    for seed in range(10):
+        engine, operation = started(db, RestoreRequest("c", into=f"s{seed}"))
+        engine.scheduler = Shuffled(random.Random(seed))
+        assert engine.run(operation).state == "done"
+        assert state(db, f"/s{seed}") == story.states[story.backups[-1]]
+
+
+def test_shards_in_parallel(on_sqlite: tuple[Database, Story]) -> None:
+    db, story = on_sqlite
+    engine, operation = started(db, RestoreRequest("c", into="r", copy=True))
+    engine.scheduler = InOrder()
+    assert engine.run(operation, workers=4).state == "done"
+    assert state(db, "/r") == story.states[story.backups[-1]]
+
+
+def test_progress_only_grows(on_sqlite: tuple[Database, Story]) -> None:
+    db, _ = on_sqlite
+    engine, operation = started(db, RestoreRequest("c", into="r"))
+    seen = []
+    while engine.step(operation):
+        info = db.operation(operation)
+        seen.append((info.percent, info.progress["increment"], info.progress["bytes"]))
+    assert seen == sorted(seen)
+    assert seen[0][0] < 50 < seen[-1][0]
+    info = db.operation(operation)
+    assert info.percent == 100.0
+    assert info.progress["bytes"] == info.progress["bytes_total"]
+    assert info.progress["increment"] == info.progress["increments"] == 3
+
+
+def test_a_broken_chain_is_refused_before_anything_is_made(on_sqlite: tuple[Database, Story]) -> None:
+    db, story = on_sqlite
+    with db.runtime.catalog.write() as conn:
+        middle = paths.require(conn, f"/.backups/collections/c/{story.backups[2]}")
+        body = dict(middle.body)
+        body["tables"]["/orders"]["slice"]["before"][1] = "0" * 32
+        paths.set_body(conn, middle.id, body)
+    with pytest.raises(Corrupted):
+        db.sql("RESTORE c INTO 'r'")
+    assert [p.kind for p in db.verify("c")] == ["broken_chain", "broken_chain"]
+    db.sql(f"RESTORE c AT '{story.backups[1]}' INTO 'r'")
+    assert state(db, "/r") == story.states[story.backups[1]]
+
+
+def test_operations_are_listed_and_forgotten(on_sqlite: tuple[Database, Story]) -> None:
+    db, _ = on_sqlite
+    operation = db.sql("RESTORE c INTO 'r'").operation_id
+    assert operation is not None
+    info = db.operation(operation)
+    assert (info.kind, info.state, info.percent) == ("restore", "done", 100.0)
+    assert info.result is not None
+    assert info.result["rebuilt_indexes"] == []
+    db.forget(operation)
+    from strandline.errors import OperationNotFound
+
+    with pytest.raises(OperationNotFound):
+        db.forget(operation)
+    with pytest.raises(OperationNotFound):
+        db.operation(operation)
+
+
+def test_omitted_and_asynchronous_indexes_are_rebuilt_and_said_so(
+    tmp_path: Path, catalog_url: str | None
+) -> None:
+    with open_at(tmp_path, catalog_url) as db:
+        db.sql(
+            """CREATE TABLE t (k Int32, v Int32, PRIMARY KEY (k), INDEX s GLOBAL SYNC ON (v), INDEX a GLOBAL ASYNC ON (v));
+               CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'true');
+               UPSERT INTO t (k, v) VALUES (1, 10), (2, 20)"""
+        )
+        db.sql("BACKUP c; UPSERT INTO t (k, v) VALUES (3, 30)")
+        db.sql("BACKUP c INCREMENTAL; DROP TABLE t")
+        operation = db.sql("RESTORE c WITH (VERIFY = 'data')").operation_id
+        assert operation is not None
+        result = db.operation(operation).result
+        assert result is not None
+        assert result["rebuilt_indexes"] == ["/t/a", "/t/s"]
+        for index in ("s", "a"):
+            assert db.sql(f"SELECT k FROM t VIEW {index} WHERE v = 30").rows() == [(3,)]
+        db.sql("UPSERT INTO t (k, v) VALUES (1, 11)")
+        assert db.sql("SELECT k FROM t VIEW s WHERE v = 11").rows() == [(1,)]
+        db.maintain()
+        assert db.sql("SELECT k FROM t VIEW a WHERE v = 11").rows() == [(1,)]
+        assert db.check("/t").ok

@@ -1,0 +1,215 @@
+"""A process dies in the middle of a backup, at every write of it in turn. Whether another one finishes it or
+undoes it, the collection is usable, the next backup works, no stream is left over or missing, and nothing
+stays held, pinned, locked or on the disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+import strandline
+from strandline import Database
+from strandline.settings import Settings
+from tests.backups.reading import CLUSTER, backups, contents, hurry, last, leaks, projected, streams
+from tests.crash.mortal import Fate, bury, connect
+from tests.crash.test_death import EVERY
+from tests.tables.examples import content
+from tests.world import Death
+
+ROOT = Path(__file__).resolve().parents[2]
+ALONE = Settings(workers=1, history_seconds=0.0, inline_rows=0)
+"""One part after the other, so that a number says where the process dies; and every slice is a file."""
+STATEMENTS = {"full": "BACKUP c", "incremental": "BACKUP c INCREMENTAL"}
+SOURCES = {"/t": ["by_v", "by_n"], "/dir/u": []}
+
+
+def living(folder: Path, url: str | None) -> Database:
+    db = strandline.connect(folder, catalog=url, settings=ALONE)
+    hurry(db)
+    return db
+
+
+def create(folder: Path, url: str | None) -> None:
+    with living(folder, url) as db:
+        db.sql(
+            f"""CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n),
+                    INDEX by_n GLOBAL SYNC ON (n), INDEX later GLOBAL ASYNC ON (n)) WITH (PARTITION_AT_KEYS = (2));
+                CREATE TABLE `dir/u` (k Utf8, PRIMARY KEY (k));
+                CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`) {CLUSTER};
+                UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3);
+                BACKUP c"""
+        )
+
+
+def begin_again(db: Database) -> None:
+    """A new chain now and then, so that the last place takes no longer than the first."""
+    if len(backups(db)) > 4:
+        db.sql(
+            f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`) {CLUSTER}; BACKUP c"
+        )
+        for operation in db.operations():
+            db.forget(operation.id)
+
+
+def change(db: Database, number: int) -> None:
+    db.sql(
+        f"""UPSERT INTO t (k, v, n) VALUES ({number % 5}, 'v{number}', {number}), (NULL, 'null', {number});
+            DELETE FROM t WHERE k = {(number + 2) % 5};
+            UPSERT INTO `dir/u` (k) VALUES ('u{number}')"""
+    )
+
+
+class Places(Fate):
+    """After every catalog transaction, and before, in the middle of and after every file. What is true before
+    a transaction commits is true after the one before it."""
+
+    def meet(self, boundary: str) -> None:
+        if self.dead or boundary in ("after the catalog committed", "create", "middle of append", "flush"):
+            super().meet(boundary)
+
+
+End = Callable[[Database], None]
+
+
+def die_everywhere(
+    folder: Path, url: str | None, statement: str, ends: Iterable[End], stride: int = 1
+) -> list[str]:
+    """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers
+    the places that the last one, which survived, came to."""
+    create(folder, url)
+    for number, end in enumerate(itertools.cycle(ends), start=1):
+        with living(folder, url) as db:
+            begin_again(db)
+            change(db, number)
+            known = backups(db)
+        fate = Places(1 + (number - 1) * stride)
+        mortal = connect(folder, url, fate, ALONE)
+        try:
+            mortal.sql(statement)
+            mortal.close()
+        except Death:
+            bury(mortal, folder, url)
+        with living(folder, url) as db:
+            try:
+                survive(db, known, end)
+            except BaseException as error:
+                error.add_note(f"after death at {fate.place}")
+                raise
+        if not fate.dead:
+            return fate.trail
+    raise AssertionError
+
+
+def finish(db: Database) -> None:
+    db.resume()
+
+
+def undo(db: Database) -> None:
+    for operation in db.operations():
+        if not operation.is_over:
+            db.cancel(operation.id)
+
+
+def care(db: Database) -> None:
+    """Ordinary maintenance finds it, too."""
+    db.maintain()
+
+
+def survive(db: Database, known: list[str], end: End) -> None:
+    unfinished = [o for o in db.operations() if not o.is_over]
+    end(db)
+    assert all(o.is_over for o in db.operations())
+    made = [name for name in backups(db) if name not in known]
+    assert len(made) <= 1
+    if unfinished:
+        assert len(made) == (0 if end is undo else 1)
+        assert db.operation(unfinished[0].id).state == ("cancelled" if end is undo else "done")
+    if made:
+        assert_right(db)
+    assert_streams(db)
+    db.sql("BACKUP c INCREMENTAL")
+    assert_right(db)
+    assert_streams(db)
+    db.collect()
+    assert leaks(db) == []
+
+
+def assert_right(db: Database) -> None:
+    """The last backup is what the tables hold; nobody has written since."""
+    found, tables = contents(db), last(db).tables
+    for path, indexes in SOURCES.items():
+        assert sorted(found[path].values(), key=repr) == sorted(content(db, path), key=repr)
+        for name in indexes:
+            index = next(i.definition for i in tables[path].indexes if i.definition.name == name)
+            assert found[f"{path}/{name}"] == projected(tables[path].schema, found[path], index)
+
+
+def assert_streams(db: Database) -> None:
+    record = last(db)
+    for path, indexes in SOURCES.items():
+        for at in (path, *(f"{path}/{index}/indexImplTable" for index in indexes)):
+            assert streams(db, at) == [record.stream]
+            assert db.describe(f"{at}/{record.stream}")["position"] == record.step
+    assert streams(db, "/t/later/indexImplTable") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "ends", [(finish, undo), (undo, finish)], ids=["odd places finished", "even places finished"]
+)
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) -> None:
+    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], ends)
+    assert trail.count("after the catalog committed") > 15
+    assert ("middle of append" in trail) == (kind == "incremental")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_death_at_writes_on_postgresql(tmp_path: Path, kind: str, catalog_url: str) -> None:
+    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], (finish, undo, care), 1 if EVERY else 4)
+
+
+VICTIM = """
+import sys
+sys.path[:0] = [sys.argv[4]]
+from pathlib import Path
+from tests.backups.test_death import ALONE
+from tests.crash.mortal import Fate, by_kill, connect
+
+folder, statement, number = sys.argv[1:4]
+db = connect(Path(folder), sys.argv[5] or None, Fate(int(number), by_kill), ALONE)
+db.sql(statement)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("full", 9), ("full", 24), ("incremental", 14), ("incremental", 33), ("incremental", 60)],
+)
+def test_kill_9(tmp_path: Path, catalog_url: str | None, kind: str, number: int) -> None:
+    folder = tmp_path / "w"
+    create(folder, catalog_url)
+    with living(folder, catalog_url) as db:
+        change(db, 1)
+        known = backups(db)
+    arguments = [str(folder), STATEMENTS[kind], str(number), str(ROOT), catalog_url or ""]
+    victim = subprocess.run(
+        [sys.executable, "-c", VICTIM, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert victim.returncode == -signal.SIGKILL, victim.stderr.decode()
+    with living(folder, catalog_url) as db:
+        survive(db, known, undo if number % 2 else finish)

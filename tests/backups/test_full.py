@@ -1,0 +1,283 @@
+"""Full backups: everything at one step, by reference, with streams of one name; all of it or nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from strandline import Database
+from strandline.catalog.operations import Part
+from strandline.errors import Cancelled, Unavailable
+from strandline.model import Digest
+from strandline.operations.copy import TablePart
+from strandline.operations.kind import Run
+from tests.backups.reading import CLUSTER, backups, contents, last, leaks, records, streams
+from tests.tables.examples import content, data_files, refused, rows
+from tests.world import ManualClock
+
+TABLES = """
+CREATE TABLE orders (id Uint32 NOT NULL, customer Utf8, total Int64, PRIMARY KEY (id),
+    INDEX by_customer GLOBAL SYNC ON (customer) COVER (total), INDEX by_total GLOBAL SYNC ON (total),
+    INDEX later GLOBAL ASYNC ON (total));
+CREATE TABLE `dir/orders` (a Utf8, b Int32, PRIMARY KEY (a, b));
+CREATE TABLE `dir/empty` (k Int32, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v));
+"""
+MEMBERS = "(TABLE orders, TABLE `dir/orders`, TABLE `dir/empty`)"
+SYNC = {"/orders": ["by_customer", "by_total"], "/dir/empty": ["by_v"], "/dir/orders": []}
+
+
+def make(db: Database, options: str = CLUSTER) -> None:
+    db.sql(f"{TABLES}; CREATE BACKUP COLLECTION c {MEMBERS} {options}")
+    db.table("orders").upsert([{"id": i, "customer": f"c{i % 7}", "total": i * 10} for i in range(3000)])
+    db.table("dir/orders").upsert([{"a": "x", "b": 1}, {"a": None, "b": 2}, {"a": None, "b": None}])
+
+
+def assert_versions_agree(db: Database, path: str) -> None:
+    for index in db.describe(path)["indexes"]:
+        below = f"{path}/{index['name']}"
+        assert (
+            index["version"]
+            == db.describe(below)["version"]
+            == db.describe(f"{below}/indexImplTable")["version"]
+        )
+
+
+def test_a_backup_is_the_state_at_its_step(on_both: Database) -> None:
+    db = on_both
+    make(db)
+    files = data_files(db)
+    state = {path: content(db, path) for path in SYNC}
+    entries = {
+        f"{path}/{i}": content(db, f"{path}/{i}/indexImplTable")
+        for path, names in SYNC.items()
+        for i in names
+    }
+    step = db.step
+    result = db.sql("BACKUP c")
+    assert rows(db, "SHOW OPERATIONS")[-1][:4] == (result.operation_id, "backup", "done", 100.0)
+    assert result.rows() == [(result.operation_id,)]
+    assert result.columns == ("operation_id",)
+    assert data_files(db) == files, "nothing is copied"
+    db.sql("DELETE FROM orders WHERE id < 100; UPSERT INTO `dir/empty` (k, v) VALUES (1, 'x')")
+    db.compact("/orders")
+    db.collect()
+    (name,) = backups(db)
+    at = f"/.backups/collections/c/{name}"
+    for path, there in state.items():
+        assert content(db, at + path) == there
+        assert_versions_agree(db, path)
+        assert_versions_agree(db, at + path)
+    for index, there in entries.items():
+        assert content(db, f"{at}{index}/indexImplTable") == there
+    assert rows(db, f"SELECT id FROM `{at}/orders` VIEW by_total WHERE total = 50") == [(5,)]
+    assert last(db).step == step
+    found = contents(db)
+    assert {path: sorted(s.values(), key=repr) for path, s in found.items()} == {
+        path: sorted(there, key=repr) for path, there in {**state, **entries}.items()
+    }
+    assert leaks(db) == []
+
+
+def test_one_stream_of_one_name_on_everything_but_asynchronous_indexes(on_both: Database) -> None:
+    db = on_both
+    make(db)
+    before = {
+        path: db.describe(path)["version"]
+        for path in ("/orders", "/orders/by_total", "/orders/later", "/dir/orders")
+    }
+    assert streams(db, "/orders") == []
+    db.sql("BACKUP c")
+    name = backups(db)[0].replace("_full", "_continuousBackupImpl")
+    for path, indexes in SYNC.items():
+        assert streams(db, path) == [name]
+        for index in indexes:
+            assert streams(db, f"{path}/{index}/indexImplTable") == [name]
+            described = db.describe(f"{path}/{index}/indexImplTable/{name}")
+            assert (described["owner"], described["position"]) == ("/.backups/collections/c", last(db).step)
+    assert streams(db, "/orders/later/indexImplTable") == []
+    assert {path: db.describe(path)["version"] - version for path, version in before.items()} == {
+        **{"/orders": 1, "/orders/by_total": 1, "/dir/orders": 1},
+        "/orders/later": 0,
+    }
+    db.sql("BACKUP c")
+    assert streams(db, "/orders") == streams(db, "/orders/by_customer/indexImplTable") == [last(db).stream]
+    assert last(db).stream != name
+    assert_versions_agree(db, "/orders")
+
+
+def test_what_is_recorded(db: Database, clock: ManualClock) -> None:
+    make(db)
+    db.sql("BACKUP c")
+    record = last(db)
+    assert (record.kind, record.parent, record.after_step, record.time) == ("full", None, 0, clock.now())
+    assert record.stream == streams(db, "/orders")[0]
+    table = record.tables["/orders"]
+    described = db.describe("/orders")
+    assert [c.name for c in table.schema.columns] == ["id", "customer", "total"]
+    assert table.slice.version == described["version"]
+    assert table.slice.after == table.slice.delta == Digest.parse(described["rows"], described["digest"])
+    assert (table.slice.rows, table.slice.tombstones, table.slice.whole, table.slice.before) == (
+        3000,
+        0,
+        True,
+        Digest(),
+    )
+    assert table.slice.bytes == described["bytes"] > 0
+    assert [(i.definition.name, i.holds) for i in table.indexes] == [
+        ("by_customer", "data"),
+        ("by_total", "data"),
+        ("later", "definition"),
+    ]
+    for index in table.indexes:
+        below = db.describe(f"/orders/{index.definition.name}/indexImplTable")
+        assert index.version == below["version"]
+        if index.slice is not None:
+            assert (index.slice.version, index.slice.rows) == (below["version"], 3000)
+            assert index.slice.after == Digest.parse(below["rows"], below["digest"])
+    ((name, kind, parent, step, tables, count, size, state),) = rows(db, "SHOW BACKUPS IN c")
+    assert (name, kind, parent, step, tables, count, size, state) == (
+        record.name,
+        "full",
+        None,
+        record.step,
+        3,
+        3003,
+        record.bytes,
+        "done",
+    )
+    assert db.operations()[-1].result == {
+        "backup": name,
+        "step": step,
+        "tables": 3,
+        "rows": 3003,
+        "bytes": size,
+    }
+
+
+def test_omitted_indexes_are_defined_and_hold_nothing(db: Database) -> None:
+    make(db, "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'true')")
+    before = db.describe("/orders/by_total")["version"]
+    db.sql("BACKUP c")
+    at = f"/.backups/collections/c/{backups(db)[0]}/orders"
+    assert [i["name"] for i in db.describe(at)["indexes"]] == ["by_customer", "by_total", "later"]
+    assert db.describe(f"{at}/by_total/indexImplTable")["rows"] == 0
+    assert streams(db, "/orders/by_total/indexImplTable") == []
+    assert db.describe("/orders/by_total")["version"] == before
+    assert_versions_agree(db, "/orders")
+    assert {i.holds for i in last(db).tables["/orders"].indexes} == {"definition"}
+
+
+def test_two_backups_in_one_second_differ_and_are_in_order(db: Database) -> None:
+    make(db)
+    db.sql("BACKUP c; BACKUP c; BACKUP c INCREMENTAL; BACKUP c INCREMENTAL; BACKUP c")
+    names = backups(db)
+    assert [n.split("_")[1] for n in names] == ["full", "full", "incremental", "incremental", "full"]
+    assert [r.step for r in records(db)] == sorted({r.step for r in records(db)})
+    assert len({n.split("_")[0] for n in names}) == 5
+
+
+def test_two_collections_of_one_table_in_one_second(db: Database) -> None:
+    make(db)
+    db.sql(
+        f"CREATE BACKUP COLLECTION d (TABLE orders) {CLUSTER}; BACKUP c; BACKUP d; BACKUP c INCREMENTAL; BACKUP d INCREMENTAL"
+    )
+    assert sorted(streams(db, "/orders")) == sorted([str(last(db, "c").stream), str(last(db, "d").stream)])
+    assert len(set(streams(db, "/orders"))) == 2
+
+
+def test_a_users_stream_of_the_name_that_comes_next_is_left_alone(db: Database) -> None:
+    make(db)
+    db.sql("BACKUP c")
+    prefix = backups(db)[0][:12]
+    second = int(backups(db)[0][12:14])
+    taken = f"{prefix}{second + 1:02d}Z_continuousBackupImpl"
+    db.sql(f"ALTER TABLE orders ADD CHANGEFEED `{taken}` WITH (MODE = 'UPDATES')")
+    below = f"{prefix}{second + 2:02d}Z_continuousBackupImpl"
+    db.sql(f"ALTER TABLE `orders/by_total/indexImplTable` ADD CHANGEFEED `{below}` WITH (MODE = 'UPDATES')")
+    for statement in ("BACKUP c INCREMENTAL", "BACKUP c", "BACKUP c INCREMENTAL"):
+        db.sql(statement)
+        assert sorted(streams(db, "/orders")) == sorted([taken, str(last(db).stream)])
+        assert db.describe(f"/orders/{taken}")["owner"] is None
+    assert backups(db)[1].startswith(f"{prefix}{second + 3:02d}Z")
+    db.sql("DROP BACKUP COLLECTION c")
+    assert streams(db, "/orders") == [taken]
+    assert len(streams(db, "/orders/by_total/indexImplTable")) == 1
+
+
+def test_any_failure_fails_the_whole_and_leaves_nothing(
+    on_both: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = on_both
+    make(db)
+    db.sql("BACKUP c")
+    calls: list[int] = []
+    healthy = TablePart.wait
+
+    def sick(self: TablePart, conn: Any, run: Run, part: Part, made: Any) -> dict[str, Any]:
+        calls.append(part.id)
+        if len(calls) == 4:
+            raise Unavailable("the disk is gone", "Plug it in.")
+        return healthy(self, conn, run, part, made)
+
+    monkeypatch.setattr(TablePart, "wait", sick)
+    with refused(db, "UNAVAILABLE", "the disk is gone"):
+        db.sql("BACKUP c")
+    assert len(calls) == 4
+    assert db.operations()[-1].error == {
+        "code": "UNAVAILABLE",
+        "message": "the disk is gone",
+        "hint": "Plug it in.",
+    }
+    assert leaks(db) == []
+    monkeypatch.undo()
+    db.sql("BACKUP c INCREMENTAL; BACKUP c")
+    assert len(backups(db)) == 3
+
+
+def test_without_waiting(connect: Callable[..., Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    db = connect(settings={"workers": 2})
+    make(db)
+    gate = threading.Event()
+    monkeypatch.setattr(
+        TablePart, "work", lambda self, run, part: gate.wait(60) if part.state == "wait" else None
+    )
+    result = db.sql("BACKUP c NOWAIT")
+    assert result.rows() == [(result.operation_id,)]
+    operation_id = str(result.operation_id)
+    during = db.operation(operation_id)
+    assert (during.state, during.kind) == ("running", "backup")
+    assert during.percent < 100
+    assert during.parts == 11
+    assert backups(db)[0].endswith("_full")
+    gate.set()
+    seen: list[float] = []
+    ended = db.wait(operation_id, on_progress=lambda o: seen.append(o.percent))
+    assert (ended.state, ended.percent, ended.parts_done) == ("done", 100.0, 11)
+    assert seen == sorted(seen)
+    assert last(db).rows == 3003
+
+
+def test_cancelled_it_leaves_nothing(
+    connect: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = connect()
+    make(db)
+    gate = threading.Event()
+    monkeypatch.setattr(
+        TablePart, "work", lambda self, run, part: gate.wait(60) if part.state == "wait" else None
+    )
+    before = {e.path for e in db.ls("/.backups/collections/c")} | set(streams(db, "/orders"))
+    operation_id = str(db.sql("BACKUP c NOWAIT").operation_id)
+    canceller = threading.Thread(target=lambda: db.cancel(operation_id))
+    canceller.start()
+    canceller.join(30)
+    gate.set()
+    with pytest.raises(Cancelled):
+        db.wait(operation_id)
+    assert {e.path for e in db.ls("/.backups/collections/c")} | set(streams(db, "/orders")) == before == set()
+    assert leaks(db) == []
+    db.sql("BACKUP c")
+    assert len(backups(db)) == 1

@@ -1,0 +1,348 @@
+"""The law of backups: whatever was done to the tables, a full backup and the increments after it, folded by a
+plain dictionary, are the state at the last one's step, for tables and indexes, then and for ever after."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from strandline import Database
+from strandline.backups.record import BackupRecord
+from strandline.catalog.tables import TableInfo
+from strandline.errors import PreconditionFailed
+from strandline.model import OP, STEP, IndexDef, Key
+from tests.backups import reading
+from tests.backups.reading import (
+    CLUSTER,
+    State,
+    backups,
+    contents,
+    leaks,
+    open_at,
+    projected,
+    records,
+    streams,
+)
+from tests.tables.examples import assert_sound
+from tests.world import ManualClock
+
+SMALL = {"merge_segments": 4, "inline_rows": 3, "compact_log_segments": 6}
+"""So that a few commits are enough for merges, files and compactions."""
+
+
+@dataclass
+class Shape:
+    """A table of the test: its columns, which of them are the key, and indexes it may get."""
+
+    columns: tuple[tuple[str, str], ...]
+    key: tuple[str, ...]
+    indexes: tuple[IndexDef, ...]
+
+    def create(self, path: str, indexes: set[str]) -> str:
+        parts = [f"{name} {type_}" for name, type_ in self.columns]
+        parts.append(f"PRIMARY KEY ({', '.join(self.key)})")
+        parts += [f"INDEX {clause(i)}" for i in self.indexes if i.name in indexes]
+        return f"CREATE TABLE `{path}` ({', '.join(parts)})"
+
+
+def clause(index: IndexDef) -> str:
+    cover = f" COVER ({', '.join(index.cover)})" if index.cover else ""
+    return f"{index.name} {index.kind} ON ({', '.join(index.columns)}){cover}"
+
+
+def sync(name: str, columns: str, cover: str = "") -> IndexDef:
+    return IndexDef(name, "GLOBAL SYNC", tuple(columns.split()), tuple(cover.split()))
+
+
+SHAPES = {
+    "/a": Shape(
+        (("k", "Int32"), ("v", "Utf8"), ("n", "Int32")),
+        ("k",),
+        (sync("i", "v", "n"), sync("j", "n"), sync("l", "n v")),
+    ),
+    "/dir/a": Shape(
+        (("a", "Utf8"), ("b", "Int32"), ("n", "Int64")),
+        ("a", "b"),
+        (sync("i", "n"), sync("j", "b", "n"), sync("l", "b a")),
+    ),
+    "/b": Shape((("k", "Utf8"),), ("k",), (sync("i", "k"),)),
+}
+VALUES = {
+    "Int32": st.integers(0, 4),
+    "Int64": st.sampled_from([0, 1, 2**60]),
+    "Utf8": st.sampled_from(["", "p", "q", "ü"]),
+}
+EXTRA = ("extra", "Int32")
+
+
+@dataclass
+class Table:
+    """What a table must hold: rows by key, as dictionaries."""
+
+    columns: dict[str, str]
+    indexes: set[str]
+    rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    followed: bool = False
+    """Whether the last backup's streams know all of it."""
+
+
+class Backups(RuleBasedStateMachine):
+    """Random changes, descriptions, maintenance and backups of three tables."""
+
+    template: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="strandline-law-"))
+        shutil.copytree(self.template, self.folder, dirs_exist_ok=True)
+        self.clock = ManualClock()
+        self.db: Database = open_at(self.folder, clock=self.clock, settings=SMALL)
+        self.tables: dict[str, Table] = {}
+        self.expected: dict[str, dict[str, State]] = {}
+        self.omit = False
+
+    @initialize(data=st.data())
+    def create_tables(self, data: st.DataObject) -> None:
+        for path, shape in SHAPES.items():
+            names = [i.name for i in shape.indexes]
+            self._create(path, data.draw(st.sets(st.sampled_from(names)), label=f"indexes of {path}"))
+        members = ", ".join(f"TABLE `{path}`" for path in SHAPES)
+        self.db.sql(f"CREATE BACKUP COLLECTION c ({members}) {CLUSTER}")
+
+    # -- rows
+    # ------------------------------------------------------------------------------------------------------------------------
+
+    @rule(
+        data=st.data(),
+        path=st.sampled_from(list(SHAPES)),
+        mode=st.sampled_from(["upsert", "upsert", "replace", "delete"]),
+    )
+    def write(self, data: st.DataObject, path: str, mode: str) -> None:
+        self._write(data, path, mode)
+
+    @rule(data=st.data(), paths=st.lists(st.sampled_from(list(SHAPES)), min_size=2, max_size=4))
+    def write_in_a_transaction(self, data: st.DataObject, paths: list[str]) -> None:
+        with self.db.transaction():
+            for path in paths:
+                self._write(data, path, data.draw(st.sampled_from(["upsert", "delete"])))
+
+    @rule(path=st.sampled_from(list(SHAPES)))
+    def delete_all(self, path: str) -> None:
+        self.db.sql(f"DELETE FROM `{path}`")
+        self.tables[path].rows.clear()
+
+    # -- descriptions
+    # ----------------------------------------------------------------------------------------------------------------
+
+    @rule(path=st.sampled_from(list(SHAPES)))
+    def add_or_drop_a_column(self, path: str) -> None:
+        table, (name, type_) = self.tables[path], EXTRA
+        if name in table.columns:
+            self.db.sql(f"ALTER TABLE `{path}` DROP COLUMN {name}")
+            del table.columns[name]
+            for row in table.rows.values():
+                del row[name]
+        else:
+            self.db.sql(f"ALTER TABLE `{path}` ADD COLUMN {name} {type_}")
+            table.columns[name] = type_
+            for row in table.rows.values():
+                row[name] = None
+
+    @rule(path=st.sampled_from(list(SHAPES)), number=st.integers(0, 2))
+    def add_or_drop_an_index(self, path: str, number: int) -> None:
+        indexes, there = SHAPES[path].indexes, self.tables[path].indexes
+        index = indexes[number % len(indexes)]
+        if index.name in there:
+            self.db.sql(f"ALTER TABLE `{path}` DROP INDEX {index.name}")
+            there.remove(index.name)
+        else:
+            self.db.sql(f"ALTER TABLE `{path}` ADD INDEX {clause(index)}")
+            there.add(index.name)
+
+    @rule(path=st.sampled_from(list(SHAPES)))
+    def drop_and_create_again(self, path: str) -> None:
+        self.db.sql(f"DROP TABLE `{path}`")
+        self._create(path, self.tables[path].indexes)
+
+    @rule()
+    def omit_indexes_or_not(self) -> None:
+        self.omit = not self.omit
+        self.db.sql(f"ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = '{str(self.omit).lower()}')")
+
+    # -- care
+    # ------------------------------------------------------------------------------------------------------------------------
+
+    @rule(path=st.sampled_from(list(SHAPES)))
+    def compact(self, path: str) -> None:
+        self.db.compact(path)
+
+    @rule()
+    def maintain(self) -> None:
+        self.db.maintain()
+
+    @rule()
+    def collect(self) -> None:
+        self.clock.sleep(10_000)  # nobody reads any more
+        self.db.collect()
+
+    # -- backups
+    # ---------------------------------------------------------------------------------------------------------------------
+
+    @rule()
+    def full(self) -> None:
+        self.db.sql("BACKUP c")
+        for table in self.tables.values():
+            table.followed = True
+        self._note()
+
+    @precondition(lambda self: self.expected)
+    @rule()
+    def incremental(self) -> None:
+        self._incremental()
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data(), path=st.sampled_from(list(SHAPES)))
+    def incremental_after_a_change(self, data: st.DataObject, path: str) -> None:
+        self._write(data, path, "upsert")
+        self._incremental()
+
+    def _incremental(self) -> None:
+        if all(table.followed for table in self.tables.values()):
+            self.db.sql("BACKUP c INCREMENTAL")
+            self._note()
+            return
+        before = (backups(self.db), streams(self.db, "/a"), self.db.step)
+        with pytest.raises(PreconditionFailed, match="full backup"):
+            self.db.sql("BACKUP c INCREMENTAL")
+        assert (backups(self.db), streams(self.db, "/a"), self.db.step) == before
+
+    # -- what is true
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _note(self) -> None:
+        name = backups(self.db)[-1]
+        assert name not in self.expected
+        self.expected[name] = self._states()
+        assert contents(self.db, name) == self.expected[name]
+        assert_links_fit(self.db)
+        for path, table in self.tables.items():
+            assert len(streams(self.db, path)) == 1
+            for index in table.indexes:
+                assert len(streams(self.db, f"{path}/{index}/indexImplTable")) == (0 if self.omit else 1)
+
+    def _states(self) -> dict[str, State]:
+        found: dict[str, State] = {}
+        for path, table in self.tables.items():
+            shape = SHAPES[path]
+            state = {key: tuple(row[n] for n in table.columns) for key, row in table.rows.items()}
+            found[path] = state
+            if not self.omit:
+                schema = schema_of(self.db, path)
+                found |= {
+                    f"{path}/{i.name}": projected(schema, state, i)
+                    for i in shape.indexes
+                    if i.name in table.indexes
+                }
+        return found
+
+    def teardown(self) -> None:
+        try:
+            self.collect()
+            for name, states in self.expected.items():
+                assert contents(self.db, name) == states, name
+            assert self.db.verify("c") == []
+            for path in self.tables:
+                assert_sound(self.db, path)
+            assert leaks(self.db) == []
+        finally:
+            self.db.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- doing it
+    # --------------------------------------------------------------------------------------------------------------------
+
+    def _create(self, path: str, indexes: set[str]) -> None:
+        self.db.sql(SHAPES[path].create(path, indexes))
+        self.tables[path] = Table(dict(SHAPES[path].columns), set(indexes))
+
+    def _write(self, data: st.DataObject, path: str, mode: str) -> None:
+        table, shape = self.tables[path], SHAPES[path]
+        key = st.tuples(*(st.none() | VALUES[table.columns[n]] for n in shape.key))
+        keys = data.draw(st.lists(key, min_size=1, max_size=5), label="keys")
+        if mode == "delete":
+            self.db.table(path).delete(keys)
+            for k in keys:
+                table.rows.pop(k, None)
+            return
+        others = [n for n in table.columns if n not in shape.key]
+        rows = []
+        for k in keys:
+            named = data.draw(st.sets(st.sampled_from(others)) if others else st.just(set()), label="columns")
+            values = {n: data.draw(st.none() | VALUES[table.columns[n]], label=n) for n in sorted(named)}
+            rows.append({**dict(zip(shape.key, k, strict=True)), **values})
+        getattr(self.db.table(path), mode)(rows)
+        for k, row in zip(keys, rows, strict=True):
+            old = table.rows.get(k, {}) if mode == "upsert" else {}
+            table.rows[k] = {**dict.fromkeys(table.columns), **old, **row}
+
+
+def schema_of(db: Database, path: str) -> Any:
+    from strandline.catalog import paths
+
+    with db.runtime.catalog.read() as conn:
+        return TableInfo.of(paths.require(conn, path, "table")).schema
+
+
+def assert_links_fit(db: Database) -> None:
+    """Increments neither overlap nor leave a gap: each begins where its parent ends, and holds only steps
+    from there on."""
+    known = records(db)
+    for record in known[1:]:
+        if record.kind == "incremental":
+            parent = next(r for r in known if r.name == record.parent)
+            assert record.after_step == parent.step <= record.step
+            for step in steps_in(db, record):
+                assert parent.step < step <= record.step
+
+
+def steps_in(db: Database, record: BackupRecord) -> Iterator[int]:
+    for table in record.tables.values():
+        for step, op, _ in reading._rows(db, record, table.slice, table.schema):
+            assert op in ("U", "R", "E"), (OP, STEP)
+            yield step
+
+
+@contextmanager
+def template() -> Iterator[Path]:
+    """An empty warehouse to copy: making one takes longer than a test's history."""
+    with tempfile.TemporaryDirectory() as folder:
+        open_at(Path(folder), clock=ManualClock()).close()
+        yield Path(folder)
+
+
+def test_every_backup_is_the_state_at_its_step() -> None:
+    with template() as folder:
+        Backups.template = folder
+        chosen = settings(
+            max_examples=12,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        )
+        run_state_machine_as_test(Backups, settings=chosen)

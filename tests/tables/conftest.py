@@ -1,0 +1,50 @@
+"""Databases in fresh folders: one that must not start Spark, one that may, and as many more as a test asks
+for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import strandline
+from strandline import Database
+from tests.tables.examples import NoSpark, QuickFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
+    """Opens a database, in ``tmp_path / folder``, and closes it in the end. Without a session Spark must not
+    be needed."""
+    opened: list[Database] = []
+    numbers = itertools.count(1)
+
+    def make(folder: str | None = None, **options: Any) -> Database:
+        path = tmp_path / (folder or f"warehouse-{next(numbers)}")
+        options.setdefault("files", QuickFiles(path))
+        options.setdefault("spark", NoSpark())
+        db = strandline.connect(path, **options)
+        opened.append(db)
+        return db
+
+    yield make
+    for db in opened:
+        db.close()
+
+
+@pytest.fixture
+def db(connect: Callable[..., Database]) -> Database:
+    """A database that must do without Spark."""
+    return connect()
+
+
+@pytest.fixture
+def spark_db(connect: Callable[..., Database], spark: SparkSession) -> Database:
+    """A database that uses Spark where it must."""
+    return connect(spark=spark)

@@ -1,0 +1,290 @@
+"""A statement, or a transaction, sees one moment of everything: rows, descriptions, indexes, and which tables
+there are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import strandline
+from strandline import Database
+from strandline.errors import Conflict, PathNotFound, UnderOperation
+from tests.memory import forget
+from tests.processes import finish, start
+from tests.tables.examples import assert_sound, rows
+from tests.tables.moments import COLUMNS, FILES, Pair, Reads, Statement, at_every_moment, content, paired
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """One warehouse for all: each test makes its own tables."""
+    with paired(tmp_path_factory.mktemp("warehouse"), None) as pair:
+        yield pair
+
+
+@pytest.fixture
+def on_both(tmp_path: Path, catalog_url: str | None) -> Iterator[Pair]:
+    with paired(tmp_path, catalog_url) as pair:
+        yield pair
+
+
+# --- what a statement does --------------------------------------------------------------------------------
+
+
+def sql(text: str) -> Statement:
+    def statement(db: Database, t: str, reads: Reads) -> None:
+        found = db.sql(text.format(t=t))
+        reads.append(sorted(found.rows(), key=repr))
+
+    return statement
+
+
+def transaction(*texts: str) -> Statement:
+    def statement(db: Database, t: str, reads: Reads) -> None:
+        with db.transaction():
+            for text in texts:
+                reads.append(sorted(db.sql(text.format(t=t)).rows(), key=repr))
+
+    statement.is_transaction = True  # type: ignore[attr-defined]
+    return statement
+
+
+def upsert_generated(db: Database, t: str, reads: Reads) -> None:
+    db.table(t).upsert({"k": k, "n": 100 + k} for k in (1, 9))
+
+
+def delete_generated(db: Database, t: str, reads: Reads) -> None:
+    db.table(t).delete(k for k in (1, 2))
+
+
+def compact(db: Database, t: str, reads: Reads) -> None:
+    """It may leave the table alone if others are at work on it."""
+    with contextlib.suppress(Conflict, UnderOperation):
+        db.compact(f"/{t}")
+
+
+STATEMENTS: dict[str, Statement] = {
+    "upsert of some columns": sql("UPSERT INTO {t} (k, n) VALUES (1, 999), (7, 7)"),
+    "update": sql("UPDATE {t} SET n = n + 1 WHERE k = 1"),
+    "two statements": sql("UPDATE {t} SET n = n + 1 WHERE k < 3; DELETE FROM {t} WHERE k = 2"),
+    "upsert of a generator": upsert_generated,
+    "delete of a generator": delete_generated,
+    "select": sql("SELECT * FROM {t}"),
+    "select by an index": sql("SELECT n, k FROM {t} VIEW by_n"),
+    "select by an index and the table": sql("SELECT k, v, n FROM {t} VIEW by_n WHERE n > 10"),
+    "check": sql("CHECK TABLE {t}"),
+    "add index": sql("ALTER TABLE {t} ADD INDEX by_v GLOBAL ON (v) COVER (n)"),
+    "add column": sql("ALTER TABLE {t} ADD COLUMN x Int64"),
+    "drop column": sql("ALTER TABLE {t} DROP COLUMN v"),
+    "drop index": sql("ALTER TABLE {t} DROP INDEX by_n"),
+    "compaction": compact,
+    "transaction that reads": transaction(
+        "SELECT count(*) FROM {t}", "SELECT * FROM {t}", "SELECT n, k FROM {t} VIEW by_n"
+    ),
+    "transaction that reads and writes": transaction(
+        "SELECT n, k FROM {t} VIEW by_n", "UPDATE {t} SET n = n + 1 WHERE k = 1", "SELECT k, v, n FROM {t}"
+    ),
+}
+
+
+# --- what happens in the middle of it ---------------------------------------------------------------------
+
+
+def restored(pair: Pair, t: str) -> None:
+    pair.b.sql(f"DROP TABLE {t}; RESTORE {t} TABLE {t}")
+
+
+def created_anew(pair: Pair, t: str) -> None:
+    """With the same schema and the same version."""
+    pair.b.sql(
+        f"DROP TABLE {t}; CREATE TABLE {t} {COLUMNS}; UPSERT INTO {t} (k, v, n) VALUES (1, 'new', 1), (5, 'five', 50)"
+    )
+
+
+def dropped(pair: Pair, t: str) -> None:
+    pair.b.sql(f"DROP TABLE {t}")
+
+
+def column_again(pair: Pair, t: str) -> None:
+    pair.b.sql(f"ALTER TABLE {t} DROP COLUMN m; ALTER TABLE {t} ADD COLUMN m Int64")
+
+
+def index_again(pair: Pair, t: str) -> None:
+    pair.b.sql(
+        f"ALTER TABLE {t} DROP INDEX by_n; UPSERT INTO {t} (k, n) VALUES (2, 22); ALTER TABLE {t} ADD INDEX by_n GLOBAL ON (n)"
+    )
+
+
+def index_added(pair: Pair, t: str) -> None:
+    pair.b.sql(f"ALTER TABLE {t} ADD INDEX by_m GLOBAL ON (m) COVER (n)")
+
+
+def row_changed(pair: Pair, t: str) -> None:
+    pair.b.sql(f"UPDATE {t} SET n = n * 2 WHERE k = 1")
+
+
+def overslept(pair: Pair, t: str) -> None:
+    """The statement's process stops for longer than its lease, while others change the row, compact and
+    collect."""
+    pair.b.sql(f"UPDATE {t} SET n = n * 2 WHERE k = 1")
+    with contextlib.suppress(UnderOperation):  # by the statement itself
+        pair.b.compact(f"/{t}")
+    pair.clock.sleep(7200.0)  # Nor does anybody else read what was before.
+    pair.b.collect()
+    pair.b.collect()
+    forget()
+
+
+EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
+OFTEN = (restored, created_anew, column_again, index_again, overslept)
+HAPPENINGS: dict[str, Callable[[Pair, str], None]] = {
+    f.__name__: f for f in (*OFTEN, *((dropped, index_added, row_changed) if EVERY else ()))
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("happening", HAPPENINGS)
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_is_before_or_after_whatever_happens_in_the_middle_of_it(
+    pair: Pair, statement: str, happening: str
+) -> None:
+    assert (
+        at_every_moment(pair, STATEMENTS[statement], HAPPENINGS[happening], backed_up=happening == "restored")
+        >= 1
+    )
+
+
+# --- transactions, one by one -----------------------------------------------------------------------------
+
+
+def test_a_table_that_is_restored_meanwhile_is_not_in_the_snapshot(on_both: Pair) -> None:
+    a, b = on_both.a, on_both.b
+    t = on_both.table(backed_up=True)
+    with pytest.raises(Conflict, match="epeat the transaction"), a.transaction():
+        b.sql(f"RESTORE {t} TABLE {t} AS t_new")
+        a.sql("INSERT INTO t_new (k, n) VALUES (1, 999)")
+    assert rows(b, "SELECT k, v, n FROM t_new ORDER BY k") == [(1, "one", 10), (2, "two", 20)]
+    assert_sound(b, "/t_new")
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT * FROM {t}", "SELECT k FROM {t} VIEW by_n", "SELECT count(*) FROM {t}"]
+)
+@pytest.mark.parametrize("happening", [restored, created_anew, dropped])
+def test_a_table_that_is_another_one_now_is_not_read(
+    on_both: Pair, query: str, happening: Callable[[Pair, str], None]
+) -> None:
+    a = on_both.a
+    t = on_both.table(backed_up=True)
+    with pytest.raises(PathNotFound if happening is dropped else Conflict), a.transaction():
+        happening(on_both, t)
+        a.sql(query.format(t=t))
+
+
+@pytest.mark.parametrize("happening", [restored, created_anew, dropped, column_again, index_added])
+def test_what_was_read_stays_as_it_was_and_cannot_be_written(
+    on_both: Pair, happening: Callable[[Pair, str], None]
+) -> None:
+    a, b = on_both.a, on_both.b
+    t = on_both.table(backed_up=True)
+    with pytest.raises(Conflict, match="epeat the transaction"), a.transaction():
+        before = rows(a, f"SELECT * FROM {t} ORDER BY k")
+        happening(on_both, t)
+        after = content(b, t)
+        assert rows(a, f"SELECT * FROM {t} ORDER BY k") == before
+        assert sorted(rows(a, f"SELECT k, n FROM {t} VIEW by_n")) == [(k, n) for k, _, n, _ in before]
+        a.sql(f"UPSERT INTO {t} (k, m) VALUES (1, 77)")
+    assert content(b, t) == after
+
+
+def test_a_table_that_never_was_there_is_not_found(on_both: Pair) -> None:
+    with pytest.raises(PathNotFound), on_both.a.transaction():
+        on_both.a.sql("SELECT * FROM nowhere")
+
+
+def test_a_column_that_is_dropped_and_added_again_keeps_its_values_in_the_snapshot(on_both: Pair) -> None:
+    a = on_both.a
+    t = on_both.table()
+    with a.transaction():
+        column_again(on_both, t)
+        assert rows(a, f"SELECT k, m FROM {t} ORDER BY k") == [(1, 1), (2, 2), (3, 3)]
+    assert rows(a, f"SELECT k, m FROM {t} ORDER BY k") == [(1, None), (2, None), (3, None)]
+
+
+def test_an_index_that_is_added_meanwhile_is_not_in_the_snapshot(on_both: Pair) -> None:
+    a = on_both.a
+    t = on_both.table()
+    with a.transaction():
+        index_added(on_both, t)
+        assert rows(a, f"SELECT count(*) FROM {t}") == [(3,)]
+        with pytest.raises(PathNotFound, match="by_m"):
+            a.sql(f"SELECT k FROM {t} VIEW by_m")
+    assert sorted(rows(a, f"SELECT k FROM {t} VIEW by_m")) == [(1,), (2,), (3,)]
+
+
+# --- a process that stops ---------------------------------------------------------------------------------
+
+SLEEPER = """
+import os, signal, sys
+import strandline
+from strandline.errors import Conflict
+db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None, settings=strandline.Settings(session_seconds=0.5, inline_rows=int(sys.argv[3])))
+tries = 0
+while True:
+    try:
+        with db.transaction():
+            db.sql("UPDATE t SET n = n + 1 WHERE k = 1")
+            tries += 1
+            if tries == 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+    except Conflict:
+        continue
+    break
+print(tries)
+db.close()
+"""
+
+
+@pytest.mark.parametrize("inline_rows", [0, 100])
+def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
+    tmp_path: Path, catalog_url: str | None, inline_rows: int
+) -> None:
+    def connect() -> Database:
+        """Who closes reads no more."""
+        return strandline.connect(tmp_path, catalog=catalog_url, settings=FILES)
+
+    with connect() as db:
+        db.sql(
+            "CREATE TABLE t (k Int64, n Int64, PRIMARY KEY (k), INDEX by_n GLOBAL ON (n)); UPSERT INTO t (k, n) VALUES (1, 10), (2, 20)"
+        )
+    sleeper = start(SLEEPER, str(tmp_path), catalog_url or "", str(inline_rows))
+    _, status = os.waitpid(sleeper.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), sleeper.communicate()
+    with connect() as db:
+        db.sql("UPDATE t SET n = n * 2 WHERE k = 1")
+        db.compact("/t")
+    time.sleep(0.7)
+    with connect() as db:
+        db.collect()
+        os.kill(sleeper.pid, signal.SIGCONT)
+        assert finish(sleeper) == "2\n", "the first try was a conflict"
+        assert rows(db, "SELECT k, n FROM t ORDER BY k") == [(1, 21), (2, 20)]
+        assert_sound(db, "/t")
+
+
+def test_the_past_of_an_index_that_is_gone_is_refused_at_once(tmp_path: Path) -> None:
+    """Nothing that others do could bring it back, so there is no reason to try again."""
+    with strandline.connect(tmp_path) as db:
+        db.sql("CREATE TABLE t (k Int64 NOT NULL, n Int64, PRIMARY KEY (k), INDEX by_n GLOBAL SYNC ON (n))")
+        step = db.sql("UPSERT INTO t (k, n) VALUES (1, 10)").step
+        query = f"SELECT k FROM t VIEW by_n VERSION AS OF {step} WHERE n = 10"
+        assert db.sql(query).rows() == [(1,)]
+        db.sql("ALTER TABLE t DROP INDEX by_n")
+        with pytest.raises(PathNotFound, match="by_n was dropped"):
+            db.sql(query)

@@ -1,0 +1,362 @@
+"""Transactions: one step or nothing, what they see, and what happens when others write at the same time."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from strandline import Database
+from strandline.errors import Conflict, PreconditionFailed, StrandlineError
+from tests.processes import READY, run_at_once
+from tests.tables.examples import ARROW, SPARK, assert_sound, content, data_files, picture, refused, rows
+
+TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))"
+START = "UPSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20)"
+
+
+@pytest.fixture
+def filled(db: Database) -> Database:
+    db.sql(TABLE)
+    db.sql("CREATE TABLE u (k Int32, v Utf8, PRIMARY KEY (k))")
+    db.sql(START)
+    return db
+
+
+def test_all_tables_change_at_one_step(filled: Database) -> None:
+    db = filled
+    before = db.step
+    with db.transaction():
+        db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
+        db.table("u").upsert([{"k": 1, "v": "x"}])
+        db.sql("UPDATE t SET n = 99 WHERE v = 'c'; DELETE FROM t WHERE k = 1")
+        assert db.step == before, "nobody sees it yet"
+    assert db.step == before + 1
+    assert content(db, "/t") == [(2, "b", 20), (3, "c", 99)]
+    assert {db.describe(p)["step"] for p in ("/t", "/u", "/t/by_v")} == {before + 1}
+    assert_sound(db, "/t")
+
+
+def test_it_sees_its_own_changes_and_others_do_not(
+    filled: Database, connect: Callable[..., Database]
+) -> None:
+    db = filled
+    other = connect("warehouse-1")
+    with db.transaction():
+        db.sql("UPSERT INTO t (k, v) VALUES (3, 'c'); DELETE FROM t WHERE k = 2")
+        assert rows(db, "SELECT k FROM t ORDER BY k") == [(1,), (3,)]
+        assert rows(db, "SELECT k FROM t VIEW by_v WHERE v = 'c'") == [(3,)]
+        assert rows(db, "SELECT k, n FROM t VIEW by_v WHERE v = 'b'") == []
+        assert rows(db, "SELECT count(*) FROM t") == [(2,)]
+        assert db.table("t").get(3) == {"k": 3, "v": "c", "n": None}
+        assert rows(other, "SELECT k FROM t ORDER BY k") == [(1,), (2,)]
+        assert db.describe("/t")["rows"] == 2
+    assert rows(other, "SELECT k FROM t ORDER BY k") == [(1,), (3,)]
+
+
+def test_an_exception_discards_everything(filled: Database) -> None:
+    db = filled
+    before = picture(db)
+    with pytest.raises(ZeroDivisionError), db.transaction():
+        db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
+        db.table("t").upsert([{"k": n} for n in range(3000)])
+        raise ZeroDivisionError
+    assert picture(db) == before
+    db.sql("UPSERT INTO t (k) VALUES (5)")
+    assert db.current_transaction() is None
+
+
+def test_a_refused_statement_inside_has_no_effect_of_its_own(filled: Database) -> None:
+    """Who catches the error goes on with the transaction as it was before the statement."""
+    db = filled
+    with db.transaction():
+        db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
+        with pytest.raises(PreconditionFailed):
+            db.sql(
+                "UPSERT INTO t (k, v) VALUES (4, 'd'); DELETE FROM t WHERE k = 3; INSERT INTO t (k) VALUES (1)"
+            )
+        with pytest.raises(PreconditionFailed):
+            db.table("t").insert([{"k": 7, "v": "x"}, {"k": 8, "n": 1}, {"k": 2}])
+        assert rows(db, "SELECT k FROM t ORDER BY k") == [(1,), (2,), (3,)]
+        db.sql("UPSERT INTO t (k, v) VALUES (5, 'e')")
+    assert [row[0] for row in content(db, "/t")] == [1, 2, 3, 5]
+    assert_sound(db, "/t")
+    assert data_files(db) == []
+
+
+def test_nothing_changed_is_no_commit(filled: Database) -> None:
+    db = filled
+    before = picture(db)
+    with db.transaction():
+        rows(db, "SELECT * FROM t")
+        db.sql("DELETE FROM t WHERE k = 77")
+    assert picture(db) == before
+
+
+def test_transactions_do_not_nest_and_hold_no_other_statements(filled: Database) -> None:
+    db = filled
+    with db.transaction():
+        with refused(db, "PRECONDITION_FAILED", "already open"), db.transaction():
+            pass
+        for statement in (
+            "DROP TABLE t",
+            "CREATE TABLE w (k Int32, PRIMARY KEY (k))",
+            "ALTER TABLE t ADD COLUMN x Int8",
+        ):
+            with refused(db, "PRECONDITION_FAILED"):
+                db.sql(statement)
+        db.sql("UPSERT INTO t (k) VALUES (9)")
+    assert db.describe("/t")["rows"] == 3
+
+
+def test_each_thread_has_its_own(filled: Database) -> None:
+    db = filled
+    seen: list[list[tuple[int]]] = []
+    with db.transaction():
+        db.sql("DELETE FROM t")
+        thread = threading.Thread(target=lambda: seen.append(rows(db, "SELECT k FROM t ORDER BY k")))
+        thread.start()
+        thread.join()
+    assert seen == [[(1,), (2,)]]
+
+
+CONFLICTS = {
+    "the same key": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO t (k, v) VALUES (1, 'z')"),
+    "a key that was read": (
+        "SELECT n FROM t WHERE k = 1; UPSERT INTO t (k, n) VALUES (5, 5)",
+        "UPSERT INTO t (k, n) VALUES (1, 0)",
+    ),
+    "a key that was read in another table": (
+        "SELECT v FROM u WHERE k = 1; UPSERT INTO t (k) VALUES (5)",
+        "UPSERT INTO u (k) VALUES (1)",
+    ),
+    "a whole table that was read": (
+        "SELECT count(*) FROM u; UPSERT INTO t (k) VALUES (5)",
+        "UPSERT INTO u (k) VALUES (1)",
+    ),
+    "a condition on all rows": ("UPDATE t SET n = 1 WHERE v = 'a'", "UPSERT INTO t (k, v) VALUES (3, 'a')"),
+    "a delete of all": ("DELETE FROM t", "UPSERT INTO t (k) VALUES (3)"),
+    "an inserted key": ("INSERT INTO t (k) VALUES (3)", "INSERT INTO t (k) VALUES (3)"),
+    "a deleted key": ("DELETE FROM t ON (k) VALUES (9)", "UPSERT INTO t (k) VALUES (9)"),
+    "entries of an index that were read": (
+        "SELECT k FROM t VIEW by_v WHERE v = 'a'; UPSERT INTO t (k) VALUES (5)",
+        "UPSERT INTO t (k, v) VALUES (2, 'a')",
+    ),
+    "rows that an index led to": (
+        "SELECT n FROM t VIEW by_v WHERE v = 'a' AND k = 1; UPSERT INTO t (k, v) VALUES (5, 'x')",
+        "UPSERT INTO t (k, n) VALUES (1, 0)",
+    ),
+    "an index that was only read": (
+        "SELECT k FROM t VIEW by_v WHERE v = 'q'; UPSERT INTO u (k) VALUES (5)",
+        "UPSERT INTO t (k, v) VALUES (2, 'q')",
+    ),
+    "the description": ("UPSERT INTO t (k) VALUES (5)", "ALTER TABLE t ADD COLUMN x Int8"),
+    "an index that was added": ("UPSERT INTO t (k) VALUES (5)", "ALTER TABLE t ADD INDEX i GLOBAL ON (n)"),
+    "an index that was dropped": ("UPSERT INTO t (k) VALUES (5)", "ALTER TABLE t DROP INDEX by_v"),
+    "the table itself": ("UPSERT INTO t (k) VALUES (5)", "DROP TABLE t"),
+}
+
+
+@pytest.mark.parametrize("name", CONFLICTS)
+def test_what_others_changed_is_a_conflict(
+    filled: Database, connect: Callable[..., Database], name: str
+) -> None:
+    mine, theirs = CONFLICTS[name]
+    other = connect("warehouse-1")
+    before: dict[str, object] = {}
+    with pytest.raises(Conflict) as caught, filled.transaction():
+        for statement in mine.split("; "):
+            filled.sql(statement)
+        other.sql(theirs)
+        before.update(picture(other))
+    assert caught.value.code == "CONFLICT"
+    assert picture(other) == before
+    assert filled.current_transaction() is None
+
+
+PASSES = {
+    "another key": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO t (k, v) VALUES (2, 'z')"),
+    "a key that was not read": (
+        "SELECT n FROM t WHERE k = 1; UPSERT INTO t (k, n) VALUES (5, 5)",
+        "UPSERT INTO t (k, v) VALUES (6, 'z')",
+    ),
+    "another key of a table that was read": (
+        "SELECT v FROM u WHERE k = 1; UPSERT INTO t (k) VALUES (5)",
+        "UPSERT INTO u (k) VALUES (2)",
+    ),
+    "another table": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO u (k) VALUES (1)"),
+    "a merge": ("UPSERT INTO t (k, n) VALUES (1, 0)", None),
+    "a deleted key that it does not touch": (
+        "UPSERT INTO t (k, n) VALUES (1, 0)",
+        "DELETE FROM t WHERE k = 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_what_does_not_matter_is_let_pass(
+    filled: Database, connect: Callable[..., Database], name: str
+) -> None:
+    mine, theirs = PASSES[name]
+    other = connect("warehouse-1")
+    with filled.transaction():
+        for statement in mine.split("; "):
+            filled.sql(statement)
+        if theirs is None:
+            assert other.compact("/t")
+        else:
+            other.sql(theirs)
+    assert_sound(filled, "/t")
+
+
+def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(
+    filled: Database, connect: Callable[..., Database]
+) -> None:
+    """A single statement is repeated until it fits."""
+    other = connect("warehouse-1")
+    number = itertools.count()
+    stop = threading.Event()
+
+    def alter() -> None:
+        while not stop.is_set():
+            name = f"i{next(number)}"
+            other.sql(f"ALTER TABLE t ADD INDEX {name} GLOBAL ON (n)")
+            other.sql(f"ALTER TABLE t DROP INDEX {name}")
+
+    thread = threading.Thread(target=alter)
+    thread.start()
+    try:
+        for n in range(40):
+            filled.sql(f"UPSERT INTO t (k, n) VALUES ({n % 5}, {n})")
+    finally:
+        stop.set()
+        thread.join()
+    other.sql("ALTER TABLE t ADD INDEX last GLOBAL ON (n)")
+    assert_sound(filled, "/t")
+
+
+def test_threads_that_count_lose_nothing(connect: Callable[..., Database]) -> None:
+    db = connect(settings=ARROW)
+    db.sql(
+        "CREATE TABLE c (k Int32, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (n)); UPSERT INTO c (k, n) VALUES (0, 0), (1, 0), (2, 0)"
+    )
+    failed: list[BaseException] = []
+
+    def count(key: int) -> None:
+        try:
+            for _ in range(15):
+                db.sql(f"UPDATE c SET n = n + 1 WHERE k = {key}")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=count, args=(number % 3,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert content(db, "/c") == [(0, 30), (1, 30), (2, 30)]
+    assert db.describe("/c")["segments"] <= 92
+    assert_sound(db, "/c")
+
+
+def test_more_threads_than_connections(connect: Callable[..., Database]) -> None:
+    db = connect(settings=ARROW)
+    db.sql("CREATE TABLE c (k Int32, PRIMARY KEY (k))")
+    failed: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            for n in range(3):
+                db.sql(f"INSERT INTO c (k) VALUES ({number * 100 + n})")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert db.describe("/c")["rows"] == 120
+
+
+COUNT = f"""
+import sys
+import strandline
+db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
+{READY}
+for n in range(int(sys.argv[3])):
+    with_others = "UPDATE c SET n = n + 1 WHERE k = 0"
+    own = f"UPSERT INTO c (k, n) VALUES ({{int(sys.argv[4]) * 1000 + n}}, {{n}})"
+    db.sql(f"{{with_others}}; {{own}}")
+db.close()
+"""
+
+
+def test_processes_that_count_lose_nothing(
+    connect: Callable[..., Database], catalog_url: str | None, tmp_path: Path
+) -> None:
+    db = connect("shared", catalog=catalog_url)
+    db.sql(
+        "CREATE TABLE c (k Int32, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (n)); UPSERT INTO c (k, n) VALUES (0, 0)"
+    )
+    each = 25
+    run_at_once(
+        COUNT, [[str(tmp_path / "shared"), catalog_url or "", str(each), str(number)] for number in (1, 2, 3)]
+    )
+    assert content(db, "/c")[0] == (0, 3 * each)
+    assert db.describe("/c")["rows"] == 1 + 3 * each
+    assert_sound(db, "/c")
+
+
+def test_a_transaction_gives_up_only_after_many_tries(connect: Callable[..., Database]) -> None:
+    from strandline import Settings
+
+    db = connect("shared", settings=Settings(commit_tries=3))
+    other = connect("shared")
+    db.sql(TABLE)
+    tries: list[int] = []
+
+    def unlucky(tx: object) -> None:
+        from strandline.sql.parser import parse
+        from strandline.tables import write
+
+        write.execute(tx, parse("UPSERT INTO t (k, n) VALUES (1, 1)")[0])  # type: ignore[arg-type]
+        tries.append(1)
+        other.sql(f"UPSERT INTO t (k, n) VALUES (1, {len(tries)})")
+
+    with pytest.raises(Conflict, match="3 times in a row"):
+        db.transact(unlucky)
+    assert len(tries) == 3
+    assert content(db, "/t") == [(1, None, 3)]
+
+
+def test_a_transaction_on_spark_and_in_the_process_at_once(
+    connect: Callable[..., Database], spark: object
+) -> None:
+    db = connect("shared", settings=SPARK, spark=spark)
+    here = connect("shared", settings=ARROW)
+    db.sql(TABLE)
+    here.sql(START)
+    with db.transaction():
+        db.sql("UPSERT INTO t (k, v, n) SELECT k + 10, v, n FROM t")
+        db.sql("UPDATE t SET v = 'x' WHERE k = 11")
+    assert content(here, "/t") == [(1, "a", 10), (2, "b", 20), (11, "x", 10), (12, "b", 20)]
+    with pytest.raises(Conflict), db.transaction():
+        db.sql("UPSERT INTO t (k, v) SELECT k + 1, v FROM t WHERE k = 1")
+        here.sql("UPSERT INTO t (k, v) VALUES (50, 'fifty')")
+    with db.transaction():
+        db.table("t").upsert([{"k": 70, "v": "seventy"}])
+        here.sql("UPSERT INTO t (k, v) VALUES (60, 'sixty')")
+    assert [row[0] for row in content(here, "/t")] == [1, 2, 11, 12, 50, 60, 70]
+    assert_sound(here, "/t")
+
+
+def test_errors_of_ours_end_a_transaction_cleanly(filled: Database) -> None:
+    with pytest.raises(StrandlineError), filled.transaction():
+        filled.sql("SELECT * FROM missing")
+    filled.sql("UPSERT INTO t (k) VALUES (5)")
