@@ -10,6 +10,10 @@ from strandline.errors import InvalidArgument
 from strandline.model import RESERVED_PREFIXES
 
 MAX_NAME = 255
+BACKUPS = "/.backups"
+"""The directory that backups live in, and nothing else."""
+MARKER = "strandline.json"
+"""The file by which a warehouse folder is known."""
 
 
 def split(path: str) -> tuple[str, ...]:
@@ -56,6 +60,24 @@ def check_name(name: str, path: str | None = None) -> None:
         raise InvalidArgument(
             f"the name {name!r} has a control character or a slash in it", "Leave these characters out."
         )
+
+
+def is_backup(path: str) -> bool:
+    """Whether a path is where only backups live."""
+    return path == BACKUPS or path.startswith(f"{BACKUPS}/")
+
+
+def check_no_backup(path: str) -> None:
+    """Refuse a path for a user's own table that is where only backups live."""
+    if is_backup(path):
+        raise InvalidArgument(
+            f"{path} is inside {BACKUPS}, where only backups live", "Choose a path outside it."
+        )
+
+
+def backticked(name: str) -> str:
+    """A name in backticks as Spark reads it, to whom a backslash is a character like any other."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def check_not_reserved(name: str, what: str) -> None:

@@ -17,9 +17,9 @@ from strandline.catalog import warehouse
 from strandline.catalog.connection import Catalog
 from strandline.catalog.warehouse import Warehouse
 from strandline.errors import Corrupted, PreconditionFailed, Unavailable
+from strandline.names import MARKER
 from strandline.storage.files import Files
 
-MARKER = "strandline.json"
 FORMAT = 1
 
 

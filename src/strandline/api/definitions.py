@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from strandline import names
 from strandline.api import stream
 from strandline.api.result import Result
 from strandline.sql import statements as st
@@ -20,11 +21,11 @@ def create_table(db: Database, statement: st.CreateTable) -> Result:
 def alter_table(db: Database, statement: st.AlterTable) -> Result:
     match statement.actions:
         case (st.AddChangefeed() as action,):
-            ddl.check_writable_path(statement.path)
+            names.check_no_backup(statement.path)
             stream.add_changefeed(db, statement.path, action)
             return Result()
         case (st.DropChangefeed() as action,):
-            ddl.check_writable_path(statement.path)
+            names.check_no_backup(statement.path)
             stream.drop_changefeed(db, statement.path, action.name)
             return Result()
     return Result(step=ddl.alter_table(db.runtime, statement))

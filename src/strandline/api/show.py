@@ -51,13 +51,8 @@ def restore(db: Database, statement: st.ExplainRestore) -> Result:
 
 def tables(db: Database, statement: st.ShowTables) -> Result:
     with db.runtime.catalog.read() as conn:
-        found = paths.subtree(conn, paths.require(conn, statement.path))
-    listed = [
-        p
-        for p in found
-        if p.type == "table" and p.name != paths.IMPL_TABLE and not p.path.startswith("/.backups/")
-    ]
-    return Result(("path", "version"), [(p.path, p.version) for p in listed])
+        listed = paths.user_tables(conn, paths.require(conn, statement.path))
+    return Result(("path", "version"), [(table.path, table.version) for table in listed])
 
 
 def _create_statement(row: Path) -> str:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias
 
+from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
 
-ROOT = "/.backups/collections"
+ROOT = f"{names.BACKUPS}/collections"
 META = "__ydb_backup_meta"
 STREAM_SUFFIX = "_continuousBackupImpl"
 _TIME = "%Y%m%d%H%M%SZ"
@@ -36,7 +37,7 @@ class Collection:
             for path in tables:
                 if list(tables).count(path) > 1:
                     raise InvalidArgument(f"the collection names table {path} twice", "Name each table once.")
-                _check_member(path)
+                names.check_no_backup(path)
         given = list(settings)
         if STORAGE not in [name for name, _ in given]:
             raise InvalidArgument(
@@ -81,7 +82,7 @@ class Collection:
         return changed
 
     def with_table(self, path: str) -> Collection:
-        _check_member(path)
+        names.check_no_backup(path)
         if path in self._explicit():
             raise AlreadyExists(f"table {path} is in the collection already")
         return replace(self, tables=(*self._explicit(), path))
@@ -147,11 +148,6 @@ def time_of(backup: str) -> datetime:
 def stream_name(backup: str) -> str:
     """The name of the streams that begin with a backup."""
     return backup.split("_", 1)[0] + STREAM_SUFFIX
-
-
-def _check_member(path: str) -> None:
-    if path == "/.backups" or path.startswith("/.backups/"):
-        raise InvalidArgument(f"{path} is itself inside .backups", "Name tables outside it.")
 
 
 def _boolean(name: str, value: Any) -> bool:

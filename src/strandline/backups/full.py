@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import ROOT, STREAM_SUFFIX, BackupKind, Collection, next_name, stream_name
+from strandline.backups.collection import STREAM_SUFFIX, BackupKind, Collection, next_name, stream_name
 from strandline.backups.inventory import require_collection
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
 from strandline.catalog import board, chains, paths, sizes
@@ -32,18 +32,9 @@ def member_tables(conn: Connection, collection: Collection) -> list[Path]:
     """The tables that a backup taken now would hold."""
     if collection.tables is not None:
         return [paths.require(conn, path, "table") for path in collection.tables]
-    return _tables_below(conn, paths.require(conn, "/"))
-
-
-def _tables_below(conn: Connection, directory: Path) -> list[Path]:
-    """All tables outside ``.backups``; those that an operation is about to create are not there yet."""
-    found: list[Path] = []
-    for path in paths.children(conn, directory):
-        if path.type == "table" and path.state not in CREATED_STATES:
-            found.append(path)
-        elif path.type == "directory" and not f"{ROOT}/".startswith(f"{path.path}/"):
-            found += _tables_below(conn, path)
-    return found
+    everywhere = paths.user_tables(conn, paths.require(conn, "/"))
+    # Those that an operation is about to create are not there yet.
+    return [path for path in everywhere if path.state not in CREATED_STATES]
 
 
 def owned_streams(conn: Connection, collection: Path) -> list[Path]:

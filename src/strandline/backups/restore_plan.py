@@ -146,10 +146,7 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
         path = as_path or source
         if request.into is not None:
             path = names.normalize(request.into).rstrip("/") + path
-        if path == "/.backups" or path.startswith("/.backups/"):
-            raise InvalidArgument(
-                f"{path} is inside .backups, where only backups live", "Choose another place."
-            )
+        names.check_no_backup(path)
         for component in names.split(path):
             paths.check_own_name(component, "table")
         targets.append(Target(source, path, record, _in_the_way(conn, path)))

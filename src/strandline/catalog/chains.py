@@ -32,9 +32,9 @@ from sqlalchemy import (
 
 from strandline.catalog import board, sessions, sqltables
 from strandline.catalog.chunks import chunks
-from strandline.catalog.paths import CLOSED_STATES
+from strandline.catalog.paths import CLOSED_STATES, under_operation
 from strandline.catalog.stale import RowsChanged, Stale
-from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
+from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.lru import Cache
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
 
@@ -113,10 +113,7 @@ def prove(conn: Connection, basis: Basis) -> TableState:
     if row is None:
         raise Stale(basis.table_id, "it was dropped")
     if row.state in CLOSED_STATES:
-        raise UnderOperation(
-            f"path is under operation: table {basis.table_id} is {row.state} by operation {row.operation_id}",
-            f"Wait for it with db.wait({row.operation_id!r}).",
-        )
+        raise under_operation(f"table {basis.table_id} is {row.state}", row.operation_id)
     if row.version != basis.version:
         raise Stale(basis.table_id, f"its version is {row.version}, planned with {basis.version}")
     head = _state(row)

@@ -123,6 +123,15 @@ def subtree(conn: Connection, root: Path) -> list[Path]:
     return [root, *(_path(row, path) for row, path in _below(conn, root, select(sqltables.paths), None))]
 
 
+def user_tables(conn: Connection, root: Path) -> list[Path]:
+    """The tables at and below a path that are users' own: neither an index's nor a backup's."""
+    return [
+        path
+        for path in subtree(conn, root)
+        if path.type == "table" and path.name != IMPL_TABLE and not names.is_backup(path.path)
+    ]
+
+
 def streams(conn: Connection) -> list[Path]:
     """Every stream there is."""
     ids = conn.execute(select(sqltables.paths.c.id).where(sqltables.paths.c.type == "stream")).scalars()
@@ -191,11 +200,15 @@ def _below(
 def check_ready(path: Path, operation_id: str | None = None) -> None:
     """Refuse a path that another operation works on; parts of the same operation are let through."""
     if path.state != READY and (operation_id is None or path.operation_id != operation_id):
-        raise UnderOperation(
-            f"path is under operation: {path.path} is {path.state} by operation {path.operation_id}",
-            f"Wait for it with db.wait({path.operation_id!r}), or cancel it with "
-            f"db.cancel({path.operation_id!r}).",
-        )
+        raise under_operation(f"{path.path} is {path.state}", path.operation_id)
+
+
+def under_operation(what: str, operation_id: str | None) -> UnderOperation:
+    """The error of whoever needs what an operation has taken: ``what`` says of which path what it does."""
+    return UnderOperation(
+        f"path is under operation: {what} by operation {operation_id}",
+        f"Wait for it with db.wait({operation_id!r}), or cancel it with db.cancel({operation_id!r}).",
+    )
 
 
 def check_own_name(name: str, what: str) -> None:

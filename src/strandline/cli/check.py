@@ -47,7 +47,7 @@ def check(
                 {"collection": collection, "ok": not problems, "problems": problems}
             ]
         else:
-            reports = [db.check(path).to_dict() for path in paths or _tables(db, "/")]
+            reports = [db.check(path).to_dict() for path in paths or _all_tables(db)]
     broken = [report for report in reports if not report["ok"]]
     cli.output.result(reports, lambda: _tell_reports(cli, reports))
     if broken:
@@ -79,9 +79,6 @@ def _tell_reports(cli: Cli, reports: list[dict[str, Any]]) -> None:
         cli.output.line("there is no table to check")
 
 
-def _tables(db: Database, path: str) -> Iterator[str]:
-    for entry in db.ls(path):
-        if entry.type == "table":
-            yield entry.path
-        elif entry.type == "directory" and entry.path != "/.backups":
-            yield from _tables(db, entry.path)
+def _all_tables(db: Database) -> Iterator[str]:
+    for path, _ in db.sql("SHOW TABLES"):
+        yield path

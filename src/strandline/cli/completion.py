@@ -11,11 +11,12 @@ import typer
 
 from strandline.cli.session import Cli
 from strandline.errors import StrandlineError
+from strandline.names import BACKUPS
 
 if TYPE_CHECKING:
     from strandline.api import Database
 
-COLLECTIONS = "/.backups/collections"
+COLLECTIONS = f"{BACKUPS}/collections"
 
 
 def paths(context: typer.Context, incomplete: str) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from strandline.cli.options import START_HERE, command
-from strandline.cli.session import MARKER, Cli
+from strandline.cli.session import Cli
+from strandline.names import MARKER
 
 
 def register(app: typer.Typer) -> None:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from strandline.cli.output import Output
 from strandline.errors import Unavailable
+from strandline.names import MARKER
 
 if TYPE_CHECKING:
     from strandline.api import Database
-
-MARKER = "strandline.json"
-"""The file by which a warehouse folder is known."""
 
 
 @dataclass

@@ -20,7 +20,6 @@ from strandline.catalog import operations, paths, sessions
 from strandline.catalog.operations import DONE, Operation, Part
 from strandline.catalog.paths import Path
 from strandline.catalog.versions import Claim, Conflict, VersionRegistry
-from strandline.errors import UnderOperation
 from strandline.metrics import Metrics, event
 
 
@@ -85,11 +84,7 @@ class Run:
             self._note_claim(part, claimed, claim)
             if isinstance(claim, Conflict):
                 self.flush()
-                raise UnderOperation(
-                    f"path is under operation: {claimed.path} is claimed by operation {claim.operation_id}",
-                    f"Wait for it with db.wait({claim.operation_id!r}), or cancel it with "
-                    f"db.cancel({claim.operation_id!r}).",
-                )
+                raise paths.under_operation(f"{claimed.path} is claimed", claim.operation_id)
 
     def report(self, conn: Connection, **progress: Any) -> None:
         """Set fields of the operation's progress."""

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from strandline.names import backticked
 from strandline.sql.cursor import Cursor
 from strandline.sql.evaluate.simple import SimpleSelect, recognise
 from strandline.sql.references import TableRef, has_extras, read_reference
 from strandline.sql.spark import edits_of, splice
 from strandline.sql.syntax import Parsed, names_in, parse_spark
-from strandline.sql.tokens import Token, fault, spark_quote, tokenize
+from strandline.sql.tokens import Token, fault, tokenize
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -65,7 +66,7 @@ class Query:
         for table, name in zip(self.tables, names, strict=True):
             pieces.append((table.start, table.end, name))
             if table.alias is None:
-                pieces.append((table.alias_at, table.alias_at, f" AS {_doubled(spark_quote(table.name))}"))
+                pieces.append((table.alias_at, table.alias_at, f" AS {_doubled(backticked(table.name))}"))
         parts: list[str] = []
         at = 0
         for start, end, piece in sorted(pieces, key=lambda item: item[:2]):
@@ -203,7 +204,7 @@ def _add_table(
                 "a dot does not separate the parts of a path",
                 "Put a path in backticks: `dir/table`.",
             )
-        files.append(f"{first}.{spark_quote(name.name)}")
+        files.append(f"{first}.{backticked(name.name)}")
         return
     alias = node.args.get("alias")
     shown = alias.name if alias is not None and alias.name else None

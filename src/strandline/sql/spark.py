@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, spark_quote, unquote, value
+from strandline.names import backticked
+from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, unquote, value
 
 __all__ = ["UINT64", "edits_of", "rewrites", "splice"]
 
@@ -59,7 +60,7 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
                 found[place] = token.text[:-1]
         elif token.kind == NAME:
             if "\\" in token.text:
-                found[place] = spark_quote(unquote(token.text))
+                found[place] = backticked(unquote(token.text))
         elif token.key == "(":
             casts.append(before in ("CAST", "TRY_CAST"))
         elif token.key == ")":

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import SyntaxFault
+from strandline.names import backticked
 from strandline.sql.spark import UINT64, edits_of, rewrites, splice
 from strandline.sql.tokens import (
     HEX,
@@ -24,7 +25,6 @@ from strandline.sql.tokens import (
     WORD,
     Token,
     fault,
-    spark_quote,
     tokenize,
     unquote,
 )
@@ -218,7 +218,7 @@ def _masked(
         elif token.kind in (STRING, HEX):
             piece = f"'s{place}'"
         elif token.kind == NAME:
-            piece = spark_quote(unquote(token.text))
+            piece = backticked(unquote(token.text))
         elif token.kind == PUNCT:
             piece = token.text
         else:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from strandline.errors import SyntaxFault
+from strandline.names import backticked
 
 __all__ = [
     "END",
@@ -28,7 +29,6 @@ __all__ = [
     "fault",
     "place",
     "quote",
-    "spark_quote",
     "tokenize",
     "unquote",
     "value",
@@ -295,9 +295,4 @@ def unquote(name: str) -> str:
 
 def quote(name: str) -> str:
     """A name in backticks, such that ``unquote`` gives it back."""
-    return spark_quote(name.replace("\\", "\\\\"))
-
-
-def spark_quote(name: str) -> str:
-    """A name in backticks as Spark reads it, to whom a backslash is a character like any other."""
-    return "`" + name.replace("`", "``") + "`"
+    return backticked(name.replace("\\", "\\\\"))

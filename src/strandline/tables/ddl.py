@@ -26,12 +26,11 @@ from strandline.tables.snapshot import Snapshot
 from strandline.types import Type, coerce, parse_type
 
 MAX_PARTITIONS = 10_000
-BACKUPS = "/.backups"
 
 
 def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
     """Create the table, and return its step, or None if it exists and IF NOT EXISTS was said."""
-    check_writable_path(statement.path)
+    names.check_no_backup(statement.path)
     for component in names.split(statement.path):
         paths.check_own_name(component, "table")
     table = _schema(statement)
@@ -49,7 +48,7 @@ def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
 
 
 def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
-    check_writable_path(statement.path)
+    names.check_no_backup(statement.path)
     with runtime.catalog.write() as conn:
         if statement.if_exists and paths.find(conn, statement.path) is None:
             return None
@@ -62,7 +61,7 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
 
 
 def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
-    check_writable_path(statement.path)
+    names.check_no_backup(statement.path)
     with runtime.catalog.read() as conn:
         _require_table(conn, statement.path)
     actions = statement.actions
@@ -79,13 +78,6 @@ def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
     if isinstance(action, st.DropIndex):
         return _drop_index(runtime, statement.path, action.name)
     raise Unsupported(f"{type(action).__name__} is not a change of a table's description")
-
-
-def check_writable_path(path: str) -> None:
-    if path == BACKUPS or path.startswith(BACKUPS + "/"):
-        raise InvalidArgument(
-            f"{path} is inside {BACKUPS}, which only backups write to", "Choose a path outside it."
-        )
 
 
 def find_column(table: TableSchema, name: str, path: str) -> str:

@@ -277,15 +277,7 @@ def _wants_compaction(runtime: Runtime, view: TableView) -> bool:
 def _tables(runtime: Runtime, path: str) -> list[str]:
     with runtime.catalog.read() as conn:
         root = paths.require(conn, path)
-        found = paths.subtree(conn, root)
-    return [
-        p.path
-        for p in found
-        if p.type == "table"
-        and p.name != paths.IMPL_TABLE
-        and not p.path.startswith("/.backups/")
-        and p.state == paths.READY
-    ]
+        return [table.path for table in paths.user_tables(conn, root) if table.state == paths.READY]
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import pyarrow as pa
 from strandline.catalog import chains
 from strandline.errors import InvalidArgument
 from strandline.model import DELETED, OP, Key
+from strandline.names import backticked
 from strandline.runtime import Runtime
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, Range, key_ranges
@@ -21,7 +22,7 @@ from strandline.sql.evaluate.simple import SimpleSelect, sort_rows
 from strandline.sql.query import Query, parse_query
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
-from strandline.sql.tokens import quote, spark_quote
+from strandline.sql.tokens import quote
 from strandline.storage import chain as fold
 from strandline.storage.changes import Row
 from strandline.storage.segment import footer_of, is_small
@@ -267,7 +268,7 @@ def table_frame(runtime: Runtime, view: TableView) -> DataFrame:
     frame = scan.changes(
         runtime.spark, runtime.files, view.info.schema, view.chain.segments, -1, view.chain.step
     )
-    names = [spark_quote(name) for name in view.info.schema.names]
+    names = [backticked(name) for name in view.info.schema.names]
     return frame.selectExpr(*names, f"{OP} = 'E' AS {DELETED}")
 
 
@@ -287,17 +288,17 @@ def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
         rows = table_frame(reader.runtime, view)
         keys = [(name, f"__strandline_{i}") for i, name in enumerate(view.info.schema.key)]
         others = rows.selectExpr(
-            *(spark_quote(n) for n in rest), *(f"{spark_quote(n)} AS {k}" for n, k in keys)
+            *(backticked(n) for n in rest), *(f"{backticked(n)} AS {k}" for n, k in keys)
         )
         same = None
         for name, copy in keys:
-            part = entries[spark_quote(name)].eqNullSafe(others[copy])
+            part = entries[backticked(name)].eqNullSafe(others[copy])
             same = part if same is None else same & part
         entries = entries.join(others, same, "inner")
     else:
         rest = []
     return entries.selectExpr(
-        *(spark_quote(n) for n in view.info.schema.names if n in rest or n in impl.info.schema)
+        *(backticked(n) for n in view.info.schema.names if n in rest or n in impl.info.schema)
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import Connection
 
+from strandline import names
 from strandline.catalog import chains, paths, tables
 from strandline.catalog.paths import CLOSED_STATES
 from strandline.catalog.sessions import SHORT_READ, Pin
@@ -78,9 +79,7 @@ class Snapshot:
         if self._pin is None:
             self._pin = self._pinned(path)
         if path not in self._views:
-            planned = (
-                None if self._historic or path.startswith("/.backups/") else self._planned(path, self._pin)
-            )
+            planned = None if self._historic or names.is_backup(path) else self._planned(path, self._pin)
             with self._runtime.catalog.read() as conn:
                 self._views[path] = (
                     self._found(conn, path) if planned is None else self._loaded(conn, planned)

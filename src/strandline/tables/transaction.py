@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from strandline.catalog import chains
+from strandline import names
+from strandline.catalog import chains, paths
 from strandline.catalog.chains import Basis, TablePart
 from strandline.catalog.stale import RowsChanged
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -68,11 +69,11 @@ class Transaction(Reader):
 
     def writable(self, path: str) -> TableView:
         view = self.view(path)
-        if path.startswith("/.backups/") or view.increment:
+        if names.is_backup(path) or view.increment:
             raise InvalidArgument(
                 f"{path} is a backup and cannot be changed", "Restore it, and change the restored table."
             )
-        if path.endswith("/indexImplTable"):
+        if path.endswith(f"/{paths.IMPL_TABLE}"):
             raise InvalidArgument(
                 f"{path} belongs to an index and follows its table", "Change the rows of the table."
             )

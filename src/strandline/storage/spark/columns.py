@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, TableSchema
+from strandline.names import backticked
 from strandline.types import Type
 from strandline.types.arrays import column_to_python
 
@@ -57,8 +58,7 @@ _PLAIN: Mapping[str, T.DataType] = {
 
 
 def col(name: str) -> Column:
-    quoted = name.replace("`", "``")
-    return F.col(f"`{quoted}`")
+    return F.col(backticked(name))
 
 
 def spark_type(type_: Type) -> T.DataType:
