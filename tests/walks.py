@@ -1,0 +1,137 @@
+"""Which modules a statement passes, recorded while it runs. ``python -m tests.walks`` prints them."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import strandline
+from strandline import Database
+from tests.tables.examples import NoSpark
+from tests.test_layers import LEVEL, PACKAGE
+
+PAGE = PACKAGE.parent.parent / "docs" / "architecture.md"
+
+EVERYWHERE = frozenset(
+    {"errors", "types", "model", "settings", "clock", "metrics", "lru", "names", "records", "retry"}
+)
+"""What everything else is made of: words and values, which are no stations on a way."""
+
+KINDS = frozenset({"operations/engine", "operations/workers"})
+"""The engine carries out what it was given; that is the one call that goes up."""
+
+
+@dataclass
+class Walk:
+    """``modules`` in the order in which they were entered first; ``upwards`` are calls from a lower layer to
+    a higher one."""
+
+    modules: list[str] = field(default_factory=list)
+    upwards: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def stations(self) -> list[str]:
+        return [module for module in self.modules if _unit(module) not in EVERYWHERE]
+
+
+@contextmanager
+def recorded() -> Iterator[Walk]:
+    """Notes every module of ours that a call enters, in all threads."""
+    walk = Walk()
+    lock = threading.Lock()
+
+    def enter(frame: FrameType, event: str, _: Any) -> None:
+        module = _module(frame) if event == "call" else None
+        if module is None:
+            return
+        caller = _caller(frame)
+        with lock:
+            if module not in walk.modules:
+                walk.modules.append(module)
+            if caller is not None and LEVEL[_unit(caller)] < LEVEL[_unit(module)]:
+                if (caller, module) not in walk.upwards:
+                    walk.upwards.append((caller, module))
+
+    threading.setprofile(enter)
+    sys.setprofile(enter)
+    try:
+        yield walk
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def _module(frame: FrameType) -> str | None:
+    file = frame.f_code.co_filename
+    if not file.startswith(f"{PACKAGE}/") or frame.f_code.co_name == "<module>":
+        return None
+    return str(Path(file).relative_to(PACKAGE).with_suffix(""))
+
+
+def _caller(frame: FrameType) -> str | None:
+    above = frame.f_back
+    while above is not None:
+        if (module := _module(above)) is not None:
+            return module
+        above = above.f_back
+    return None
+
+
+def _unit(module: str) -> str:
+    return module.partition("/")[0]
+
+
+def on_the_page(title: str) -> list[str]:
+    """The modules that the page lists under a heading, in its order."""
+    section = PAGE.read_text().split(f"\n### {title}\n", 1)[1]
+    section = re.split(r"\n##+ ", section, maxsplit=1)[0]
+    return re.findall(r"^\d+\. `([\w/]+)`", section, re.MULTILINE)
+
+
+WALKS: dict[str, Callable[[Database], Any]] = {
+    "A small UPSERT": lambda db: db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2)"),
+    "A SELECT through an index": lambda db: db.sql("SELECT n FROM t VIEW by_v WHERE v = 'a'").rows(),
+    "BACKUP INCREMENTAL": lambda db: db.sql("BACKUP c INCREMENTAL"),
+    "RESTORE": lambda db: db.sql("RESTORE c INTO `restored`"),
+}
+"""Each in a process that has done the like before."""
+
+
+def walks(folder: Path) -> dict[str, Walk]:
+    found: dict[str, Walk] = {}
+    with strandline.connect(folder, spark=NoSpark()) as db:
+        db.sql("CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))")
+        db.sql(
+            "CREATE BACKUP COLLECTION c (TABLE t) "
+            "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
+        )
+        db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'x', 1)")
+        db.sql("SELECT * FROM t VIEW by_v WHERE v = 'x'").rows()
+        db.sql("BACKUP c")
+        for title, act in WALKS.items():
+            with recorded() as walk:
+                act(db)
+            found[title] = walk
+    return found
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for title, walk in walks(Path(folder) / "w").items():
+            print(f"### {title}: {len(walk.stations)} of {len(walk.modules)}")
+            for number, module in enumerate(walk.stations, 1):
+                print(f"{number}. `{module}`")
+            for caller, module in walk.upwards:
+                print(f"   up: {caller} -> {module}")
+
+
+if __name__ == "__main__":
+    main()
