@@ -20,7 +20,7 @@ from strandline import Database
 from strandline.settings import Settings
 from tests.backups.reading import CLUSTER, backups, contents, hurry, last, leaks, projected, streams
 from tests.crash.mortal import Fate, bury, connect
-from tests.crash.test_death import EVERY
+from tests.effort import EVERY
 from tests.tables.examples import content
 from tests.world import Death
 
@@ -208,7 +208,7 @@ def test_kill_9(tmp_path: Path, catalog_url: str | None, kind: str, number: int)
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert victim.returncode == -signal.SIGKILL, victim.stderr.decode()
     with living(folder, catalog_url) as db:

@@ -169,7 +169,7 @@ def test_no_rights(shop: Run, args: list[str], tmp_path: Path) -> None:
         text=True,
         preexec_fn=without_power,
         env=environment(),
-        timeout=60,
+        timeout=600,
         check=False,
     )
     refused(Ran(said.returncode, said.stdout, said.stderr), 15)

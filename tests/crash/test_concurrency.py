@@ -153,8 +153,8 @@ def work(folder: Path, url: str | None, commits: int) -> int:
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in writers:
-        finish(process, timeout=280)
-    return int(finish(caretaker, timeout=120))
+        finish(process)
+    return int(finish(caretaker))
 
 
 def check(folder: Path, url: str | None, commits: int) -> None:

@@ -4,7 +4,6 @@ not at all."""
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import pytest
 import strandline
 from tests.crash.mortal import NOW, Fate, bury, connect
 from tests.crash.scenarios import HERE, LARGE_ON_SPARK, ON_SPARK, Model, Scenario, create, state, verify
+from tests.effort import EVERY
 from tests.world import Death
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def _look(
             db.compact("/u")
 
 
-EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
 """Every boundary everywhere (``make exhaustive``). Otherwise a sample on Spark with PostgreSQL, and none
 where one takes many jobs."""
 

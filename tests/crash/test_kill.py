@@ -28,7 +28,7 @@ def run_victim(folder: Path, url: str | None, scenario: Scenario, i: int, at: in
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     if process.returncode == -signal.SIGKILL:
         return None
@@ -80,7 +80,7 @@ def test_kill_with_a_jvm(at: int, tmp_path: Path) -> None:
     create(tmp_path, None)
     before, after = prepared(tmp_path, None, scenario, 1)
     assert run_victim(tmp_path, None, scenario, 1, at) is None
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while _java_with(str(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.2)
     verified(tmp_path, None, before, after)

@@ -154,14 +154,14 @@ def test_tokens_are_pieces_of_the_text_in_order(text: str) -> None:
     ids=lambda text: str(text)[:8],
 )
 def test_the_time_is_linear(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     try:
         for token in tokenize(text):
             if token.kind == STRING:
                 value(token)
     except SyntaxFault:
         pass
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_a_number_of_a_million_digits_is_refused() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +30,7 @@ import strandline
 from strandline import Database
 from strandline.errors import StrandlineError
 from strandline.types import parse_type
+from tests.effort import FACTOR
 from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content
 from tests.tables.model import (
     MOVES,
@@ -51,7 +51,6 @@ from tests.tables.model import (
     quoted,
 )
 
-FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 ORDERABLE = [name for name in POOL if parse_type(name).orderable]
 NAMES = ["k", "k2", "key three", "v", "w", "Ünïcödé", "a`b", "x.y"]
 
