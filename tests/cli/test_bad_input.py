@@ -126,7 +126,7 @@ def test_a_broken_file_changes_nothing(shop: Run) -> None:
     Path("broken.sql").write_text("DELETE FROM orders;\nDROP TABLE orders;\nSELEC 1;\n")
     said = shop("sql", "-f", "broken.sql")
     refused(said, 8)
-    assert "Line 3" in said.err
+    assert "line 3" in said.err
     assert shop("describe", "/orders", "--json").json["rows"] == 2
     Path("binary.sql").write_bytes(b"\xff\xfe\x00")
     refused(shop("sql", "-f", "binary.sql"), 7)

@@ -90,7 +90,7 @@ class Unreliable(QuickFiles):
             try:
                 self._may_fail()
             except OSError as error:
-                raise Unavailable(f"Cannot read the file {name}: {error.strerror}.") from error
+                raise Unavailable(f"cannot read the file {name}: {error.strerror}") from error
             yield self._may_lie(chunk)
 
     def size(self, name: str) -> int:

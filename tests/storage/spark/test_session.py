@@ -119,5 +119,5 @@ except Unavailable as error:
 def test_a_session_that_cannot_start_says_why() -> None:
     run = run_python(BROKEN)
     assert run.stderr == ""
-    assert run.stdout.startswith("Cannot start a Spark session on this machine: ")
+    assert run.stdout.startswith("cannot start a Spark session on this machine: ")
     assert "lots" in run.stdout
