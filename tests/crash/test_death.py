@@ -63,10 +63,6 @@ def _look(
             db.compact("/u")
 
 
-"""Every boundary everywhere (``make exhaustive``). Otherwise a sample on Spark with PostgreSQL, and none
-where one takes many jobs."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
 def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
@@ -79,6 +75,7 @@ def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url
 def test_death_at_boundaries_on_spark(
     scenario: Scenario, tmp_path: Path, catalog_url: str | None, spark: SparkSession
 ) -> None:
+    """With PostgreSQL at a sample of them."""
     trail = die_everywhere(
         tmp_path / "warehouse", catalog_url, scenario, spark, stride=1 if catalog_url is None or EVERY else 3
     )
