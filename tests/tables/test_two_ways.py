@@ -329,7 +329,7 @@ def test_the_process_does_what_the_model_does(folders: Callable[[], Path]) -> No
         path = folders()
         return [strandline.connect(path, files=QuickFiles(path), spark=NoSpark(), settings=ARROW)]  # type: ignore[arg-type]
 
-    run_state_machine_as_test(lambda: Machine(open_all), settings=profile(40, 20))
+    run_state_machine_as_test(lambda: Machine(open_all), settings=profile(20, 20))
 
 
 @pytest.mark.slow
