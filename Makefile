@@ -2,10 +2,12 @@ PYTHON ?= python3
 SEEDS ?= 100
 BIN := .venv/bin
 STAMP := .venv/.installed
+LOWEST := build/lowest
+LOWEST_ON_SPARK := tests/storage/spark tests/tables/test_dml.py tests/backups/test_on_spark.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs reference test exhaustive check format lint types pytest bench simulate clean
+.PHONY: help setup doctor demo docs quick test exhaustive lowest check format lint types pytest bench simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,32 +26,43 @@ $(STAMP): pyproject.toml constraints.txt
 demo: doctor setup ## Back up and restore a table with its indexes, and explain each step
 	@$(BIN)/strandline demo
 
-docs: reference ## Build the documentation into build/site
-	@$(BIN)/python -m tools.site
+docs: setup ## Build the documentation into build/site
+	@$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "wrote build/site/index.html"
 
-reference: setup ## Write the pages of the reference that follow from the code
-	@$(BIN)/python -m tools.reference
+quick: setup lint types ## Run what takes less than two minutes: lint, types, and the tests without Spark that are fast
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not spark and not slow'
 
-test: doctor setup ## Run all checks without changing a file: lint, format, types, tests
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src
+test: doctor setup lint types ## Run all checks without changing a file: lint, format, types, tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and four times the examples (hours)
 	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=7200
 
-check: doctor format lint types pytest ## Format, then lint, types and tests
+lowest: doctor $(LOWEST)/.installed ## Run the quick tests and some on Spark with the lowest versions that pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadgroup -m 'not spark and not slow'
+	$(LOWEST)/bin/python -m pytest $(LOWEST_ON_SPARK)
+
+$(LOWEST)/.installed: pyproject.toml constraints.txt constraints-lowest.txt
+	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	@awk -F '==' 'NR == FNR { low[tolower($$1)] } NR == FNR || !(tolower($$1) in low)' constraints-lowest.txt constraints.txt \
+		> $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,postgres]' -c $(LOWEST)/constraints.txt
+	@touch $@
+
+check: format test ## Format the code, then do what make test does
 
 format: setup ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --select I --fix .
 
-lint: setup ## Lint the code
+lint: setup ## Lint the code and see that it is formatted
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
-types: setup ## Check the types
+types: setup ## Check the types, strictly in src, less so elsewhere
 	$(BIN)/mypy --strict src
+	$(BIN)/mypy tests tools bench
 
 pytest: setup ## Run the tests alone, e.g. make pytest ARGS="-m 'not spark' -k catalog"
 	$(BIN)/python -m pytest $(ARGS)

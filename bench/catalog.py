@@ -52,7 +52,7 @@ def main() -> None:
         )
         show(
             report,
-            run_load(catalog, url, readers=chosen.readers, seconds=chosen.seconds),
+            run_load(catalog, url, Path(folder) / "stop", readers=chosen.readers, seconds=chosen.seconds),
             chosen.readers,
             chosen.seconds,
         )

@@ -16,12 +16,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from strandline.catalog import sqltables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes depends on what else the machine does, and says nothing about the law.
+settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("strandline")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 
 from strandline.catalog import board, paths, tables
 from strandline.catalog.cache import SchemeCache
@@ -25,6 +26,8 @@ from tests.copies import copy_request
 from tests.world import BY_N, BY_V, counted, create, drop, execute, kinds, listed
 
 TABLES = ("/a", "/b", "/c", "/d")
+ROUNDS = 4
+"""So many rounds of changes there are at least."""
 WATCHED = tuple(
     itertools.chain(TABLES, (f"{t}/{i.name}/indexImplTable" for t in TABLES for i in (BY_V, BY_N)))
 )
@@ -59,8 +62,9 @@ def prepare(catalog: Catalog) -> None:
         create(catalog, table, [BY_V, BY_N])
 
 
-def read(url: str, seconds: float, seed: int) -> Readings:
-    """One process: a cache, a loader, and no pause between plans."""
+def read(url: str, seconds: float, seed: int, stop: Path | None = None) -> Readings:
+    """One process: a cache, a loader, and no pause between plans; for so many seconds, and until there is a
+    file ``stop``."""
     random_ = random.Random(seed)
     catalog = Catalog(url)
     catalog.open()
@@ -71,7 +75,7 @@ def read(url: str, seconds: float, seed: int) -> Readings:
     versions: set[tuple[str, int]] = set()
     errors: list[str] = []
     plans, start, cpu = 0, time.perf_counter(), time.process_time()
-    while (spent := time.perf_counter() - start) < seconds:
+    while (spent := time.perf_counter() - start) < seconds or not (stop is None or stop.exists()):
         path = order[plans % len(order)]
         plans += 1
         try:
@@ -98,17 +102,20 @@ def delays(metrics: Metrics) -> tuple[float, ...]:
     )
 
 
-def run_load(catalog: Catalog, url: str, *, readers: int, seconds: float) -> Load:
-    """Readers in processes of their own, changes in this one, for so many seconds."""
+def run_load(catalog: Catalog, url: str, stop: Path, *, readers: int, seconds: float) -> Load:
+    """Readers in processes of their own, changes in this one, for so many seconds; on a busy machine for
+    longer, until there were a few rounds of changes. ``stop`` is a file that is not there yet."""
     session = Session(catalog, 60.0)
     engine = Engine(catalog, session, kinds())
     changes = 0
     with ProcessPoolExecutor(readers, mp_context=get_context("spawn")) as pool:
         # Processes take their time to start; what is measured begins when each of them is there.
-        futures = [pool.submit(read, url, seconds, seed) for seed in range(readers)]
+        futures = [pool.submit(read, url, seconds, seed, stop) for seed in range(readers)]
         for number in itertools.count():
             if all(f.done() for f in futures):
                 break
+            if number == ROUNDS:
+                stop.touch()
             change(catalog, engine, number)
             changes += 1
         seen = tuple(f.result() for f in futures)

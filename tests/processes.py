@@ -28,7 +28,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 120.0) -> str:
+def finish(process: subprocess.Popen[str], timeout: float = 600.0) -> str:
     """What the process printed; it must have succeeded and not complained."""
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err

@@ -30,6 +30,7 @@ class Settings:
     inline_rows: int = 2_000
     """A commit of at most this many rows to a table is kept in the catalog until it is merged into a file."""
     inline_bytes: int = 262_144
+    """... unless its rows take more bytes than this."""
     merge_segments: int = 128
     """So many small log segments of a table are merged into one by the writer that adds the last of them."""
     compact_log_rows: float = 0.10
@@ -37,6 +38,7 @@ class Settings:
     compact_log_segments: int = 64
     """... or more segments than this."""
     target_file_bytes: int = 128 * 1024 * 1024
+    """About how large a file of a base is made; more rows than fit go into several files."""
     history_seconds: float = 24 * 3600.0
     """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them."""
     session_seconds: float = 60.0
@@ -48,10 +50,13 @@ class Settings:
     workers: int = 4
     """How many parts of an operation run at the same time."""
     commit_tries: int = 40
+    """How often a statement starts again because others were faster, before it ends with CONFLICT."""
     catalog_wait_seconds: float = 120.0
     """How long to wait for the catalog while other writers hold it."""
     schema_retries: int = 3
+    """How often a query is planned again because versions of descriptions did not fit."""
     schema_retry_seconds: float = 0.1
+    """How long to wait before each of these."""
     spark: dict[str, str] = field(default_factory=dict)
     """Extra Spark configuration for a session that Strandline starts."""
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from strandline import Database
 from strandline.errors import InvalidArgument, PreconditionFailed
 from tests.conftest import ZONES
+from tests.effort import EVERY
 from tests.processes import SOURCE
 from tests.tables.examples import ARROW, SPARK
 
@@ -190,7 +191,7 @@ print("the same")
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ZONES)
+@pytest.mark.parametrize("name", ZONES if EVERY else ZONES[:1])
 def test_a_machine_in_another_zone(tmp_path: Path, name: str) -> None:
     """The JVM is in that zone as well."""
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "w"), *(t.isoformat() for t in CORNERS)]

@@ -242,7 +242,7 @@ def test_without_waiting(connect: Callable[..., Database], monkeypatch: pytest.M
     make(db)
     gate = threading.Event()
     monkeypatch.setattr(
-        TablePart, "work", lambda self, run, part: gate.wait(60) if part.state == "wait" else None
+        TablePart, "work", lambda self, run, part: gate.wait(300) if part.state == "wait" else None
     )
     result = db.sql("BACKUP c NOWAIT")
     assert result.rows() == [(result.operation_id,)]
@@ -267,7 +267,7 @@ def test_cancelled_it_leaves_nothing(
     make(db)
     gate = threading.Event()
     monkeypatch.setattr(
-        TablePart, "work", lambda self, run, part: gate.wait(60) if part.state == "wait" else None
+        TablePart, "work", lambda self, run, part: gate.wait(300) if part.state == "wait" else None
     )
     before = {e.path for e in db.ls("/.backups/collections/c")} | set(streams(db, "/orders"))
     operation_id = str(db.sql("BACKUP c NOWAIT").operation_id)

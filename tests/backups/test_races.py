@@ -208,7 +208,7 @@ def test_two_collections_of_the_same_tables(
     threads = [crowd.again_and_again("c", back_up(one, "c")), crowd.again_and_again("d", back_up(two, "d"))]
     threads.append(crowd.again_and_again("writer", writer(one, crowd, 1)))
     with running(crowd, threads):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while (
             min(len(backups(one, "c")), len(backups(one, "d"))) < 3
             and time.monotonic() < deadline

@@ -209,7 +209,7 @@ def test_a_writer_waits_for_the_one_before_it(catalog: Catalog, open_catalog: Ca
         board.next_step(conn)
         thread.join(timeout=0.3)
         order.append("first")
-    thread.join(timeout=30)
+    thread.join(timeout=300)
     assert order == ["first", "second"]
 
 
@@ -333,7 +333,7 @@ def test_what_the_database_refuses_is_an_error_of_ours(catalog: Catalog) -> None
 
 def test_a_writer_that_stops_in_a_transaction_does_not_stop_the_others(emptied_database: str) -> None:
     """PostgreSQL cuts it off; what it had begun is undone, and it is told so."""
-    stopped, other = Catalog(emptied_database, wait_seconds=1.0), Catalog(emptied_database)
+    stopped, other = Catalog(emptied_database, wait_seconds=2.0), Catalog(emptied_database)
     stopped.open()
     try:
         with pytest.raises(Unavailable, match="cannot be used any more"), stopped.write() as conn:

@@ -48,7 +48,7 @@ class Terminal:
     def send(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
 
-    def expect(self, text: str, seconds: float = 60.0) -> str:
+    def expect(self, text: str, seconds: float = 300.0) -> str:
         """Wait until the program has written ``text``; and return everything before it since
         the last ``expect``."""
         deadline = time.monotonic() + seconds
@@ -59,7 +59,7 @@ class Terminal:
         before, _, self.text = self.text.partition(text)
         return before
 
-    def exit_code(self, seconds: float = 30.0) -> int:
+    def exit_code(self, seconds: float = 300.0) -> int:
         """Wait for the program's own end."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

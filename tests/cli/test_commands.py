@@ -176,7 +176,7 @@ def test_operations_are_listed_read_and_forgotten(shop: Run) -> None:
     assert made in shop("operations", "list").out
     assert "state      done" in shop("operations", "get", made).out
     assert shop("operations", "wait", made, "--json").json["state"] == "done"
-    assert shop("operations", "wait", made, "--timeout", "5", "--json").json["percent"] == 100
+    assert shop("operations", "wait", made, "--timeout", "300", "--json").json["percent"] == 100
     assert shop("operations", "cancel", made).code == 6
     assert shop("operations", "forget", made, "--json").json == {"forgotten": made}
     assert shop("operations", "forget", made).code == 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +14,21 @@ from tests.cli.conftest import Run
 from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, STRANDLINE, TAB, Terminal
 
 SRC = str(Path(__file__).parents[2] / "src")
-SLOW = """
+HELD = """
 import sys, time
+from pathlib import Path
 from strandline.cli import main
 from strandline.storage.files import LocalFiles
 copy = LocalFiles.copy
-def slowly(self, *args):
-    time.sleep(2)
+def held(self, *args):
+    until = time.monotonic() + 300
+    while not Path("go").exists() and time.monotonic() < until:
+        time.sleep(0.05)
     return copy(self, *args)
-LocalFiles.copy = slowly
+LocalFiles.copy = held
 sys.exit(main())
 """
-"""The command line on a disk that takes two seconds to copy a file."""
+"""The command line on a disk that copies nothing until there is a file ``go``."""
 
 
 @pytest.fixture
@@ -81,13 +85,16 @@ def test_a_session(shell: Terminal, tmp_path: Path) -> None:
 def test_ctrl_c_during_a_restore_asks_and_cancels(shop: Run, env: dict[str, str]) -> None:
     shop("maintain", "/orders", "--compact")
     shop("backup", "nightly")
-    with Terminal([sys.executable, "-c", SLOW, "sql"], env) as shell:
+    with Terminal([sys.executable, "-c", HELD, "sql"], env) as shell:
         shell.expect("strandline>")
         shell.send(f"RESTORE nightly INTO beside WITH (MODE = 'copy');{ENTER}")
         shell.expect("shards")
         shell.send(CTRL_C)
         shell.expect("[c]ancel and undo it, [l]eave it running, or [w]ait?")
         shell.send(f"c{ENTER}")
+        while shop("operations", "list", "--json").json[-1]["state"] == "running":
+            time.sleep(0.05)
+        Path("go").touch()
         shell.expect("was cancelled [CANCELLED]")
         shell.expect("hint: ")
         shell.expect("strandline>")
@@ -101,12 +108,13 @@ def test_a_restore_that_is_left_alone_goes_on_in_the_background(shop: Run, env: 
     shop("maintain", "/orders", "--compact")
     shop("backup", "nightly")
     with Terminal(
-        [sys.executable, "-c", SLOW, "restore", "nightly", "--into", "beside", "--copy"], env
+        [sys.executable, "-c", HELD, "restore", "nightly", "--into", "beside", "--copy"], env
     ) as terminal:
         terminal.expect("shards")
         terminal.send(CTRL_C)
         terminal.expect("or [w]ait?")
         terminal.send(f"l{ENTER}")
+        Path("go").touch()
         terminal.expect("It goes on in the background.")
         assert terminal.exit_code() == 130
     operation = shop("operations", "list", "--json").json[-1]["id"]

@@ -16,6 +16,7 @@ import strandline
 from strandline import Database, Settings
 from strandline.storage import chain
 from strandline.tables.snapshot import Reader
+from tests.effort import EVERY
 from tests.processes import READY, finish, start
 
 if TYPE_CHECKING:
@@ -153,8 +154,8 @@ def work(folder: Path, url: str | None, commits: int) -> int:
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in writers:
-        finish(process, timeout=280)
-    return int(finish(caretaker, timeout=120))
+        finish(process)
+    return int(finish(caretaker))
 
 
 def check(folder: Path, url: str | None, commits: int) -> None:
@@ -166,7 +167,7 @@ def check(folder: Path, url: str | None, commits: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("commits", [1000])
+@pytest.mark.parametrize("commits", [1000 if EVERY else 300])
 def test_writers_maintenance_and_readers(tmp_path: Path, catalog_url: str | None, commits: int) -> None:
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url) as db:

@@ -40,7 +40,8 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         writer.sql("UPSERT INTO t (k, v, n) VALUES (3, 'three', 3)")
     settings = replace(FILES, bulk_rows=0) if spark else FILES
     with strandline.connect(tmp_path, settings=settings, spark=spark) as db:
-        assert db.check("/t").ok
+        # On Spark that takes seconds; there the tests of files see it in the end.
+        assert spark or db.check("/t").ok
         yield db
 
 

@@ -22,9 +22,9 @@ import pytest
 import strandline
 from tests.crash.mix import OF_BOTH, SETTINGS, TABLES, History, Model, create, read, shown
 from tests.crash.mortal import lost_files, unknown_files
+from tests.effort import MIX_SECONDS as SECONDS
 from tests.processes import SOURCE
 
-SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "60"))
 STEADY = (
     "writer-1",
     "writer-2",
@@ -154,7 +154,7 @@ class Crowd:
         wrong = []
         for name, process in self._running.items():
             try:
-                process.communicate(timeout=120)
+                process.communicate(timeout=600)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from tests import world
 from tests.copies import copy_request
+from tests.effort import EVERY
 from tests.schedulers import Explicit, Shuffled
 from tests.world import (
     BY_N,
@@ -178,9 +178,7 @@ def test_all_720_orders_of_the_parts_of_two_indexed_tables_give_one_result(tmp_p
     assert json.loads(end)[0]["leaks"] == 0
 
 
-@pytest.mark.skipif(
-    "STRANDLINE_ALL_ORDERS" not in os.environ, reason="takes minutes; set STRANDLINE_ALL_ORDERS to run it"
-)
+@pytest.mark.skipif(not EVERY, reason="takes minutes; make exhaustive runs it")
 @pytest.mark.timeout(3600)
 def test_all_720_orders_one_by_one(tmp_path: Path) -> None:
     orders = Orders(tmp_path, TWO, merged=False)

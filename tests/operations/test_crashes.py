@@ -186,7 +186,7 @@ def test_kill_9_and_another_process_finishes(tmp_path: Path, catalog_url: str | 
         cwd=killed.ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert run.returncode == -9, run.stderr

@@ -14,7 +14,7 @@ def test_readers_get_no_error_while_copies_and_ddl_run(tmp_path: Path, catalog_u
     catalog = Catalog(url)
     catalog.open()
     prepare(catalog)
-    load = run_load(catalog, url, readers=8, seconds=4)
+    load = run_load(catalog, url, tmp_path / "stop", readers=8, seconds=4)
     assert [r.errors for r in load.readers] == [()] * 8
     assert all(r.plans > 0 and r.seen >= r.cured for r in load.readers)
     assert load.operations >= 4

@@ -153,12 +153,12 @@ def test_explain_restore() -> None:
     ],
 )
 def test_faults_say_what_was_expected(text: str, message: str) -> None:
-    with pytest.raises(SyntaxFault, match=f"Line 1, column .*{message}") as caught:
+    with pytest.raises(SyntaxFault, match=f"line 1, column .*{message}") as caught:
         parse(text)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "a\0"])
 def test_a_collection_needs_a_name_of_one_component(name: str) -> None:
-    with pytest.raises(InvalidArgument, match="Line 1, column 8"):
+    with pytest.raises(InvalidArgument, match="line 1, column 8"):
         parse(f"BACKUP `{name}`")

@@ -147,7 +147,7 @@ def test_delete() -> None:
     ],
 )
 def test_faults_say_what_was_expected(text: str, message: str) -> None:
-    with pytest.raises(SyntaxFault, match=f"Line 1, column .*({message})|Line 1, {message}") as caught:
+    with pytest.raises(SyntaxFault, match=f"line 1, column .*({message})|line 1, {message}") as caught:
         parse(text)
     assert caught.value.hint
 

@@ -124,7 +124,7 @@ def test_queries() -> None:
     ],
 )
 def test_what_there_is_elsewhere_is_unsupported_and_the_hint_says_what_to_do(text: str, hint: str) -> None:
-    with pytest.raises(Unsupported, match=r"Line 2, column \d+") as caught:
+    with pytest.raises(Unsupported, match=r"line 2, column \d+") as caught:
         parse(f"SELECT 1;\n{text}")
     assert re.search(hint, caught.value.hint)
 
@@ -147,7 +147,7 @@ def test_what_there_is_elsewhere_is_unsupported_and_the_hint_says_what_to_do(tex
     ],
 )
 def test_faults(text: str, message: str, hint: str) -> None:
-    with pytest.raises(SyntaxFault, match=f"Line 1, column .*{message}") as caught:
+    with pytest.raises(SyntaxFault, match=f"line 1, column .*{message}") as caught:
         parse(text)
     assert hint in caught.value.hint
 
@@ -253,5 +253,5 @@ def test_long_chains_are_fine() -> None:
 
 def test_every_error_is_a_strandline_error_with_a_place() -> None:
     for text in ("SELECT (", "UPSERT INTO t VALUES (1", "CREATE TABLE t (k", "RESTORE c AT TIMESTAMP 'x'"):
-        with pytest.raises(StrandlineError, match="Line 1, column"):
+        with pytest.raises(StrandlineError, match="line 1, column"):
             parse(text)

@@ -73,12 +73,12 @@ def test_what_stands_behind_other_text_is_rewritten_where_it_stands() -> None:
     ],
 )
 def test_what_is_not_one_expression_is_refused(text: str) -> None:
-    with pytest.raises(SyntaxFault, match="Line 1, column"):
+    with pytest.raises(SyntaxFault, match="line 1, column"):
         parse_expression(text)
 
 
 def test_the_error_is_where_the_fault_is() -> None:
-    with pytest.raises(SyntaxFault, match="Line 2, column 5"):
+    with pytest.raises(SyntaxFault, match="line 2, column 5"):
         parse_expression("'a long string' = b AND\nc = = 1")
 
 

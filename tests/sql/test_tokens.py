@@ -86,20 +86,20 @@ def test_values(text: str, expected: object) -> None:
     "text", ["256ut", "65536us", "4294967296u", "129t", "1.5L", "18446744073709551616ul"]
 )
 def test_a_suffix_limits_its_number(text: str) -> None:
-    with pytest.raises(SyntaxFault, match=r"Line 1, column 3.*suffix"):
+    with pytest.raises(SyntaxFault, match=r"line 1, column 3.*suffix"):
         tokenize(f"  {text}")
 
 
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("a 'b", "Line 1, column 3"),
-        ("a\n  `b", "Line 2, column 3"),
-        ("a /* /* */", "Line 1, column 3"),
-        (r"'a\'", "Line 1, column 1"),
-        ("'a''", "Line 1, column 1"),
-        ("`a``", "Line 1, column 1"),
-        ('"', "Line 1, column 1"),
+        ("a 'b", "line 1, column 3"),
+        ("a\n  `b", "line 2, column 3"),
+        ("a /* /* */", "line 1, column 3"),
+        (r"'a\'", "line 1, column 1"),
+        ("'a''", "line 1, column 1"),
+        ("`a``", "line 1, column 1"),
+        ('"', "line 1, column 1"),
     ],
 )
 def test_what_is_not_closed_is_refused_where_it_starts(text: str, where: str) -> None:
@@ -154,14 +154,14 @@ def test_tokens_are_pieces_of_the_text_in_order(text: str) -> None:
     ids=lambda text: str(text)[:8],
 )
 def test_the_time_is_linear(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     try:
         for token in tokenize(text):
             if token.kind == STRING:
                 value(token)
     except SyntaxFault:
         pass
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_a_number_of_a_million_digits_is_refused() -> None:

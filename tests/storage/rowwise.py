@@ -78,12 +78,10 @@ def apply_write(
     REPLACE and INSERT make the others NULL, and INSERT refuses a key that is there; DELETE erases keys that
     are there; DELETE ON records an erase for every key."""
     if lost := [name for name in schema.key if name not in columns]:
-        raise InvalidArgument(
-            f"The key column {lost[0]} is missing.", "Name every column of the primary key."
-        )
+        raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
     if unknown := [name for name in columns if name not in schema]:
         raise InvalidArgument(
-            f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}."
+            f"there is no column {unknown[0]}", f"The columns are {', '.join(schema.names)}."
         )
     at = {name: i for i, name in enumerate(columns)}
     key_of = _picker([at[name] for name in schema.key])
@@ -101,7 +99,7 @@ def apply_write(
             continue
         if mode == "INSERT" and now is not None:
             raise PreconditionFailed(
-                f"The key {_show(schema, key)} {'occurs twice in the rows' if before is None else 'is already in the table'}.",
+                f"the key {_show(schema, key)} {'occurs twice in the rows' if before is None else 'is already in the table'}",
                 "Use UPSERT to change rows that exist, and name each key once.",
             )
         rest = now if mode in ("UPSERT", "UPDATE") and now is not None else (None,) * len(source)

@@ -112,13 +112,13 @@ def test_a_row_without_value_columns_is_a_real_upsert() -> None:
 
 def test_a_not_null_column_is_named_when_it_lacks_a_value() -> None:
     table = schema("k Int64 NOT NULL", "v Utf8 NOT NULL", "n Int32", key="k")
-    with pytest.raises(InvalidArgument, match="Column v is NOT NULL"):
+    with pytest.raises(InvalidArgument, match="column v is NOT NULL"):
         write("UPSERT", "k n", (1, 5), old={}, table=table)
-    with pytest.raises(InvalidArgument, match="Column v is NOT NULL"):
+    with pytest.raises(InvalidArgument, match="column v is NOT NULL"):
         write("UPSERT", "k v", (1, None), old=OLD, table=table)
-    with pytest.raises(InvalidArgument, match="Column v is NOT NULL"):
+    with pytest.raises(InvalidArgument, match="column v is NOT NULL"):
         write("REPLACE", "k n", (1, 5), old=OLD, table=table)
-    with pytest.raises(InvalidArgument, match="Column k is NOT NULL"):
+    with pytest.raises(InvalidArgument, match="column k is NOT NULL"):
         write("DELETE ON", "k", (None,), table=table)
     assert write("UPSERT", "k n", (1, 5), old=OLD, table=table)[0].new == (1, "a", 5)
     assert write("DELETE ON", "k", (1,), table=table)[0].op == "E"

@@ -178,7 +178,7 @@ def test_a_file_without_a_key_column_cannot_be_examined(files: QuickFiles) -> No
     made = unsorted_segment(files, KV, [(1, "v")], "x.parquet")
     other = schema("other Int64", "v Utf8", key="other")
     assert examine(files.path("x.parquet"), other, made) == [
-        Finding("corrupt_file", "The file x.parquet has no column other.")
+        Finding("corrupt_file", "the file x.parquet has no column other")
     ]
 
 

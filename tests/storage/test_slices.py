@@ -182,7 +182,7 @@ class FullDisk(QuickFiles):
 
     def write(self, name: str, data: bytes) -> None:
         if self.left == 0:
-            raise Unavailable("Cannot write: the disk is full.")
+            raise Unavailable("cannot write: the disk is full")
         self.left -= 1
         super().write(name, data)
 

@@ -184,7 +184,7 @@ def test_a_refusal_by_spark_is_an_invalid_argument(
     cast = spark_cast(parse_type(target), frame["c"], frame.schema["c"].dataType, "price")
     with pytest.raises(InvalidArgument) as caught, spark_errors():
         frame.select(cast).collect()
-    assert caught.value.message == f"Column price of type {target} cannot hold the value {shown}."
+    assert caught.value.message == f"column price of type {target} cannot hold the value {shown}"
     assert "[" not in caught.value.hint
 
 
@@ -193,7 +193,7 @@ def test_a_refusal_by_spark_is_an_invalid_argument(
 )
 def test_impossible_pairs_are_refused_at_once(spark: SparkSession, target: str, expression: str) -> None:
     frame = spark.sql(f"SELECT {expression} AS c")
-    with pytest.raises(InvalidArgument, match=f"Column price of type {target} cannot be made from Spark's"):
+    with pytest.raises(InvalidArgument, match=f"column price of type {target} cannot be made from Spark's"):
         spark_cast(parse_type(target), frame["c"], frame.schema["c"].dataType, "price")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
 import shutil
 from collections import Counter
@@ -26,6 +25,7 @@ import pytest
 import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
+from tests.effort import FACTOR
 from tests.tables.examples import ARROW, NoSpark, QuickFiles
 from tests.tables.queries import (
     IN_DUCKDB,
@@ -39,8 +39,6 @@ from tests.tables.queries import (
     make_table,
     simplest,
 )
-
-FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 
 LEFT_OUT = {
     "x / y and x % y where y may be 0": "NULL in DuckDB, an error in Spark's ANSI mode",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
 from collections.abc import Callable
 from decimal import Decimal
 from random import Random
@@ -15,6 +14,7 @@ import pytest
 
 from strandline import Database
 from strandline.types import parse_type
+from tests.effort import FACTOR
 from tests.tables.examples import ARROW, SPARK
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ TYPES = [
     "Decimal(5,2)",
     "Decimal(38,0)",
 ]
-FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 Truth: TypeAlias = bool | None
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from random import Random
@@ -17,13 +16,13 @@ import pytest
 
 from strandline import Database
 from strandline.errors import StrandlineError
+from tests.effort import FACTOR
 from tests.tables.examples import ARROW, SPARK, refused
 from tests.tables.grammar import CONSTANTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 TYPES = [
     *(
         "Bool",

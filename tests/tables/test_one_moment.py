@@ -15,6 +15,7 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.errors import Conflict, PathNotFound, UnderOperation
+from tests.effort import EVERY
 from tests.memory import forget
 from tests.processes import finish, start
 from tests.tables.examples import assert_sound, rows
@@ -141,7 +142,6 @@ def overslept(pair: Pair, t: str) -> None:
     forget()
 
 
-EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
 OFTEN = (restored, created_anew, column_again, index_again, overslept)
 HAPPENINGS: dict[str, Callable[[Pair, str], None]] = {
     f.__name__: f for f in (*OFTEN, *((dropped, index_added, row_changed) if EVERY else ()))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +30,7 @@ import strandline
 from strandline import Database
 from strandline.errors import StrandlineError
 from strandline.types import parse_type
+from tests.effort import FACTOR
 from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content
 from tests.tables.model import (
     MOVES,
@@ -51,7 +51,6 @@ from tests.tables.model import (
     quoted,
 )
 
-FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 ORDERABLE = [name for name in POOL if parse_type(name).orderable]
 NAMES = ["k", "k2", "key three", "v", "w", "Ünïcödé", "a`b", "x.y"]
 
@@ -330,7 +329,7 @@ def test_the_process_does_what_the_model_does(folders: Callable[[], Path]) -> No
         path = folders()
         return [strandline.connect(path, files=QuickFiles(path), spark=NoSpark(), settings=ARROW)]  # type: ignore[arg-type]
 
-    run_state_machine_as_test(lambda: Machine(open_all), settings=profile(40, 20))
+    run_state_machine_as_test(lambda: Machine(open_all), settings=profile(20, 20))
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """One line of ``ls``."""
+    """One line of ``ls``. ``type`` is directory, table, index, stream, backup_collection or backup."""
 
     name: str
     type: str
@@ -79,15 +79,17 @@ class Database:
             return execute(self, text)
 
     def table(self, path: str) -> Table:
+        """Return a table by its path, such as ``/t``, to write rows into it and to read them without SQL.
+        That it exists is only looked at when it is used."""
         from strandline.api.table import Table
 
         return Table(self, names.normalize(path))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Database]:
-        """All changes inside the block, by this thread, are one commit at one step; an exception discards
-        them. If others change the same rows meanwhile, the end of the block raises CONFLICT and nothing is
-        committed."""
+        """Make all changes inside a ``with`` block, by this thread, one commit at one step; an exception
+        discards them. If others change the same rows meanwhile, the end of the block raises CONFLICT and
+        nothing is committed."""
         with self.guard():
             if self.current_transaction() is not None:
                 raise PreconditionFailed(
@@ -114,7 +116,8 @@ class Database:
     # --- looking around ------------------------------------------------------------------------------------
 
     def ls(self, path: str = "/", depth: int | None = 1) -> list[Entry]:
-        """What is below a path, by name: directly, or down to ``depth`` levels (None: all), parents first."""
+        """Return what is below a path, by name: directly, or down to ``depth`` levels (None: all), parents
+        first."""
         with self.guard(), self.runtime.catalog.read() as conn:
             if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
                 raise InvalidArgument(
@@ -124,12 +127,15 @@ class Database:
             return [Entry(path.rsplit("/", 1)[1], type_, path) for path, type_ in found]
 
     def overview(self, path: str = "/") -> list[dict[str, Any]]:
-        """What is directly below a path, by name: each with its version, its state, and the rows and bytes of
-        a table."""
+        """Return what is directly below a path, by name: each with its version, its state, and the rows and
+        bytes of a table."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return describe.overview(conn, paths.require(conn, path))
 
     def describe(self, path: str) -> dict[str, Any]:
+        """Return what there is to know about a path: ``path``, ``type``, ``version`` and ``state``; for a
+        table also ``columns``, ``key``, ``step``, ``rows``, ``digest`` and ``indexes``, each with its name,
+        kind, columns, covered columns and version."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return describe.describe(conn, paths.require(conn, path))
 
@@ -142,19 +148,20 @@ class Database:
     # --- streams, backups and operations -------------------------------------------------------------------
 
     def stream(self, path: str) -> Stream:
-        """A change stream by its path, such as ``/t/my_feed``."""
+        """Return a change stream by its path, such as ``/t/my_feed``."""
         from strandline.api.stream import Stream
 
         return Stream(self, names.normalize(path))
 
     def operations(self) -> list[OperationInfo]:
-        """All operations that are not forgotten, oldest first."""
+        """Return all operations that are not forgotten, oldest first."""
         with self.guard():
             from strandline.api.progress import all_operations
 
             return all_operations(self.runtime)
 
     def operation(self, operation_id: str) -> OperationInfo:
+        """Return one operation as it is now."""
         with self.guard():
             from strandline.api.progress import one_operation
 
@@ -172,7 +179,7 @@ class Database:
             return self._running.wait(operation_id, timeout, on_progress)
 
     def cancel(self, operation_id: str) -> OperationInfo:
-        """Undo an operation that is still running."""
+        """Cancel an operation that is still running: what it had made is undone."""
         with self.guard():
             return self._running.cancel(operation_id)
 
@@ -187,15 +194,15 @@ class Database:
             return self._running.resume()
 
     def verify(self, collection: str) -> list[Problem]:
-        """Check a collection's backups without restoring them: chains, digests, files. An empty list means
-        that all is well."""
+        """Check a collection's backups without restoring them: chains, digests, files. Return what is wrong;
+        an empty list means that all is well."""
         with self.guard():
             from strandline.backups.verify import verify
 
             return verify(self.runtime, collection)
 
     def metrics(self) -> str:
-        """Counters and histograms of this process, in Prometheus' text format."""
+        """Return the counters and histograms of this process, in Prometheus' text format."""
         with self.guard():
             return self.runtime.metrics.render()
 
@@ -210,8 +217,8 @@ class Database:
             return check(self.runtime, names.normalize(path))
 
     def maintain(self, path: str | None = None) -> Report:
-        """One round of housekeeping: carry on operations of dead processes, follow asynchronous indexes,
-        merge, compact, collect."""
+        """Do one round of housekeeping, of one table or directory or of all: carry on operations of dead
+        processes, follow asynchronous indexes, merge, compact, collect. Return what was done."""
         with self.guard():
             from strandline.tables import housekeeping
 
@@ -219,7 +226,8 @@ class Database:
             return housekeeping.maintain(self.runtime, path)
 
     def compact(self, path: str) -> bool:
-        """Fold a table's changes (and its indexes') into sorted base segments now."""
+        """Fold a table's changes (and its indexes') into sorted base segments now. Return whether there was
+        anything to fold."""
         with self.guard():
             from strandline.tables import housekeeping
 
@@ -264,12 +272,13 @@ class Database:
             return wanted
 
     def unpin(self, name: str) -> None:
+        """Remove a pin: the step that it kept may be collected."""
         with self.guard(), self.runtime.catalog.write() as conn:
             names.check_name(name)
             sessions.remove_pin(conn, name)
 
     def pins(self) -> dict[str, int]:
-        """The named pins and the steps that they keep."""
+        """Return the named pins and the steps that they keep."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return sessions.named_pins(conn)
 

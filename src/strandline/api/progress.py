@@ -32,6 +32,7 @@ class OperationInfo:
 
     @property
     def is_over(self) -> bool:
+        """Whether it has ended: well, with an error, or cancelled."""
         return self.ended is not None
 
     @staticmethod

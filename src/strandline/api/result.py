@@ -21,7 +21,8 @@ class Result:
     computed by ``collect()``, or by whatever is done with ``df``. To iterate over them holds only a part of
     them in memory at a time. Times in them are aware datetimes in UTC, whichever zone the machine or the
     Spark session is in; a TIMESTAMP_NTZ of a query stays naive. ``step`` is the commit's step (None if
-    nothing was changed), ``operation_id`` that of a BACKUP or RESTORE."""
+    nothing was changed), ``rows_changed`` how many rows it changed, ``operation_id`` that of a BACKUP or
+    RESTORE."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Result:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The names of the columns; none for a statement without rows."""
         return self._columns if self._rows is not None or self._frame is None else tuple(self.df.columns)
 
     @property
@@ -63,14 +65,14 @@ class Result:
         return self._frame is None or self._rows is not None
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """The rows as plain tuples; at most the first ``limit`` of them, and then no more than those are
-        computed."""
+        """Return the rows as plain tuples; at most the first ``limit`` of them, and then no more than those
+        are computed."""
         if self.is_here:
             return list((self._rows or ())[:limit])
         return [tuple(row) for row in self._collector.rows(limit)]
 
     def collect(self) -> list[Row]:
-        """The rows as Spark's ``Row``."""
+        """Return the rows as Spark's ``Row``."""
         from pyspark.sql import Row
 
         if not self.is_here:

@@ -54,10 +54,10 @@ class Stream:
             return position(conn, _open_stream(conn, self.path))
 
     def read(self, after: int | None = None, upto: int | None = None) -> DataFrame:
-        """The changes in ``(after, upto]`` as a DataFrame: step, op (U upsert, R replace, E erase), key
-        columns and what the stream's mode shows of the values. From the stream's position and up to now by
-        default. Reading changes nothing, and what was read stays readable until it is committed. A name that
-        a column of the table has already gets an underscore in front."""
+        """Return the changes in ``(after, upto]`` as a DataFrame: step, op (U upsert, R replace, E erase),
+        key columns and what the stream's mode shows of the values. From the stream's position and up to now
+        by default. Reading changes nothing, and what was read stays readable until it is committed. A name
+        that a column of the table has already gets an underscore in front."""
         from strandline.storage.spark import feed as on_spark
         from strandline.tables.read import local_frame
 
@@ -69,15 +69,15 @@ class Stream:
             return on_spark.changes(runtime.spark, runtime.files, feed)
 
     def records(self, after: int | None = None, upto: int | None = None) -> list[dict[str, Any]]:
-        """The same as dicts, in the order of step, then key. Times are aware datetimes in UTC. Needs no
-        Spark; meant for windows that fit into memory."""
+        """Return the same as dicts, in the order of step, then key. Times are aware datetimes in UTC. Needs
+        no Spark; meant for windows that fit into memory."""
         with self._database.guard():
             return list(feeds.records(self._database.runtime.files, self._feed(after, upto)))
 
     def poll(self, timeout: float = 0.0, max_commits: int = 100) -> Iterator[Batch]:
-        """Batches of records from the stream's position on, of about ``max_commits`` commits each, waiting up
-        to ``timeout`` seconds for new ones. Call ``commit(batch.step)`` when a batch is dealt with; what is
-        not committed comes again with the next ``poll``."""
+        """Yield batches of records from the stream's position on, of about ``max_commits`` commits each, and
+        wait up to ``timeout`` seconds for new ones. Call ``commit(batch.step)`` when a batch is dealt with;
+        what is not committed comes again with the next ``poll``."""
         if not isinstance(max_commits, int) or max_commits < 1:
             raise InvalidArgument(f"a batch cannot have {max_commits!r} commits", "Ask for at least one.")
         runtime = self._database.runtime

@@ -35,8 +35,8 @@ class Table:
     def upsert(self, data: Any) -> int | None:
         """Set the named columns of the rows with these keys, and add rows that are missing. ``data`` is a
         Spark DataFrame, an Arrow table, or dicts. A time without a zone is in UTC; dates and times may also
-        be ISO text, with or without an offset. Answers the step of the commit; durable when it returns
-        (inside ``db.transaction()``: with its end)."""
+        be ISO text, with or without an offset. Return the step of the commit, which is durable then; None
+        inside ``db.transaction()``, where it is durable with the end of the block."""
         return self._write("UPSERT", data)
 
     def insert(self, data: Any) -> int | None:
@@ -54,7 +54,7 @@ class Table:
         return self._write("DELETE ON", keys)
 
     def df(self, at: int | None = None) -> DataFrame:
-        """The rows as a DataFrame: now, or as they were at a step."""
+        """Return the rows as a DataFrame: now, or as they were at a step."""
         runtime = self._database.runtime
 
         def frame(reader: Reader) -> DataFrame:
@@ -70,7 +70,7 @@ class Table:
             )
 
     def get(self, *key: Any) -> dict[str, Any] | None:
-        """One row by its key, or None. Times are aware datetimes in UTC. Needs no Spark."""
+        """Return one row by its key, or None. Times are aware datetimes in UTC. Needs no Spark."""
 
         def row(reader: Reader) -> dict[str, Any] | None:
             view = reader.view(self.path)
@@ -83,6 +83,7 @@ class Table:
             return self._database.look(row, SHORT_READ)
 
     def describe(self) -> dict[str, Any]:
+        """Return what ``db.describe`` returns of this table."""
         return self._database.describe(self.path)
 
     def _write(self, mode: Mode, data: Any) -> int | None:

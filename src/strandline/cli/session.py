@@ -35,7 +35,7 @@ class Cli:
             return "."
         raise Unavailable(
             f"no warehouse is named, and the current folder {Path.cwd()} is not one",
-            "Name one with -w FOLDER or STRANDLINE_WAREHOUSE, or create one with: strandline init FOLDER",
+            "Name one with -w FOLDER or STRANDLINE_WAREHOUSE, or create one with strandline init FOLDER.",
         )
 
     def catalog_url(self) -> str | None:

@@ -80,12 +80,12 @@ class Cursor:
     def unsupported(self, what: str, hint: str | None = None) -> Unsupported:
         where = place(self.source, self.peek().start)
         return Unsupported(
-            f"Line {where.line}, column {where.column}: {what} is not supported.", hint or self.hint
+            f"line {where.line}, column {where.column}: {what} is not supported", hint or self.hint
         )
 
     def invalid(self, error: InvalidArgument, token: Token) -> InvalidArgument:
         where = place(self.source, token.start)
-        return InvalidArgument(f"Line {where.line}, column {where.column}: {error.message}", error.hint)
+        return InvalidArgument(f"line {where.line}, column {where.column}: {error.message}", error.hint)
 
     @property
     def hint(self) -> str | None:

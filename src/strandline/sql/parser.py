@@ -206,7 +206,7 @@ _ELSEWHERE = {
 def _refusal(cursor: Cursor) -> SyntaxFault | Unsupported:
     first, second = cursor.peek(), cursor.peek(1)
     if first.key == "$":
-        return cursor.unsupported("A named expression or parameter ($name)", _ELSEWHERE["DECLARE"])
+        return cursor.unsupported("a named expression or parameter ($name)", _ELSEWHERE["DECLARE"])
     if first.key in ("CREATE", "ALTER", "DROP"):
         if second.key in OTHER_OBJECTS:
             return cursor.unsupported(f"{first.key} {second.key}", _ELSEWHERE[first.key])

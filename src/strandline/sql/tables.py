@@ -113,17 +113,17 @@ def _read_index(cursor: Cursor) -> IndexDef:
     cursor.expect("INDEX")
     name = cursor.name("the name of an index")
     if cursor.sees("LOCAL"):
-        raise cursor.unsupported("A LOCAL index", f"The form is: {_INDEX_FORM}")
+        raise cursor.unsupported("a LOCAL index", f"The form is: {_INDEX_FORM}")
     cursor.expect("GLOBAL")
     if cursor.sees("UNIQUE"):
-        raise cursor.unsupported("A UNIQUE index", f"The form is: {_INDEX_FORM}")
+        raise cursor.unsupported("a UNIQUE index", f"The form is: {_INDEX_FORM}")
     kind: IndexKind = "GLOBAL SYNC"
     if cursor.accept("ASYNC"):
         kind = "GLOBAL ASYNC"
     else:
         cursor.accept("SYNC")
     if cursor.sees("USING"):
-        raise cursor.unsupported("An index USING anything", f"The form is: {_INDEX_FORM}")
+        raise cursor.unsupported("an index USING anything", f"The form is: {_INDEX_FORM}")
     cursor.expect("ON")
     columns = cursor.name_list("a column of the index")
     cover = cursor.name_list("a covered column") if cursor.accept("COVER") else ()

@@ -72,7 +72,7 @@ def place(text: str, offset: int) -> Position:
 
 def fault(text: str, offset: int, message: str, hint: str | None = None) -> SyntaxFault:
     where = place(text, offset)
-    return SyntaxFault(f"Line {where.line}, column {where.column}: {message}.", hint)
+    return SyntaxFault(f"line {where.line}, column {where.column}: {message}", hint)
 
 
 _LARGEST = {  # of an integer with this suffix, its sign apart: Spark's own first, then YQL's

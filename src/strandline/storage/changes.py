@@ -80,12 +80,10 @@ def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
     """The last of the rows of each key that a statement names. Twice the same key in an INSERT is an error
     instead. ``given`` has all key columns and no column that the table does not have."""
     if lost := [name for name in schema.key if name not in given.column_names]:
-        raise InvalidArgument(
-            f"The key column {lost[0]} is missing.", "Name every column of the primary key."
-        )
+        raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
     if unknown := [name for name in given.column_names if name not in schema]:
         raise InvalidArgument(
-            f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}."
+            f"there is no column {unknown[0]}", f"The columns are {', '.join(schema.names)}."
         )
     if given.num_rows < 2:
         return given
@@ -94,7 +92,7 @@ def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
         return given
     if mode == "INSERT":
         twice = firsts[firsts != lasts].min()
-        raise PreconditionFailed(f"The key {_show(schema, given, twice)} occurs twice in the rows.", _ONCE)
+        raise PreconditionFailed(f"the key {_show(schema, given, twice)} occurs twice in the rows", _ONCE)
     return given.take(lasts)
 
 
@@ -108,7 +106,7 @@ def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old:
     had, where = _places(given.num_rows, at)
     if mode == "INSERT" and had.any():
         raise PreconditionFailed(
-            f"The key {_show(schema, given, int(np.argmax(had)))} is already in the table.", _ONCE
+            f"the key {_show(schema, given, int(np.argmax(had)))} is already in the table", _ONCE
         )
     if mode in ("UPDATE", "DELETE"):
         given, where = given.filter(pa.array(had)), where[had]
@@ -217,8 +215,8 @@ def _check_not_null(schema: TableSchema, rows: pa.Table, names: Sequence[str]) -
         if schema[name].not_null and rows.column(name).null_count:
             first = int(np.argmax(to_mask(pc.is_null(rows.column(name)))))
             raise InvalidArgument(
-                f"Column {name} is NOT NULL and has no value in the row with the key "
-                f"{_show(schema, rows, first)}.",
+                f"column {name} is NOT NULL and has no value in the row with the key "
+                f"{_show(schema, rows, first)}",
                 "Give the column a value in every row.",
             )
 

@@ -94,13 +94,13 @@ def fault(verb: str, name: str, error: OSError) -> StrandlineError:
     if verb in ("read", "sync") and isinstance(
         error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)
     ):
-        return Corrupted(f"The file {name} is missing.")
+        return Corrupted(f"the file {name} is missing")
     hint = None
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         hint = "Free some space for the warehouse, then try again; nothing was left behind."
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         hint = "Give this process the right to read and write the warehouse, then try again."
-    return Unavailable(f"Cannot {verb} the file {name}: {error.strerror or error}.", hint)
+    return Unavailable(f"cannot {verb} the file {name}: {error.strerror or error}", hint)
 
 
 class LocalFiles:
@@ -113,7 +113,7 @@ class LocalFiles:
         # Names also come from manifests that other people wrote: one must not lead out of the folder.
         if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
             raise InvalidArgument(
-                f"{name!r} is not a file name inside a warehouse.", "Use a relative name without '..' parts."
+                f"{name!r} is not a file name inside a warehouse", "Use a relative name without '..' parts."
             )
         return os.path.join(self.root, *name.split("/"))
 
@@ -146,9 +146,7 @@ class LocalFiles:
                 hasher.update(chunk)
                 yield chunk
             if PREFIX + hasher.hexdigest() != checksum:
-                raise Corrupted(
-                    f"The file {source_name} does not have the checksum that was recorded for it."
-                )
+                raise Corrupted(f"the file {source_name} does not have the checksum that was recorded for it")
 
         return self._store(name, checked())
 
@@ -241,7 +239,7 @@ class LocalFiles:
             fresh = self._make_folders(folder)
             descriptor = self._create(path)
         except FileExistsError as error:
-            raise Internal(f"The file {name} exists already, and files are never written twice.") from error
+            raise Internal(f"the file {name} exists already, and files are never written twice") from error
         except OSError as error:
             raise fault("create", name, error) from error
         try:

@@ -28,9 +28,9 @@ def merge_logs(
     """One stepped log segment with every change of some consecutive, committed log segments, oldest first.
     Nothing is folded: streams and earlier steps read the same from it."""
     if not segments or any(s.role != "log" or s.upto >= PENDING for s in segments):
-        raise Internal("Only committed log segments can be merged.")
+        raise Internal("only committed log segments can be merged")
     if any(later.upto < earlier.upto for earlier, later in pairwise(segments)):
-        raise Internal("The log segments to merge are not in the order of their steps.")
+        raise Internal("the log segments to merge are not in the order of their steps")
     table = pa.concat_tables([read_segment(files, schema, segment) for segment in segments])
     fresh = (
         all(s.fresh for s in segments) and codes([table.column(n) for n in schema.key])[1] == table.num_rows

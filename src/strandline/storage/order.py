@@ -179,7 +179,7 @@ class _Walk:
     def findings(self) -> list[Finding]:
         segment, name = self._segment, label(self._segment)
         if self._rows != segment.rows:
-            return [Finding("corrupt_file", f"The {name} has {self._rows} rows instead of {segment.rows}.")]
+            return [Finding("corrupt_file", f"the {name} has {self._rows} rows instead of {segment.rows}")]
         found = []
         if self._unordered.rows:
             message = (

@@ -137,7 +137,7 @@ def describe_file(
         {STEP} if stepped else set()
     )
     if lost := sorted(({c.physical for c in schema.key_columns} | meta) - footer.names):
-        raise Corrupted(f"The file {name} has no column {lost[0]}.")
+        raise Corrupted(f"the file {name} has no column {lost[0]}")
     full = [g for g in range(footer.groups) if footer.rows[g]]
     lowest = highest = None
     if full:
@@ -199,7 +199,7 @@ def read_batches(
             have = set(file.schema_arrow.names)
             needed = {c.physical for c in schema.key_columns} | ({STEP} if segment.stepped else set())
             if lost := sorted(needed - have):
-                raise Corrupted(f"The {label(segment)} has no column {lost[0]}.")
+                raise Corrupted(f"the {label(segment)} has no column {lost[0]}")
             for batch in file.iter_batches(
                 BATCH_ROWS, columns=[n for n in names if n in have], use_threads=False
             ):
@@ -225,17 +225,17 @@ def footer_of(files: Files, segment: Segment) -> Footer:
     """The footer of a segment's file, checked against what was recorded when it was written."""
     name = segment.file
     if name is None:
-        raise Internal("An inline segment was taken for a file.")
+        raise Internal("an inline segment was taken for a file")
 
     def load() -> Footer:
         if (size := files.size(name)) != segment.bytes:
-            raise Corrupted(f"The file {name} has {size} bytes instead of {segment.bytes}.")
+            raise Corrupted(f"the file {name} has {size} bytes instead of {segment.bytes}")
         # Pages carry checksums, the footer has none, and a damaged one can even end the process.
         if size <= CHECKED_BYTES and files.checksum(name) != segment.checksum:
-            raise Corrupted(f"The file {name} does not have the checksum that was recorded for it.")
+            raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
         footer = _load_footer(files, name)
         if (rows := int(footer.rows.sum())) != segment.rows:
-            raise Corrupted(f"The file {name} has {rows} rows instead of {segment.rows}.")
+            raise Corrupted(f"the file {name} has {rows} rows instead of {segment.rows}")
         return footer
 
     return _footers.get(files.path(name), load)
@@ -253,11 +253,11 @@ def _whole(files: Files, segment: Segment) -> _Small:
     def load() -> _Small:
         data = segment.data if segment.file is None else files.read(segment.file)
         if data is None or checksum_of(data) != segment.checksum:
-            raise Corrupted(f"The {label(segment)} does not have the checksum that was recorded for it.")
+            raise Corrupted(f"the {label(segment)} does not have the checksum that was recorded for it")
         with _reading(label(segment)):
             table = (pq.read_table if segment.file else _from_stream)(pa.BufferReader(data))
         if table.num_rows != segment.rows:
-            raise Corrupted(f"The {label(segment)} has {table.num_rows} rows instead of {segment.rows}.")
+            raise Corrupted(f"the {label(segment)} has {table.num_rows} rows instead of {segment.rows}")
         return _Small(table.combine_chunks())
 
     return _small.get(files.path(segment.file) if segment.file else segment.checksum, load)
@@ -273,7 +273,7 @@ def _reading(label: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise fault("read", label.removeprefix("file "), error) from error
         raise Corrupted(
-            f"The {label} cannot be read as it was written: {str(error).splitlines()[0]}."
+            f"the {label} cannot be read as it was written: {str(error).splitlines()[0]}"
         ) from error
 
 

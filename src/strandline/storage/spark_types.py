@@ -44,7 +44,7 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
         return col.cast(type_.spark)
     if not isinstance(from_type, _SOURCES[type_.kind]):
         raise InvalidArgument(
-            f"Column {name} of type {type_.name} cannot be made from Spark's {from_type.simpleString()}.",
+            f"column {name} of type {type_.name} cannot be made from Spark's {from_type.simpleString()}",
             f"Cast it explicitly, for example CAST({name} AS {type_.spark}).",
         )
     match type_.kind:
@@ -79,9 +79,7 @@ def _checked(
 ) -> Column:
     """``converted``, which is NULL where the value of ``col`` does not fit."""
     text = F.substring(F.coalesce((col if shown is None else shown).cast("string"), F.lit("?")), 1, 60)
-    error = refuse(
-        InvalidArgument, hint, f"Column {name} of type {type_.name} cannot hold the value ", text, "."
-    )
+    error = refuse(InvalidArgument, hint, f"column {name} of type {type_.name} cannot hold the value ", text)
     return F.when(col.isNull() | converted.isNotNull(), converted).otherwise(error.cast(type_.spark))
 
 

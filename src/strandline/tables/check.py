@@ -46,9 +46,11 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing is wrong."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, for JSON."""
         return {**asdict(self), "ok": self.ok}
 
 

@@ -98,7 +98,7 @@ def check_source(type_: Type, from_type: pa.DataType, column: str) -> None:
     """Refuse what no value could satisfy, for columns that may have no value: an SQL expression has a type
     even where it is NULL."""
     if not (pa.types.is_null(from_type) or any(test(from_type) for test in _SOURCES[type_.kind])):
-        said = f"Column {column} of type {type_.name} cannot be made from a value of type {from_type}."
+        said = f"column {column} of type {type_.name} cannot be made from a value of type {from_type}"
         raise InvalidArgument(said, "Cast it explicitly.")
 
 
@@ -108,7 +108,7 @@ def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Ar
         array = array.combine_chunks()
     if isinstance(array, pa.ChunkedArray) or array.nbytes >= 2**31:
         raise InvalidArgument(
-            f"Column {column} of type {type_.name} gets more than 2 GiB in one batch.",
+            f"column {column} of type {type_.name} gets more than 2 GiB in one batch",
             "Write it in smaller batches.",
         )
     if isinstance(array, pa.ExtensionArray):
@@ -142,7 +142,7 @@ def _values(type_: Type, array: pa.Array, column: str) -> list[Any]:
         return array.to_pylist()  # type: ignore[no-any-return]
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise InvalidArgument(
-            f"Column {column} of type {type_.name} cannot be made from the Arrow type {array.type}.",
+            f"column {column} of type {type_.name} cannot be made from the Arrow type {array.type}",
             f"Arrow says: {error}.",
         ) from error
 

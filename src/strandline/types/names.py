@@ -103,7 +103,7 @@ def parse_type(text: str) -> Type:
         return _decimal(name, int(match[1]), int(match[2] or 0))
     if lower in ("decimal", "numeric", "dec"):
         raise InvalidArgument(
-            f"Type {name} lacks its precision and scale.", "Write them out, for example Decimal(22,9)."
+            f"type {name} lacks its precision and scale", "Write them out, for example Decimal(22,9)."
         )
     by_lower = (
         {known.lower(): known for known in _KNOWN}
@@ -114,13 +114,13 @@ def parse_type(text: str) -> Type:
     if re.match(r"(var)?char", lower):
         close = ["Utf8"]
     did = f"Did you mean {' or '.join(close)}? " if close else ""
-    raise InvalidArgument(f"There is no type {name[:60]!r}.", f"{did}The types are {', '.join(_KNOWN)}.")
+    raise InvalidArgument(f"there is no type {name[:60]!r}", f"{did}The types are {', '.join(_KNOWN)}.")
 
 
 def _decimal(text: str, precision: int, scale: int) -> Type:
     if not (1 <= precision <= 38 and 0 <= scale <= precision):
         raise InvalidArgument(
-            f"Type {text} has a precision or scale out of range.",
+            f"type {text} has a precision or scale out of range",
             "Decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p.",
         )
     return Type(

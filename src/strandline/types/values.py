@@ -39,7 +39,7 @@ def show(value: object) -> str:
 
 def refuse(type_: Type, value: object, column: str, hint: str) -> NoReturn:
     raise InvalidArgument(
-        f"Column {column} of type {type_.name} cannot hold the {type(value).__name__} {show(value)}.", hint
+        f"column {column} of type {type_.name} cannot hold the {type(value).__name__} {show(value)}", hint
     )
 
 

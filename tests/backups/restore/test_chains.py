@@ -8,7 +8,6 @@ incremental backups, also with nothing in them. A plain dictionary says what the
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +20,12 @@ from hypothesis import strategies as st
 
 from strandline.api.database import Database
 from tests.backups.restore.story import open_at
+from tests.effort import FACTOR
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "12"))
+EXAMPLES = 12 * max(1, FACTOR)
 MAX_BACKUPS = 9
 TYPES = {"Int64": lambda n: n, "Utf8": lambda n: None if n is None else f"s{n}"}
 

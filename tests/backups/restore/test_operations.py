@@ -105,7 +105,7 @@ class Slow(QuickFiles):
         self._left -= 1
         if self._left == 0:
             self.stopped.set()
-            assert self.let_go.wait(60)
+            assert self.let_go.wait(300)
         return super().copy(source, source_name, name, checksum)
 
 
@@ -120,7 +120,7 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
         target=lambda: answers.append(first.run_operation("restore", REQUEST.to_json()))
     )
     thread.start()
-    assert files.stopped.wait(60)
+    assert files.stopped.wait(300)
     clock.sleep(LEASE + 1)
     (operation,) = second.resume()
     assert second.operation(operation).state == "done"
@@ -179,7 +179,7 @@ def test_what_is_closed_in_the_middle_is_carried_on_by_the_next(of_files: Told) 
     first = open_at(folder, files=files)
     operation = first.sql("RESTORE c INTO 'r' WITH (MODE = 'copy') NOWAIT").operation_id
     assert operation is not None
-    assert files.stopped.wait(60)
+    assert files.stopped.wait(300)
     closing = threading.Thread(target=first.close)
     closing.start()
     files.let_go.set()
@@ -216,7 +216,7 @@ def test_nowait_then_cancel(of_files: Told) -> None:
         before = sorted(db.runtime.files.names("data"))
         operation = db.sql("RESTORE c INTO 'r' WITH (MODE = 'copy') NOWAIT").operation_id
         assert operation is not None
-        assert files.stopped.wait(60)
+        assert files.stopped.wait(300)
         with pytest.raises(PreconditionFailed):
             db.forget(operation)
         assert db.cancel(operation).state == "cancelling"

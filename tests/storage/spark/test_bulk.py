@@ -167,15 +167,15 @@ NOT_NULL = TableSchema.of(
             ("k", "v"),
             [("a", 256)],
             InvalidArgument,
-            "Column v of type Uint8 cannot hold the value 256",
+            "column v of type Uint8 cannot hold the value 256",
         ),
-        ("UPSERT", ("k", "v"), [("a", None)], InvalidArgument, r"Column v is NOT NULL .* \(k = 'a'\)"),
-        ("UPSERT", ("k", "v"), [(None, 1)], InvalidArgument, r"Column k is NOT NULL"),
-        ("REPLACE", ("k", "w"), [("a", "{}")], InvalidArgument, r"Column v is NOT NULL"),
-        ("UPSERT", ("k", "v", "w"), [("a", 1, "NaN")], InvalidArgument, "Column w of type Json"),
-        ("INSERT", ("k", "v"), [("n", 1), ("n", 2)], PreconditionFailed, r"The key \(k = 'n'\) occurs twice"),
-        ("UPSERT", ("v",), [(1,)], InvalidArgument, "The key column k is missing"),
-        ("UPSERT", ("k", "zz"), [("a", 1)], InvalidArgument, "There is no column zz"),
+        ("UPSERT", ("k", "v"), [("a", None)], InvalidArgument, r"column v is NOT NULL .* \(k = 'a'\)"),
+        ("UPSERT", ("k", "v"), [(None, 1)], InvalidArgument, r"column k is NOT NULL"),
+        ("REPLACE", ("k", "w"), [("a", "{}")], InvalidArgument, r"column v is NOT NULL"),
+        ("UPSERT", ("k", "v", "w"), [("a", 1, "NaN")], InvalidArgument, "column w of type Json"),
+        ("INSERT", ("k", "v"), [("n", 1), ("n", 2)], PreconditionFailed, r"the key \(k = 'n'\) occurs twice"),
+        ("UPSERT", ("v",), [(1,)], InvalidArgument, "the key column k is missing"),
+        ("UPSERT", ("k", "zz"), [("a", 1)], InvalidArgument, "there is no column zz"),
         ("UPSERT", ("k", "k"), [("a", "a")], InvalidArgument, "The column k is named twice"),
     ],
 )
@@ -215,7 +215,7 @@ def test_insert_refuses_a_key_that_is_there(spark: SparkSession, tmp_path: Path)
     table = random_table(tmp_path, SMALL, 3)
     key = next(iter(table.rows))
     incoming = frame(spark, SMALL, ("k", "v"), [(5000, "a"), (key[0], "b")])
-    with pytest.raises(PreconditionFailed, match=r"The key \(k = .*\) is already in the table"):
+    with pytest.raises(PreconditionFailed, match=r"the key \(k = .*\) is already in the table"):
         bulk_write(spark, table.files, SMALL, table.chain, "INSERT", ("k", "v"), incoming, [], "x")
 
 

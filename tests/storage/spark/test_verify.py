@@ -140,5 +140,5 @@ def test_what_an_executor_cannot_do_is_an_error_of_ours(spark: SparkSession, tmp
     table.write("UPSERT", [(1, "v", 1, 0.5)], inline=False)
     (segment,) = table.segments
     long = replace(segment, file="x" * 300 + ".parquet")  # A name that no file system takes.
-    with pytest.raises(Unavailable, match="Cannot read the file xxx"):
+    with pytest.raises(Unavailable, match="cannot read the file xxx"):
         examine_files(spark, table.files, SMALL, [long])

@@ -76,7 +76,7 @@ def _arithmetic(expression: Expression, columns: Mapping[str, Type], qualifier: 
         new = function(number, old) if mirrored else function(old, number)
         if limit is not None and not -(2**limit) <= new < 2**limit:
             raise InvalidArgument(
-                f"{expression.text} is {new}, which overflows {'bigint' if limit == 63 else 'int'}.",
+                f"{expression.text} is {new}, which overflows {'bigint' if limit == 63 else 'int'}",
                 "Cast the column to a wider type first, for example CAST(column AS decimal(38,0)).",
             )
         return new

@@ -57,7 +57,7 @@ _OUTSIDE = (
     ),
     (
         "stopped SparkContext",
-        "The Spark session was stopped",
+        "the Spark session was stopped",
         "Connect again, with a session that lives as long.",
     ),
     (
@@ -65,7 +65,7 @@ _OUTSIDE = (
         "Spark cannot be reached",
         "Check that the Spark session or server is still running.",
     ),
-    ("cancelled", "The Spark job was cancelled", "Start it again when you are ready."),
+    ("cancelled", "the Spark job was cancelled", "Start it again when you are ready."),
 )
 
 
@@ -111,7 +111,7 @@ def translate(error: BaseException) -> StrandlineError:
         return BY_CODE.get(raised[1], Internal)(raised[2], raised[3])
     for sign, what, hint in _OUTSIDE:
         if sign in text:
-            return Unavailable(f"{what}.", hint)
+            return Unavailable(what, hint)
     found = _CONDITION.search(text)
     if found is None:
         return _without_condition(error, text)
@@ -119,7 +119,7 @@ def translate(error: BaseException) -> StrandlineError:
     message, advice = _split(found[2])
     if condition.startswith(_UNREADABLE):
         file = _FILE.search(found[2])
-        return Corrupted(f"Spark cannot read the file {file[1]}." if file else message)
+        return Corrupted(f"Spark cannot read the file {file[1]}" if file else message)
     if condition.startswith(_MISSING_TABLE):
         return PathNotFound(message)
     if isinstance(error, ParseException) or condition.startswith("PARSE_") or state == "42601":
@@ -136,17 +136,19 @@ def _split(text: str) -> tuple[str, str | None]:
     first, *rest = _SENTENCE.split(" ".join(text.split()))
     # Advice to switch a check off is not ours to give.
     advice = " ".join(sentence for sentence in rest if "spark.sql." not in sentence)
-    return first if first.endswith((".", "?", "!")) else f"{first.rstrip(';')}.", advice or None
+    if re.match(r"[A-Z][a-z]* ", first) and not first.startswith("Spark"):
+        first = first[0].lower() + first[1:]
+    return first.rstrip(".;"), advice or None
 
 
 def _without_condition(error: BaseException, text: str) -> StrandlineError:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     if type(error).__name__ == "PythonException":
-        return InvalidArgument(f"A Python function in the query failed: {_last_of_python(lines)}.")
+        return InvalidArgument(f"a Python function in the query failed: {_last_of_python(lines)}")
     # Py4J puts the Java error on the second line, after "An error occurred while calling ...".
     line = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
     return Unavailable(
-        f"Spark failed: {line.removeprefix(': ').rstrip('.')}.",
+        f"Spark failed: {line.removeprefix(': ').rstrip('.')}",
         "Try again; if it persists, see Spark's own log.",
     )
 

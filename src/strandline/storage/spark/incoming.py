@@ -36,19 +36,17 @@ _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 def kinds_of(incoming: DataFrame, schema: TableSchema, columns: Sequence[str]) -> Mapping[str, DataType]:
     """The Spark types of the columns to write, if these are columns that can be written."""
     if lost := [name for name in schema.key if name not in columns]:
-        raise InvalidArgument(
-            f"The key column {lost[0]} is missing.", "Name every column of the primary key."
-        )
+        raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
     if unknown := [name for name in columns if name not in schema]:
         raise InvalidArgument(
-            f"There is no column {unknown[0]}.", f"The columns are {', '.join(schema.names)}."
+            f"there is no column {unknown[0]}", f"The columns are {', '.join(schema.names)}."
         )
     if twice := [name for name in columns if columns.count(name) > 1]:
-        raise InvalidArgument(f"The column {twice[0]} is named twice.", "Name each column once.")
+        raise InvalidArgument(f"the column {twice[0]} is named twice", "Name each column once.")
     kinds = {field.name: field.dataType for field in incoming.schema.fields}
     if absent := [name for name in columns if name not in kinds]:
         raise InvalidArgument(
-            f"The rows have no column {absent[0]}.", f"They have {', '.join(incoming.columns)}."
+            f"the rows have no column {absent[0]}", f"They have {', '.join(incoming.columns)}."
         )
     return {name: kinds[name] for name in columns}
 
@@ -100,7 +98,7 @@ def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
     if order_matters(mode):
         return counted.where(col(_NUMBER) == 1).select(*map(col, names))
     first = schema.key[0]
-    again = refuse(PreconditionFailed, _ONCE, "The key ", key_text(schema), " occurs twice in the rows.")
+    again = refuse(PreconditionFailed, _ONCE, "the key ", key_text(schema), " occurs twice in the rows")
     checked = F.when(col(_NUMBER) > 1, again).otherwise(col(first)).alias(first)
     return counted.select(*(checked if name == first else col(name) for name in names))
 
@@ -112,7 +110,7 @@ def _plain(schema: TableSchema) -> bool:
 
 def refuse_present(schema: TableSchema, present: Column, value: Column) -> Column:
     """``value``, unless the key is in the table, which an INSERT does not allow."""
-    there = refuse(PreconditionFailed, _ONCE, "The key ", key_text(schema), " is already in the table.")
+    there = refuse(PreconditionFailed, _ONCE, "the key ", key_text(schema), " is already in the table")
     return F.when(present, there).otherwise(value)
 
 
@@ -120,6 +118,6 @@ def not_null(schema: TableSchema, column: TableColumn, value: Column) -> Column:
     """``value``, which must not be NULL where the column must not."""
     if not column.not_null:
         return value
-    said = f"Column {column.name} is NOT NULL and has no value in the row with the key "
-    lost = refuse(InvalidArgument, "Give the column a value in every row.", said, key_text(schema), ".")
+    said = f"column {column.name} is NOT NULL and has no value in the row with the key "
+    lost = refuse(InvalidArgument, "Give the column a value in every row.", said, key_text(schema))
     return F.when(value.isNull(), lost).otherwise(value)

@@ -174,7 +174,7 @@ def _stored(
         )
         here = df.metadataColumn("_metadata").getField("file_name")
         df = df.withColumn(_FILE, here).join(F.broadcast(place), _FILE, "left")
-        lost = refuse(Internal, "Please report it.", "Spark read a file under another name.")
+        lost = refuse(Internal, "Please report it.", "Spark read a file under another name")
         known = col(_FILE + "_step")
         upto = F.when(known.isNull(), lost).otherwise(known)
         where = col(POSITION)
@@ -193,7 +193,7 @@ def _checked(files: Files, segment: Segment) -> str:
     """The path of a segment's file. Spark would read a file that was cut or replaced as if nothing had
     happened."""
     if segment.file is None:
-        raise Internal("An inline segment was taken for a file.")
+        raise Internal("an inline segment was taken for a file")
     if (size := files.size(segment.file)) != segment.bytes:
-        raise Corrupted(f"The file {segment.file} has {size} bytes instead of {segment.bytes}.")
+        raise Corrupted(f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
     return _pattern(spark_path(files.path(segment.file)))

@@ -105,7 +105,7 @@ def _start(options: dict[str, str]) -> SparkSession:
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     if shutil.which(java) is None:
         raise Unavailable(
-            "Spark needs Java 17 or later, and there is none on this machine.",
+            "Spark needs Java 17 or later, and there is none on this machine",
             "Install it (apt install openjdk-17-jre-headless, brew install openjdk@17) and set JAVA_HOME "
             "to its folder, "
             "or name a Spark Connect server in SPARK_REMOTE.",
@@ -142,7 +142,7 @@ def _configured(builder: SparkSession.Builder, options: Mapping[str, str]) -> Sp
 
 def _no_session(where: str, why: str) -> StrandlineError:
     return Unavailable(
-        f"Cannot start a Spark session {where}: {why.rstrip('.')}.",
+        f"cannot start a Spark session {where}: {why.rstrip('.')}",
         "Check JAVA_HOME (Java 17 or later), SPARK_REMOTE and the Spark settings, then try again.",
     )
 

@@ -1,0 +1,74 @@
+"""What pages of the reference take from the code and mkdocstrings cannot show: MkDocs calls this when it
+builds the site. A page says where with a line such as ``<!-- code: errors -->``."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from strandline import errors
+from strandline.metrics import Metrics
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by MkDocs with each page: put what the code says into its places."""
+    return re.sub(r"<!-- code: (\w+) -->", lambda place: PLACES[place[1]](), markdown)
+
+
+def commands() -> str:
+    """The command line as Typer describes it, but for what is there twice: the options of every command are
+    listed at the top only, and the commands are not listed before they come."""
+    typer = [sys.executable, "-m", "typer", "strandline.cli.app", "utils", "docs", "--name", "strandline"]
+    described = subprocess.run(typer, capture_output=True, text=True, check=True).stdout
+    top, *others = re.split(r"(?=^## )", described.partition("\n")[2], flags=re.MULTILINE)
+    shared = {line for line in top.splitlines() if line.startswith("* `-")}
+    own = [line for other in others for line in other.splitlines() if line not in shared]
+    without_empty_lists = re.sub(r"\*\*Options\*\*:\n\n(?!\* )", "", "\n".join(own))
+    return top.partition("**Commands**")[0] + without_empty_lists
+
+
+def faults() -> str:
+    found = sorted((getattr(errors, name) for name in errors.__all__), key=lambda kind: kind.exit_code)
+    rows = [(f"`{e.code}`", e.exit_code, f"`{e.__name__}`", e.__doc__, e.default_hint) for e in found]
+    return _table(("code", "exit code", "class", "cause", "cure"), rows)
+
+
+def metrics() -> str:
+    return _table(("metric", "type", "labels", "meaning"), _metrics())
+
+
+def _metrics() -> Iterator[tuple[str, ...]]:
+    registry = Metrics().registry
+    for metric in registry.collect():
+        collector = registry._names_to_collectors.get(metric.name)
+        labels = ", ".join(f"`{label}`" for label in getattr(collector, "_labelnames", ()))
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        yield f"`{name}`", metric.type, labels, metric.documentation
+
+
+def forms() -> str:
+    """Every form of a statement that the parser knows, as its error messages show it."""
+    found: dict[str, None] = {}
+    for name in ("tables", "changes", "query", "parser", "backups"):
+        module = importlib.import_module(f"strandline.sql.{name}")
+        found.update({v: None for k, v in vars(module).items() if re.fullmatch(r"_?[A-Z_]*FORM", k)})
+    return "\n\n".join(f"```text\n{form}\n```" for form in found)
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[Iterable[object]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+PLACES: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "errors": faults,
+    "metrics": metrics,
+    "forms": forms,
+}
