@@ -108,7 +108,9 @@ WALKS: dict[str, Callable[[Database], Any]] = {
 def walks(folder: Path) -> dict[str, Walk]:
     found: dict[str, Walk] = {}
     with strandline.connect(folder, spark=NoSpark()) as db:
-        db.sql("CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))")
+        db.sql(
+            "CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))"
+        )
         db.sql(
             "CREATE BACKUP COLLECTION c (TABLE t) "
             "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
