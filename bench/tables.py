@@ -212,7 +212,8 @@ class Bench:
         )
 
     def _many_commits(self) -> None:
-        commits, seconds = 2_000, []
+        commits = 2_000
+        seconds: list[float] = []
         batches = [upserted(self.random, self.rows, self.customers) for _ in range(commits)]
         table = self.db.table("t")
         with clocked(seconds):

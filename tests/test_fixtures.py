@@ -30,4 +30,4 @@ def test_a_catalog_is_not_shared_between_tests(catalog_url: str | None, tmp_path
 
 def test_spark_runs_in_utc(spark: SparkSession) -> None:
     assert spark.range(10).count() == 10
-    assert spark.sql("SELECT unix_timestamp(timestamp'1970-01-01 00:00:00')").first()[0] == 0
+    assert spark.sql("SELECT unix_timestamp(timestamp'1970-01-01 00:00:00')").collect()[0][0] == 0

@@ -75,8 +75,8 @@ def imports_of(tree: ast.Module, path: Path) -> Iterator[Import]:
                 yield from visit(child, eager)
         else:
             inside = eager and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-            for child in ast.iter_child_nodes(node):
-                yield from visit(child, inside)
+            for inner in ast.iter_child_nodes(node):
+                yield from visit(inner, inside)
 
     return visit(tree, True)
 
@@ -162,16 +162,14 @@ def test_spark_is_used_through_the_dataframe_api_only() -> None:
     wrong = []
     for path, tree in MODULES.items():
         for node in ast.walk(tree):
-            name = (
-                node.attr
-                if isinstance(node, ast.Attribute)
-                else node.id
-                if isinstance(node, ast.Name)
-                else None
-            )
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) > 1:
+            name: object = None
+            if isinstance(node, ast.Attribute):
+                name = node.attr
+            elif isinstance(node, ast.Name):
+                name = node.id
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) > 1:
                 name = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
-            if name in ENGINE_INTERNALS:
+            if isinstance(node, ast.expr) and name in ENGINE_INTERNALS:
                 wrong.append(f"{where(path, node.lineno)}: {name} is not there with Spark Connect")
     assert not wrong, "\n".join(wrong)
 

@@ -254,7 +254,7 @@ def test_a_message_shows_the_value() -> None:
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**38), max_value=10**38))
 def test_a_decimal_becomes_the_nearest_single(value: Decimal) -> None:
-    found = Fraction(coerce(parse_type("Float"), value, "c"))  # type: ignore[arg-type]
+    found = Fraction(coerce(parse_type("Float"), value, "c"))  # type: ignore[call-overload]
     bits = struct.unpack("<i", struct.pack("<f", found))[0]
     exact = Fraction(value)
     for neighbour in (bits - 1, bits + 1):

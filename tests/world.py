@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path as File
 from typing import Any
 
-from sqlalchemy import Connection, event, insert, select
+from sqlalchemy import URL, Connection, event, insert, select
 
 from strandline.catalog import board, chains, operations, paths, sqltables, tables
 from strandline.catalog.chains import TablePart
@@ -94,7 +94,7 @@ def die_after(catalog: Catalog, transactions: int) -> None:
     catalog.after_commit = hook
 
 
-def open_catalog(folder: File, url: str | None = None, clock: Clock | None = None) -> Catalog:
+def open_catalog(folder: File, url: str | URL | None = None, clock: Clock | None = None) -> Catalog:
     catalog = Catalog(url or sqlite_url(folder / "catalog.db"), clock)
     if catalog.is_sqlite:
         # Nothing here has to survive a power cut; a process that is killed loses nothing either way.

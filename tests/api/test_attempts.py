@@ -31,7 +31,8 @@ def before_its_commit(db: Database, act: Callable[[], Any], times: int = 1) -> l
     """Let something happen each time a commit of ``db`` is about to be published, at first; answers how often
     it did."""
     db.runtime.session.pin()  # The first one of a connection writes to the catalog; from then on only a commit does.
-    catalog, write, happened = db.runtime.catalog, db.runtime.catalog.write, []
+    catalog, write = db.runtime.catalog, db.runtime.catalog.write
+    happened: list[Any] = []
 
     def interrupted() -> Any:
         is_commit = (

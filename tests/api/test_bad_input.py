@@ -431,10 +431,13 @@ CALLS: list[tuple[str, Callable[[Database], Any]]] = [
     ("a setting that is no number", lambda db: Settings(history_seconds=math.nan)),
     ("a setting that is too small", lambda db: Settings(commit_tries=0)),
     ("Spark settings that are no texts", lambda db: Settings(spark={"spark.x": 1})),  # type: ignore[dict-item]
-    ("a catalog that is a number", lambda db: strandline.connect(db.runtime.files.root, catalog=5)),  # type: ignore[arg-type]
+    (
+        "a catalog that is a number",
+        lambda db: strandline.connect(Path(db.runtime.files.path("x")).parent, catalog=5),  # type: ignore[arg-type]
+    ),
     (
         "a catalog of another kind",
-        lambda db: strandline.connect(db.runtime.files.root, catalog="mysql://h/d"),
+        lambda db: strandline.connect(Path(db.runtime.files.path("x")).parent, catalog="mysql://h/d"),
     ),
     ("a warehouse that is a number", lambda db: strandline.connect(5)),  # type: ignore[arg-type]
     ("a warehouse in a bucket", lambda db: strandline.connect("s3://bucket/x")),

@@ -226,7 +226,7 @@ def test_positions_that_are_refused(db: Database) -> None:
     db.stream(path).commit(steps[1])
     for step in (steps[0], created, -1, db.step + 1, "3", True, None):
         with refused(db, "INVALID_ARGUMENT"):
-            db.stream(path).commit(step)
+            db.stream(path).commit(step)  # type: ignore[arg-type]
     for after, upto in (
         (steps[1], db.step + 1),
         (steps[2], steps[1]),
@@ -235,7 +235,7 @@ def test_positions_that_are_refused(db: Database) -> None:
         (True, None),
     ):
         with refused(db, "INVALID_ARGUMENT"):
-            db.stream(path).records(after, upto)
+            db.stream(path).records(after, upto)  # type: ignore[arg-type]
     with pytest.raises(PreconditionFailed, match="let go"):
         db.stream(path).records(after=steps[0])
     db.stream(path).commit(steps[1])
@@ -388,7 +388,7 @@ def test_a_stream_of_a_collection_is_not_for_users(db: Database) -> None:
 
 def test_only_what_should_move_moves(db: Database) -> None:
     def versions() -> tuple[int, int, int]:
-        return tuple(db.describe(p)["version"] for p in ("/t", "/t/by_v", IMPL))  # type: ignore[return-value]
+        return tuple(db.describe(p)["version"] for p in ("/t", "/t/by_v", IMPL))
 
     table, index, impl = versions()
     feed(db)

@@ -101,8 +101,7 @@ def die_everywhere(
             try:
                 survive(db, known, end)
             except BaseException as error:
-                error.add_note(f"after death at {fate.place}")
-                raise
+                raise AssertionError(f"after death at {fate.place}") from error
         if not fate.dead:
             return fate.trail
     raise AssertionError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ TWO = BackupRecord(
 )
 
 
-def with_slice(record: BackupRecord, **changes: object) -> BackupRecord:
+def with_slice(record: BackupRecord, **changes: Any) -> BackupRecord:
     found = record.tables["/t"]
     return replace(record, tables={"/t": replace(found, slice=replace(found.slice, **changes))})
 

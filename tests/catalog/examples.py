@@ -11,7 +11,7 @@ from strandline.catalog import board, chains, tables
 from strandline.catalog.chains import TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
-from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
+from strandline.model import PENDING, Digest, IndexDef, Role, Segment, TableSchema
 from strandline.types import parse_type
 
 SCHEMA = TableSchema.of(
@@ -28,7 +28,7 @@ def segment(
     rows: int = 1,
     *,
     file: bool = False,
-    role: str = "log",
+    role: Role = "log",
     fresh: bool = False,
     after: int = 0,
     upto: int = PENDING,
@@ -51,7 +51,7 @@ def segment(
         (number,),
         (number,),
         data,
-    )  # type: ignore[arg-type]
+    )
 
 
 def create(catalog: Catalog, path: str = "/t", indexes: Sequence[IndexDef] = ()) -> TableInfo:

@@ -220,6 +220,6 @@ def test_help_names_every_command(run: Run) -> None:
 def test_a_command_is_in_the_module_of_its_name() -> None:
     places = {
         name: {each.callback.__module__ for each in getattr(command, "commands", {name: command}).values()}
-        for name, command in typer.main.get_command(app).commands.items()
+        for name, command in vars(typer.main.get_command(app))["commands"].items()
     }
     assert places == {name: {f"strandline.cli.{name.replace('-', '_')}"} for name in COMMANDS.split()}

@@ -31,7 +31,8 @@ COLUMNS = "(k Int64 NOT NULL, n Int64, u Int64, v Utf8, w Utf8, PRIMARY KEY (k),
 """``v`` and ``w`` are always written together, and so are ``x`` and ``y``, which come and go."""
 TABLES = ("a", "b", "c", "l")
 OF_BOTH = ("a", "b", "l")
-"""What the collection ``both`` holds; ``one`` holds the table ``c`` alone, which is restored in place."""
+COLLECTIONS: dict[str, tuple[str, ...]] = {"both": OF_BOTH, "one": ("c",)}
+"""What each collection holds; the table of ``one`` is restored in place."""
 SETTINGS = Settings(
     history_seconds=0.0,
     read_seconds=2.0,
@@ -55,7 +56,7 @@ def create(db: Database) -> None:
         db.sql(f"CREATE TABLE {table} {COLUMNS}")
         db.table(table).insert([{"k": k, **first(k)} for k in range(KEYS)])
     db.sql("CREATE TABLE l (k Utf8 NOT NULL, PRIMARY KEY (k)); UPSERT INTO l (k) VALUES ('first')")
-    for name, tables in (("both", OF_BOTH), ("one", ("c",))):
+    for name, tables in COLLECTIONS.items():
         held = ", ".join(f"TABLE {table}" for table in tables)
         db.sql(
             f"CREATE BACKUP COLLECTION {name} ({held}) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"

@@ -268,7 +268,11 @@ class Mortal(Worker):
     def do_transfer(self) -> None:
         name = f"{self.name} {self.unique()}"
         amount, key, other = self.rng.randrange(1, 10), self.key(), self.key()
-        changes = [["add", "a", key, "n", amount], ["add", "b", other, "n", -amount], ["set", "l", name, {}]]
+        changes: list[list[Any]] = [
+            ["add", "a", key, "n", amount],
+            ["add", "b", other, "n", -amount],
+            ["set", "l", name, {}],
+        ]
         texts = [
             f"UPDATE a SET n = n + {amount} WHERE k = {key}",
             f"UPDATE b SET n = n - {amount} WHERE k = {other}",

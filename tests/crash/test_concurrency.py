@@ -112,11 +112,11 @@ def look(db: Database) -> None:
 
 
 def _scan(reader: Reader, view: Any) -> list[dict[str, Any]]:
-    return chain.scan(reader.runtime.files, view.info.schema, view.chain).to_pylist()  # type: ignore[no-any-return]
+    return chain.scan(reader.runtime.files, view.info.schema, view.chain).to_pylist()
 
 
 @contextmanager
-def looking(*looks: Callable[[], None]) -> Iterator[list[int]]:
+def looking(*looks: Callable[[], object]) -> Iterator[list[int]]:
     """Threads that look all the time; whatever one of them meets is raised in the end. Answers how often they
     have looked."""
     over, errors, counts = threading.Event(), [], [0] * len(looks)

@@ -40,8 +40,7 @@ def die_everywhere(
         try:
             _look(folder, url, scenario, i, before if fate.dead else after, after, spark)
         except BaseException as error:
-            error.add_note(f"after death at {fate.place}")
-            raise
+            raise AssertionError(f"after death at {fate.place}") from error
         if not fate.dead:
             return fate.trail
     raise AssertionError

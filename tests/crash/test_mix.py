@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import strandline
-from tests.crash.mix import OF_BOTH, SETTINGS, TABLES, History, Model, create, read, shown
+from tests.crash.mix import COLLECTIONS, SETTINGS, TABLES, History, Model, create, read, shown
 from tests.crash.mortal import lost_files, unknown_files
 from tests.effort import MIX_SECONDS as SECONDS
 from tests.processes import SOURCE
@@ -228,8 +228,8 @@ def finished(folder: Path, url: str | None, history: History) -> list[str]:
     """What is wrong with what the processes have read, and with what is there in the end."""
     model, at = history.models()
     wrong = history.wrong
-    for step, tables in history.restored:
-        wrong += history.compare(at[step], tables, f"restored from step {step}")
+    for step, restored in history.restored:
+        wrong += history.compare(at[step], restored, f"restored from step {step}")
     with strandline.connect(folder, catalog=url, settings=SETTINGS) as db:
         db.maintain()
         found: Model = {}
@@ -237,7 +237,7 @@ def finished(folder: Path, url: str | None, history: History) -> list[str]:
             found[table], problems = read(db, table)
             wrong += problems + [str(problem) for problem in db.check(f"/{table}").problems]
         wrong += history.compare(model, found, "in the end")
-        for collection, tables in (("both", OF_BOTH), ("one", ("c",))):
+        for collection, tables in COLLECTIONS.items():
             wrong += [str(problem) for problem in db.verify(collection)]
             names = sorted(name for of, name in history.backups if of == collection)
             for name in names[:: max(1, len(names) // SAMPLE)]:

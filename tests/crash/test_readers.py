@@ -214,7 +214,8 @@ def test_a_sleeper_that_was_thought_dead_commits_again(connect: Callable[..., Da
     them."""
     db, other = connect(), connect()
     before = state(db)
-    catalog, fallen_asleep = db.runtime.catalog, []
+    catalog = db.runtime.catalog
+    fallen_asleep: list[Any] = []
     publish = catalog.write
 
     def sleepy() -> Any:
@@ -235,7 +236,8 @@ def test_a_compaction_that_was_thought_dead_changes_nothing(connect: Callable[..
     db, other = connect(), connect()
     write(db, 1)
     before = state(db)
-    catalog, fallen_asleep = db.runtime.catalog, []
+    catalog = db.runtime.catalog
+    fallen_asleep: list[Any] = []
     publish = catalog.write
 
     def sleepy() -> Any:

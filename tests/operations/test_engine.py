@@ -585,9 +585,9 @@ def test_every_claim_publication_and_transition_is_counted_and_logged(
         operation_id = execute(engine, "copy", COPY).id
     lines = [
         json.loads(r.getMessage().partition("{")[1] + r.getMessage().partition("{")[2])
-        | {"event": r.strandline["event"]}
+        | {"event": r.__dict__["strandline"]["event"]}
         for r in caplog.records
-    ]  # type: ignore[attr-defined]
+    ]
     assert all(line["operation"] == operation_id for line in lines)
     claims = [line for line in lines if line["event"] == "claim"]
     assert [line["result"] for line in claims] == [

@@ -17,6 +17,7 @@ from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Key, Tabl
 from strandline.storage import chain as chains
 from strandline.storage import segment as segments
 from strandline.storage.digest import digest_of, row_hashes, signed
+from strandline.storage.keys import keys_of
 from strandline.storage.segment import describe_file, read_segment, write_segment
 from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema, values
@@ -127,7 +128,7 @@ def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data:
         expected = sorted(window, key=lambda item: (item[0], order(item[1].key)))
         assert found.column(STEP).to_pylist() == [step for step, _ in expected]
         assert found.column(OP).to_pylist() == [change.op for _, change in expected]
-        assert chains.keys_of(table, found) == [change.key for _, change in expected]
+        assert keys_of(table, found) == [change.key for _, change in expected]
         was = list(zip(found.column(WAS_HI).to_pylist(), found.column(WAS_LO).to_pylist(), strict=True))
         assert was == [was_of(table, change.old) for _, change in expected]
 
@@ -135,7 +136,7 @@ def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data:
         was = list(zip(folded.column(WAS_HI).to_pylist(), folded.column(WAS_LO).to_pylist(), strict=True))
         steps = folded.column(STEP).to_pylist()
         ops = folded.column(OP).to_pylist()
-        got = dict(zip(chains.keys_of(table, folded), zip(was, steps, ops, strict=True), strict=True))
+        got = dict(zip(keys_of(table, folded), zip(was, steps, ops, strict=True), strict=True))
         last = {change.key: (step, change.op) for step, change in window}
         assert got == {k: (was_of(table, history.states[after].get(k)), *last[k]) for k in last}
         alive = folded.filter(pc.not_equal(folded.column(OP), "E"))

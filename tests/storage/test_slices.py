@@ -14,6 +14,7 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.model import OP, STEP, Chain, Key, Segment, TableSchema, order
 from strandline.settings import Settings
 from strandline.storage import chain as chains
+from strandline.storage.files import LocalFiles
 from strandline.storage.segment import read_segment
 from strandline.storage.slices import Slice, Window, by_shard, shard_of, write_slice
 from strandline.types import parse_type
@@ -32,7 +33,7 @@ def slice_of(history: History, window: Window, name: str = "slice") -> Slice:
     return write_slice(history.files, history.schema, window, name, HERE, no_spark)
 
 
-def rows_of(files: QuickFiles, table: TableSchema, segments: tuple[Segment, ...]) -> list[dict[str, Any]]:
+def rows_of(files: LocalFiles, table: TableSchema, segments: tuple[Segment, ...]) -> list[dict[str, Any]]:
     found = []
     for segment in segments:
         part = read_segment(files, table, segment)
@@ -94,7 +95,7 @@ def test_a_whole_state_as_a_slice(tmp_path_factory: pytest.TempPathFactory, data
     assert all(s.fresh for s in made.segments)
 
 
-BOUNDS = [
+BOUNDS: list[tuple[str, list[list[tuple[Any]]]]] = [
     ("k Int64", [[(0,)], [(-5,), (5,)], [(None,), (1,), (2,), (3,)]]),
     ("k Utf8", [[("",)], [("a",), ("aa",), ("ü",)]]),
     ("k String", [[(b"",)], [(b"\x00",), (b"a",), (b"\xff",)]]),
@@ -125,7 +126,7 @@ def test_no_segment_has_keys_of_two_shards(
     history = History(QuickFiles(tmp_path_factory.mktemp("shards")), table)
     history.write("UPSERT", ["k", "b", "v"], [(*key, "x") for key in keys])
     made = slice_of(history, Window(0, 1, tuple(history.segments)))
-    shards = []
+    shards: list[Any] = []
     for segment in made.segments:
         found = {shard_of(table, (row["k"], row["b"])) for row in rows_of(history.files, table, (segment,))}
         assert len(found) == 1

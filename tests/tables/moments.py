@@ -68,7 +68,7 @@ def paired(folder: Path, url: str | None) -> Iterator[Pair]:
         opened.append(strandline.connect(folder, catalog=url, settings=settings, **options))
         hurry(opened[-1])
     try:
-        yield Pair(*opened, clock)
+        yield Pair(opened[0], opened[1], opened[2], clock)
     finally:
         for db in opened:
             db.close()

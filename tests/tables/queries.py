@@ -325,7 +325,7 @@ class Writer:
         }
         if kind == "float":
             forms[f"avg({value})"] = kind
-        return self.pick(list(forms.items()))  # type: ignore[no-any-return]
+        return self.pick(list(forms.items()))
 
     def combined(self) -> tuple[str, list[str]]:
         left, kinds = self.rows()
@@ -394,7 +394,7 @@ class Writer:
         if depth <= 0 or not self.flip():
             if leaves and self.pick([0, 0, 0, 1]) == 0:
                 return str(self.pick(leaves))
-            return self.pick([self.constant(kind), f"CAST(NULL AS {IN_DUCKDB[kind]})"])  # type: ignore[no-any-return]
+            return self.pick([self.constant(kind), f"CAST(NULL AS {IN_DUCKDB[kind]})"])
 
         def inner(other: str = kind) -> str:
             return self.value(scope, other, depth - 1)
@@ -444,7 +444,7 @@ class Writer:
             parts = [self.condition(scope, depth - 1, subqueries=subqueries) for _ in range(2)]
             return self.pick(
                 [f"({parts[0]} AND {parts[1]})", f"({parts[0]} OR {parts[1]})", f"(NOT {parts[0]})"]
-            )  # type: ignore[no-any-return]
+            )
         if subqueries and self.pick([0, 0, 1]):
             return self.subquery(scope)
         name, kind = self.pick(scope)

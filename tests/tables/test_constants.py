@@ -81,7 +81,7 @@ def test_the_same_text_gives_the_same_value_or_is_refused_both_ways(
                 here,
                 f"UPSERT INTO {table} (k, v) VALUES (1, {text})",
                 lambda table=table: here.table(table).get(1),
-            )  # type: ignore[misc]
+            )
             if value is not REFUSED:
                 accepted.append((name, text, value))
             else:

@@ -264,7 +264,7 @@ def test_maintenance_beside_writers(connect: Callable[..., Database]) -> None:
     thread = threading.Thread(target=tidy)
     thread.start()
     try:
-        expected = {}
+        expected: dict[Any, Any] = {}
         for number in range(60):
             batch = [{"k": (number * 7 + i) % 50, "v": f"v{i}", "n": number} for i in range(8)]
             db.table("t").upsert(batch)
@@ -342,7 +342,8 @@ def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Call
         "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')"
     )
     db.runtime.session.pin()  # The next one only reads.
-    catalog, read, looks = db.runtime.catalog, db.runtime.catalog.read, []
+    catalog, read = db.runtime.catalog, db.runtime.catalog.read
+    looks: list[Any] = []
 
     def sleepy() -> Any:
         with other.runtime.catalog.read() as conn:

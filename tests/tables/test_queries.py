@@ -158,7 +158,7 @@ def test_a_data_frame_of_a_table(connect: Callable[..., Database], filled: Datab
 
 def test_every_step_of_the_past_can_be_read(db: Database) -> None:
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v))")
-    seen = {db.step: []}
+    seen: dict[int, list[Any]] = {db.step: []}
     for statement in (
         "UPSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')",
         "UPSERT INTO t (k, v) VALUES (1, 'z')",

@@ -90,7 +90,7 @@ def statements_of(model: Model, *, spark: bool) -> st.SearchStrategy[Statement]:
             and all(has_literal(v) for row in made for v in row.values())
             and len({tuple(r) for r in made}) == 1
         )
-        return Write(draw(st.sampled_from(["UPSERT", "UPSERT", "INSERT", "REPLACE"])), made, text)  # type: ignore[arg-type]
+        return Write(draw(st.sampled_from(["UPSERT", "UPSERT", "INSERT", "REPLACE"])), made, text)
 
     @st.composite
     def updates(draw: st.DrawFn) -> Update:
@@ -113,7 +113,7 @@ def statements_of(model: Model, *, spark: bool) -> st.SearchStrategy[Statement]:
         sql, function = MOVES[model[column].type.kind]
         return Moved(
             draw(st.sampled_from(["UPSERT", "REPLACE"])), column, names, draw(conditions()), sql, function
-        )  # type: ignore[arg-type]
+        )
 
     kinds: list[st.SearchStrategy[Any]] = [writes(), writes(), writes(), conditions().map(Delete), erases()]
     if len(model.columns) > len(model.key):
@@ -329,7 +329,7 @@ def test_the_process_does_what_the_model_does(folders: Callable[[], Path]) -> No
         path = folders()
         return [strandline.connect(path, files=QuickFiles(path), spark=NoSpark(), settings=ARROW)]  # type: ignore[arg-type]
 
-    run_state_machine_as_test(lambda: Machine(open_all), settings=profile(20, 20))
+    run_state_machine_as_test(lambda: Machine(open_all), settings=profile(20, 20))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -343,4 +343,4 @@ def test_spark_does_what_the_process_and_the_model_do(folders: Callable[[], Path
             strandline.connect(there, files=QuickFiles(there), spark=NoSpark(), settings=ARROW),  # type: ignore[arg-type]
         ]
 
-    run_state_machine_as_test(lambda: SparkMachine(open_all), settings=profile(4, 12))
+    run_state_machine_as_test(lambda: SparkMachine(open_all), settings=profile(4, 12))  # type: ignore[arg-type]

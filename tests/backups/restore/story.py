@@ -89,6 +89,7 @@ def every_segment_a_file() -> Iterator[None]:
     """Slices of increments follow no setting: without this, those of a small table are kept in the
     catalog."""
     defaults = write_segment.__kwdefaults__
+    assert defaults is not None
     kept = dict(defaults)
     defaults.update(inline_rows=0)
     try:

@@ -163,8 +163,7 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
                 cancelled(db)
                 assert evidence(db) == (deaths.final if is_over else deaths.initial)
         except BaseException as error:
-            error.add_note(f"after death number {number}: {what} was just written")
-            raise
+            raise AssertionError(f"after death number {number}: {what} was just written") from error
 
 
 @pytest.mark.parametrize("form", ["in_files", "on_postgres"])

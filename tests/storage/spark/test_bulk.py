@@ -294,7 +294,8 @@ def test_statements_of_a_transaction_are_collapsed(spark: SparkSession, tmp_path
     pending: tuple[Segment, ...] = ()
     rng = random.Random(4)
     total = table.digest
-    for n, mode in enumerate(("UPSERT", "DELETE ON", "UPSERT"), 1):
+    modes: tuple[Mode, ...] = ("UPSERT", "DELETE ON", "UPSERT")
+    for n, mode in enumerate(modes, 1):
         rows = [random_row(rng, SMALL, 60) for _ in range(20)]
         columns = ("k",) if mode == "DELETE ON" else SMALL.names
         rows = [row[: len(columns)] for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -151,14 +152,14 @@ def test_changes_and_their_fold(spark: SparkSession, tmp_path: Path, seed: int) 
         assert log_of(folded, ALL_TYPES) == arrow_log(expected)
 
 
-def arrow_log(table: object) -> list[tuple[object, ...]]:
+def arrow_log(table: Any) -> list[tuple[object, ...]]:
     from strandline.types.arrays import column_to_python
 
     names = [*ALL_TYPES.names, OP, WAS_HI, WAS_LO, STEP]
     columns = [
         column_to_python(ALL_TYPES[n].type, table.column(n))
         if n in ALL_TYPES
-        else table.column(n).to_pylist()  # type: ignore[attr-defined]
+        else table.column(n).to_pylist()
         for n in names
     ]
     return in_order(zip(*columns, strict=True))
