@@ -40,7 +40,7 @@ class Announcement:
 
 
 @dataclass(frozen=True)
-class Moment:
+class Present:
     """The last step, and the last generation: everything that was published up to this step is in it, and
     nothing else."""
 
@@ -70,17 +70,13 @@ def next_step(conn: Connection) -> int:
     )
 
 
-def moment(conn: Connection) -> Moment:
+def present(conn: Connection) -> Present:
     row = conn.execute(_CLOCK).one()
-    return Moment(row.step, row.generation)
+    return Present(row.step, row.generation)
 
 
 def current_step(conn: Connection) -> int:
-    return moment(conn).step
-
-
-def generation(conn: Connection) -> int:
-    return moment(conn).generation
+    return present(conn).step
 
 
 def publish(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.catalog import chains, collect, maintenance, paths, sessions, tables
+from strandline.catalog import collect, commits, maintenance, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
@@ -25,6 +25,7 @@ from strandline.storage.merge import merge_logs
 from strandline.storage.segment import write_segment
 from strandline.storage.slices import by_shard
 from strandline.tables import indexes
+from strandline.tables.attempts import once
 from strandline.tables.publish import discard, publishing
 from strandline.tables.snapshot import Snapshot, TableView
 
@@ -107,10 +108,10 @@ def _merge(
     merged = merge_logs(
         runtime.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes
     )
-    with contextlib.suppress(Stale), publishing(runtime, snapshot, [merged]) as conn:
+    with contextlib.suppress(Stale), publishing(runtime, [merged]) as conn:
         maintenance.prove(conn, info.id, turn)
-        chains.replace_segments(conn, runtime.clock.now(), info.id, segments, [merged], "merge")
-        collect.drop_superseded(conn, runtime.clock.now(), info.id)
+        commits.replace_segments(conn, runtime.clock.now(), info.id, segments, [merged], "merge")
+        collect.drop_superseded(conn, runtime.clock.now(), info.id, grace_seconds=settings.grace_seconds)
 
 
 def compact(runtime: Runtime, path: str) -> bool:
@@ -129,7 +130,7 @@ def compact(runtime: Runtime, path: str) -> bool:
             return False  # Another table has taken the name, or there is nothing to fold.
         new, old, digest = _compacted(runtime, view)
         with runtime.catalog.read() as conn:
-            recorded = chains.digest_at(conn, view.info.id, snapshot.step)
+            recorded = commits.digest_at(conn, view.info.id, snapshot.step)
         if digest != recorded:
             discard(runtime, new)
             raise Corrupted(
@@ -140,11 +141,11 @@ def compact(runtime: Runtime, path: str) -> bool:
         if not new and not old:
             return False  # All of it is as compaction would make it.
         try:
-            with publishing(runtime, snapshot, new) as conn:
+            with publishing(runtime, new) as conn:
                 # A merge in between may have put later changes into the very segments that are to be
                 # replaced.
                 maintenance.prove(conn, view.info.id, turn)
-                chains.replace_segments(conn, runtime.clock.now(), view.info.id, old, new, "compact")
+                commits.replace_segments(conn, runtime.clock.now(), view.info.id, old, new, "compact")
         except Stale:
             return False
         return True
@@ -189,7 +190,12 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     report = report or Report()
     now = runtime.clock.now()
     with runtime.catalog.write() as conn:
-        collect.sweep(conn, now, runtime.settings.history_seconds)
+        collect.sweep(
+            conn,
+            now,
+            history_seconds=runtime.settings.history_seconds,
+            grace_seconds=runtime.settings.grace_seconds,
+        )
     with runtime.catalog.read() as conn:
         garbage = collect.garbage(conn)
     for file in garbage:
@@ -233,7 +239,8 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
     failed: StrandlineError | None = None
     for table in _tables(runtime, path or "/"):
         try:
-            _maintain_table(runtime, table, report)
+            with once(runtime, runtime.moments.mark()):
+                _maintain_table(runtime, table, report)
         except (Stale, UnderOperation, PathNotFound):
             continue  # somebody else is at work on it, or has dropped it
         except StrandlineError as error:

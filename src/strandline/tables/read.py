@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.catalog import chains
+from strandline.catalog import commits
+from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import DELETED, OP, Key
 from strandline.runtime import Runtime
@@ -274,6 +275,7 @@ def table_frame(runtime: Runtime, view: TableView) -> DataFrame:
 def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
     reader, view = _resolve(reader, ref)
     reader.read_whole(view)
+    reader.lend()
     if ref.index is None:
         return table_frame(reader.runtime, view)
     impl = reader.index(view, view.info.index(ref.index))
@@ -312,8 +314,8 @@ def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
     step = ref.version
     if ref.timestamp is not None:
         with reader.runtime.catalog.read() as conn:
-            step = chains.step_at(conn, ref.timestamp.timestamp())
+            step = commits.step_at(conn, ref.timestamp.timestamp())
     if step is None:
         raise InvalidArgument(f"nothing had been committed at {ref.timestamp}", "Name a later time.")
-    past = Reader(reader.runtime, Snapshot(reader.runtime, step, reader.runtime.settings.read_seconds))
+    past = Reader(reader.runtime, Snapshot(reader.runtime, step, [Named(ref.path, ref.index)]))
     return past, past.view(ref.path)

@@ -15,8 +15,9 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from strandline.api import table
-from strandline.catalog import chains, collect, maintenance, sessions, sqltables
-from strandline.catalog.chains import Basis, TableState
+from strandline.catalog import chains, collect, commits, maintenance, sessions, sqltables
+from strandline.catalog.chains import TableState
+from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableInfo
 from strandline.tables import indexes
 from strandline.tables.snapshot import Snapshot
@@ -46,7 +47,7 @@ def kept() -> AbstractContextManager[None]:
 
 def version() -> AbstractContextManager[None]:
     """A commit does not prove that the table's description is the one that it was planned with."""
-    prove = chains.prove
+    prove = commits.prove
 
     def any_version(conn: Connection, basis: Basis) -> TableState:
         at = sqltables.paths.c
@@ -58,7 +59,7 @@ def version() -> AbstractContextManager[None]:
 
 def read_step() -> AbstractContextManager[None]:
     """A commit does not prove that the rows are still those that it read."""
-    prove = chains.prove
+    prove = commits.prove
     return replaced(chains, prove=lambda conn, basis: prove(conn, replace(basis, read_step=None)))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, operations, paths
+from strandline.catalog import board, chains, commits, operations, paths
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.model import History, Refused, State, Violation
 from tests.simulation.data.processes import Process
@@ -78,7 +78,7 @@ def _applied(process: Process, step: int, before: State) -> State:
 @contextmanager
 def watching(baton: Baton) -> Iterator[None]:
     """Note in the running process what the catalog's functions are called for, while the block lasts."""
-    next_step, replace_segments, complete = board.next_step, chains.replace_segments, operations.complete
+    next_step, replace_segments, complete = board.next_step, commits.replace_segments, operations.complete
 
     def note(**facts: Any) -> None:
         if isinstance(baton.holder, Process):
