@@ -14,7 +14,6 @@ _LEAST: dict[str, float] = {
     "workers": 1,
     "commit_tries": 1,
     "session_seconds": 0.01,
-    "grace_seconds": 0.01,
 }
 """The least value of a setting where it is not 0."""
 
@@ -44,7 +43,7 @@ class Settings:
     """A process that has not renewed its session for this long counts as dead."""
     grace_seconds: float = 60.0
     """What is no longer part of a table stays for this long, for those who read it already. Give the same to
-    all processes of a warehouse, at least four times as much as the clocks of their machines may differ."""
+    all processes of a warehouse, and at least twice as much as the clocks of their machines may differ."""
     read_seconds: float = 3600.0
     """A data frame may use the files it was planned with for this long."""
     shard_seconds: float = 3600.0

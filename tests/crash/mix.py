@@ -34,6 +34,7 @@ OF_BOTH = ("a", "b", "l")
 """What the collection ``both`` holds; ``one`` holds the table ``c`` alone, which is restored in place."""
 SETTINGS = Settings(
     history_seconds=0.0,
+    grace_seconds=4.0,
     read_seconds=2.0,
     merge_segments=4,
     compact_log_segments=6,

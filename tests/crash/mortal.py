@@ -26,7 +26,7 @@ from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from tests.world import Death
 
-NOW = Settings(history_seconds=0.0)
+NOW = Settings(history_seconds=0.0, grace_seconds=0.0)
 """Nothing is kept for its history, so that collection has something to do."""
 
 

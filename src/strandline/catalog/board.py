@@ -49,7 +49,21 @@ class Present:
 
 
 _ANNOUNCED = "strandline_announced"
+_TIME = "strandline_time"
 _CLOCK = select(sqltables.clock.c.step, sqltables.clock.c.generation).where(sqltables.clock.c.id == 1)
+
+
+def begin(conn: Connection, now: float) -> None:
+    """A write transaction has begun; nobody else writes from now on. What one that failed has announced is
+    forgotten."""
+    conn.info.pop(_ANNOUNCED, None)
+    conn.info[_TIME] = now
+
+
+def time(conn: Connection) -> float:
+    """When the write transaction began: not before what it sees was committed."""
+    now: float = conn.info[_TIME]
+    return now
 
 
 def take_announced(conn: Connection) -> list[Announcement]:

@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from strandline.catalog import board, sessions, sqltables
 from strandline.catalog.chunks import chunks
-from strandline.catalog.stale import Stale
+from strandline.catalog.stale import Ended, Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.lru import Cache
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
@@ -172,10 +172,10 @@ def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, byt
 
 
 def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list[int]:
-    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Stale if
+    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Ended if
     a file was written in the name of a session that has ended since: the collector may have removed it."""
     if lost := sessions.ended_writer(conn, (s.file for s in new if s.file is not None)):
-        raise Stale(0, f"the session that wrote {lost} has ended")
+        raise Ended(0, f"the session that wrote {lost} has ended")
     ids = []
     for segment in new:
         pending = segment.upto >= PENDING
@@ -197,17 +197,15 @@ def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list
     return ids
 
 
-def end(conn: Connection, table_ids: Iterable[int], step: int, now: float) -> None:
+def end(conn: Connection, table_ids: Iterable[int], step: int) -> None:
     """The chains of tables that go end at ``step``."""
     at = sqltables.chains.c
     for chunk in chunks(table_ids):
         ends = update(sqltables.chains).where(at.table_id.in_(chunk), at.removed.is_(None))
-        conn.execute(ends.values(removed=step, removed_at=now))
+        conn.execute(ends.values(removed=step, removed_at=board.time(conn)))
 
 
-def replace(
-    conn: Connection, table_id: int, old: Sequence[Segment], step: int, now: float, *, merged: bool
-) -> int:
+def replace(conn: Connection, table_id: int, old: Sequence[Segment], step: int, *, merged: bool) -> int:
     """Take segments out of a table's chain at ``step``, and return the step to which what replaces them may
     reach back; Stale if one of them is not in it any more. ``merged``: what replaces them holds the very same
     changes, so nothing needs them but a reader that has them in its plan."""
@@ -222,7 +220,7 @@ def replace(
         conn.execute(
             update(sqltables.chains)
             .where(at.table_id == table_id, at.segment_id.in_(gone))
-            .values(removed=step, removed_at=now, superseded=merged)
+            .values(removed=step, removed_at=board.time(conn), superseded=merged)
         )
     return min(live[s.id] for s in old) if merged else step
 

@@ -82,8 +82,8 @@ def _is_in_no_plan(conn: Connection, now: float, grace_seconds: float) -> Column
 
 def _oldest_read(conn: Connection) -> int:
     """The oldest step that somebody may still look at who says so."""
-    step, read = board.current_step(conn), sessions.oldest_read(conn)
-    return step if read is None else min(step, read)
+    said = (board.current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
+    return min(step for step in said if step is not None)
 
 
 def _date_undated(conn: Connection, now: float) -> None:

@@ -107,7 +107,7 @@ def replace_segments(
     need the old logs. A ``digest`` is given only by a rebuild, whose segments fold to other rows than the old
     ones."""
     step = board.next_step(conn)
-    reaches = chains.replace(conn, table_id, old, step, now, merged=kind == "merge")
+    reaches = chains.replace(conn, table_id, old, step, merged=kind == "merge")
     chains.attach(conn, table_id, chains.insert_segments(conn, new, step), step, reaches)
     if digest is not None:
         values = {"now_rows": digest.rows, "now_digest": digest.hex}

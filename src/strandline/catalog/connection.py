@@ -104,7 +104,7 @@ class Catalog:
         an exception."""
         with _plain_errors():
             with self._begin_write() as conn:
-                board.take_announced(conn)  # what a transaction that failed has left
+                board.begin(conn, self.clock.now())
                 yield conn
                 announced = board.take_announced(conn)
             self.after_commit()

@@ -240,7 +240,7 @@ def complete(conn: Connection, operation_id: str, registry: VersionRegistry, ste
     dropped = [p for p in mine if p.state == "dropping"]
     moved = registry.apply(conn, operation_id)
     gone = [p.id for p in dropped]
-    chains.end(conn, gone, step, now)
+    chains.end(conn, gone, step)
     tables.forget(conn, gone)
     paths.remove(conn, gone)
     paths.set_created(conn, created, step)

@@ -42,6 +42,7 @@ _FILE = re.compile(r"data/\d+/([0-9a-f]{16})-")
 """The beginning of every file name that a session gave out."""
 
 
+_SHORTEST_PAUSE = 0.05
 OLD = 4
 """A reader is said to be there when it is older than one part in so many of the grace period. The thread
 looks twice as often, so it has more than half of the grace period left in which to reach the catalog."""
@@ -74,7 +75,7 @@ class Session:
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._readers: weakref.WeakKeyDictionary[object, _Reading] = weakref.WeakKeyDictionary()
-        self._lent: list[_Reading] = []
+        self._lent: dict[int, _Reading] = {}
         self._reading = threading.Lock()
         """Its own: nobody who reads waits for the catalog to be written."""
         self._counter = 0
@@ -115,11 +116,11 @@ class Session:
 
     def lend(self, step: int, since: float, seconds: float) -> None:
         """The same for so long, for those who read out of this process's sight."""
-        now = self._catalog.clock.now()
+        until = self._catalog.clock.now() + seconds
         with self._reading:
-            self._lent = [r for r in self._lent if r.until > now]
-            self._lent.append(_Reading(step, since, now + seconds))
-        self._watch()
+            known = self._lent.get(step, _Reading(step, since, until))
+            self._lent[step] = _Reading(step, min(known.since, since), max(known.until, until))
+        self._watch(at_once=since == 0.0)
 
     def _watch(self, at_once: bool = False) -> None:
         with self._reading:
@@ -131,7 +132,7 @@ class Session:
 
     def _renew(self) -> None:
         while True:
-            self._wake.wait(min(self._lease / 4, self._grace / OLD / 2))
+            self._wake.wait(max(_SHORTEST_PAUSE, min(self._lease / 4, self._grace / OLD / 2)))
             self._wake.clear()
             if self._is_closed:
                 return
@@ -154,12 +155,13 @@ class Session:
         now = self._catalog.clock.now()
         old = now - self._grace / OLD
         with self._reading:
-            found = [*self._readers.values(), *self._lent]
-        return min((r.step for r in found if r.since <= old and r.until > now), default=None)
+            self._lent = {step: reading for step, reading in self._lent.items() if reading.until > now}
+            found = [*self._readers.values(), *self._lent.values()]
+        return min((reading.step for reading in found if reading.since <= old), default=None)
 
     def _extend(self) -> None:
-        reads_from = self._oldest()
         with self._catalog.write() as conn:
+            reads_from = self._oldest()  # Now, not before it has waited for other writers.
             until = self._catalog.clock.now() + self._lease
             renewed = (
                 update(sqltables.sessions)
@@ -230,10 +232,14 @@ def end_dead(conn: Connection, now: float) -> None:
 
 
 def oldest_read(conn: Connection) -> int | None:
-    """The oldest step that a session says it reads, or that a pin keeps; None if there is none."""
-    reads = select(sqltables.sessions.c.reads_from.label("step"))
-    steps = reads.union_all(select(sqltables.pins.c.step)).subquery()
-    step: int | None = conn.execute(select(func.min(steps.c.step))).scalar_one()
+    """The oldest step that a session says it reads; None if none does."""
+    step: int | None = conn.execute(select(func.min(sqltables.sessions.c.reads_from))).scalar_one()
+    return step
+
+
+def oldest_pin(conn: Connection) -> int | None:
+    """The oldest step that a pin keeps; None if there is none."""
+    step: int | None = conn.execute(select(func.min(sqltables.pins.c.step))).scalar_one()
     return step
 
 

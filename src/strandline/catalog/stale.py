@@ -17,4 +17,4 @@ class RowsChanged(Stale):
 
 
 class Ended(Stale):
-    """A reader has come too late: what it read is no longer kept."""
+    """A process has come too late: what it read, or what it wrote, may have been collected."""

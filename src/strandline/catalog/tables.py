@@ -187,7 +187,7 @@ def drop(conn: Connection, step: int, now: float, root: Path) -> None:
     """Remove a path and all below it. Segments stay until nothing refers to them any more."""
     gone = paths.subtree(conn, root)
     ids = [p.id for p in gone]
-    chains.end(conn, ids, step, now)
+    chains.end(conn, ids, step)
     forget(conn, ids)
     paths.remove(conn, ids)
     board.publish(conn, step, now, [], gone)

@@ -40,7 +40,8 @@ def repeat(runtime: Runtime, attempt: Callable[[], T]) -> T:
                 return attempt()
         except Stale as stale:
             reason = stale.reason
-            runtime.session.confirm()
+            if isinstance(stale, Ended):
+                runtime.session.confirm()
     raise Conflict(
         f"others changed what the statement depends on {count} times in a row ({reason}); nothing was "
         "committed"

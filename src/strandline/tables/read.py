@@ -318,4 +318,6 @@ def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
     if step is None:
         raise InvalidArgument(f"nothing had been committed at {ref.timestamp}", "Name a later time.")
     past = Reader(reader.runtime, Snapshot(reader.runtime, step, [Named(ref.path, ref.index)]))
-    return past, past.view(ref.path)
+    view = past.view(ref.path)
+    past.lend()  # Whoever has looked back once will do so again.
+    return past, view
