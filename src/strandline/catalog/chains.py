@@ -12,7 +12,7 @@ changes later than the step they ask for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,8 +214,7 @@ def replace(conn: Connection, table_id: int, old: Sequence[Segment], step: int, 
         row.segment_id: row.reaches
         for row in conn.execute(select(sqltables.chains).where(at.table_id == table_id, at.removed.is_(None)))
     }
-    if not all(s.id in live for s in old):
-        raise Stale(table_id, "its segments were replaced meanwhile")
+    check_live(table_id, live, old)
     for gone in chunks(s.id for s in old):
         conn.execute(
             update(sqltables.chains)
@@ -223,6 +222,13 @@ def replace(conn: Connection, table_id: int, old: Sequence[Segment], step: int, 
             .values(removed=step, removed_at=board.time(conn), superseded=merged)
         )
     return min(live[s.id] for s in old) if merged else step
+
+
+def check_live(table_id: int, live: Container[int], old: Iterable[Segment]) -> None:
+    """What is to be replaced must be part of the present state: what came after it then is not in it, whoever
+    has merged or compacted meanwhile."""
+    if not all(s.id in live for s in old):
+        raise Stale(table_id, "its segments were replaced meanwhile")
 
 
 def attach(

@@ -78,15 +78,15 @@ def merge(runtime: Runtime, path: str) -> bool:
     small = _run(view.chain.segments, runtime.settings.inline_rows, after)
     if len(small) < runtime.settings.merge_segments:
         return False
-    with _maintaining(runtime, view.info.id) as turn:
-        if turn is None:
+    with _maintaining(runtime, view.info.id) as is_ours:
+        if not is_ours:
             return False
-        _merge(runtime, snapshot, view.info, small, turn)
+        _merge(runtime, view.info, small)
         snapshot = Snapshot(runtime)
         view = snapshot.table(path)
         medium = _run(view.chain.segments, MEDIUM_ROWS, after)
         if len(medium) >= MEDIUM_SEGMENTS:
-            _merge(runtime, snapshot, view.info, medium, turn)
+            _merge(runtime, view.info, medium)
     return True
 
 
@@ -100,16 +100,13 @@ def _run(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment
     return found[::-1]
 
 
-def _merge(
-    runtime: Runtime, snapshot: Snapshot, info: TableInfo, segments: Sequence[Segment], turn: str
-) -> None:
+def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> None:
     settings = runtime.settings
     name = f"{runtime.session.file_name(info.id)}.parquet"
     merged = merge_logs(
         runtime.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes
     )
     with contextlib.suppress(Stale), publishing(runtime, [merged]) as conn:
-        maintenance.prove(conn, info.id, turn)
         commits.replace_segments(conn, runtime.clock.now(), info.id, segments, [merged], "merge")
         collect.drop_superseded(conn, runtime.clock.now(), info.id, grace_seconds=settings.grace_seconds)
 
@@ -119,8 +116,8 @@ def compact(runtime: Runtime, path: str) -> bool:
     recorded digest before anything refers to them."""
     with runtime.catalog.read() as conn:
         table_id = paths.require(conn, path, "table").id
-    with _maintaining(runtime, table_id) as turn:
-        if turn is None:
+    with _maintaining(runtime, table_id) as is_ours:
+        if not is_ours:
             raise UnderOperation(
                 f"{path} is being maintained by another process", "Try again when it is done."
             )
@@ -142,9 +139,6 @@ def compact(runtime: Runtime, path: str) -> bool:
             return False  # All of it is as compaction would make it.
         try:
             with publishing(runtime, new) as conn:
-                # A merge in between may have put later changes into the very segments that are to be
-                # replaced.
-                maintenance.prove(conn, view.info.id, turn)
                 commits.replace_segments(conn, runtime.clock.now(), view.info.id, old, new, "compact")
         except Stale:
             return False
@@ -296,18 +290,18 @@ def _tables(runtime: Runtime, path: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _maintaining(runtime: Runtime, table_id: int) -> Iterator[str | None]:
-    """The session in whose name this thread may maintain the table; None if another thread of the process, or
-    another process, is at it."""
+def _maintaining(runtime: Runtime, table_id: int) -> Iterator[bool]:
+    """Whether this thread may maintain the table, and no other thread or process is at it. What others do to
+    it all the same, because this process has slept, makes what it was about to do Stale."""
     with runtime.alone_with(table_id) as alone:
         if not alone:
-            yield None
+            yield False
             return
         session_id = runtime.session.ensure()
         with runtime.catalog.write() as conn:
             taken = maintenance.take(conn, runtime.clock.now(), table_id, session_id)
         try:
-            yield session_id if taken else None
+            yield taken
         finally:
             if taken:
                 with runtime.catalog.write() as conn:

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from strandline.api import table
-from strandline.catalog import chains, collect, commits, maintenance, sessions, sqltables
+from strandline.catalog import chains, collect, commits, sessions, sqltables
 from strandline.catalog.cache import Look
 from strandline.catalog.chains import TableState
 from strandline.catalog.commits import Basis
@@ -80,9 +80,9 @@ def session() -> AbstractContextManager[None]:
     return replaced(sessions, ended_writer=lambda conn, files: None)
 
 
-def turn() -> AbstractContextManager[None]:
-    """A compaction does not prove that nobody has maintained the table meanwhile."""
-    return replaced(maintenance, prove=lambda conn, table_id, session_id: None)
+def live() -> AbstractContextManager[None]:
+    """A compaction does not prove that nobody else has replaced the segments meanwhile."""
+    return replaced(chains, check_live=lambda table_id, live, old: None)
 
 
 @contextlib.contextmanager
@@ -155,7 +155,7 @@ SAFEGUARDS = {
     "read step": Safeguard(read_step, Focus(WRITES, ("write",))),
     "touched": Safeguard(touched, Focus(WRITES, ("write",))),
     "session": Safeguard(session, Focus((*WRITES, "index"), ("collect",), sleeps=1.0)),
-    "turn": Safeguard(turn, Focus(("compact",), ("write_often",), sleeps=1.0)),
+    "live": Safeguard(live, Focus(("compact",), ("write_often",), sleeps=1.0)),
     "identity": Safeguard(
         identity, Focus(("index", "index", "write_often"), ("drop_and_restore", "write"), sleeps=0.0)
     ),
