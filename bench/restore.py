@@ -45,7 +45,9 @@ class Bench:
         self.increments = increments
         self.folder = folder
         self.report = Report()
-        self.db = strandline.connect(folder / "warehouse", settings=strandline.Settings(history_seconds=0))
+        self.db = strandline.connect(
+            folder / "warehouse", settings=strandline.Settings(history_seconds=0, grace_seconds=0)
+        )
         self.spark = self.db.runtime.spark
         self.random = random.Random(1)
         self.restores = 0

@@ -135,7 +135,7 @@ class Bench:
             f"{indexed[0]:.1f} s, {indexed[0] / min(plain):.2f}x the sorted Parquet write",
         )
         with strandline.connect(
-            self.folder / "warehouse", settings=strandline.Settings(history_seconds=0)
+            self.folder / "warehouse", settings=strandline.Settings(history_seconds=0, grace_seconds=0)
         ) as other:
             other.collect()
 

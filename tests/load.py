@@ -105,7 +105,7 @@ def delays(metrics: Metrics) -> tuple[float, ...]:
 def run_load(catalog: Catalog, url: str, stop: Path, *, readers: int, seconds: float) -> Load:
     """Readers in processes of their own, changes in this one, for so many seconds; on a busy machine for
     longer, until there were a few rounds of changes. ``stop`` is a file that is not there yet."""
-    session = Session(catalog, 60.0)
+    session = Session(catalog, 60.0, 60.0)
     engine = Engine(catalog, session, kinds())
     changes = 0
     with ProcessPoolExecutor(readers, mp_context=get_context("spawn")) as pool:

@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"types"}),
     frozenset({"model", "settings", "clock", "metrics", "lru"}),
-    frozenset({"names"}),
+    frozenset({"names", "retry"}),
     frozenset({"catalog", "storage", "sql"}),
     frozenset({"runtime"}),
     frozenset({"operations", "tables"}),

@@ -15,7 +15,6 @@ from typing import Any
 
 import strandline
 from strandline import Database
-from tests.tables.examples import NoSpark
 from tests.test_layers import LEVEL, PACKAGE
 
 PAGE = PACKAGE.parent.parent / "docs" / "architecture.md"
@@ -107,7 +106,7 @@ WALKS: dict[str, Callable[[Database], Any]] = {
 
 def walks(folder: Path) -> dict[str, Walk]:
     found: dict[str, Walk] = {}
-    with strandline.connect(folder, spark=NoSpark()) as db:
+    with strandline.connect(folder) as db:
         db.sql(
             "CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))"
         )

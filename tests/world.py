@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, event, insert, select
 
-from strandline.catalog import board, chains, operations, paths, sqltables, tables
-from strandline.catalog.chains import TablePart
+from strandline.catalog import board, commits, operations, paths, sqltables, tables
+from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.operations import Operation, Part
 from strandline.catalog.sessions import HOST
@@ -31,6 +31,7 @@ from strandline.types import parse_type
 from tests.copies import Copy
 
 LEASE_SECONDS = 60.0
+GRACE_SECONDS = 60.0
 SCHEMA = TableSchema.of(
     [("k", parse_type("Int64"), True), ("v", parse_type("Utf8"), False), ("n", parse_type("Int64"), False)],
     ("k",),
@@ -191,7 +192,7 @@ def commit(catalog: Catalog, info: TableInfo, impls: Iterable[tuple[int, int]], 
     parts = [TablePart(info.id, info.version, None, (segment(),), Digest(1, number))]
     parts += [TablePart(i, version, None, (segment(),), Digest(1, number + i)) for i, version in impls]
     with catalog.write() as conn:
-        return chains.commit(conn, catalog.clock.now(), parts)
+        return commits.commit(conn, catalog.clock.now(), parts)
 
 
 def write(catalog: Catalog, path: str, number: int) -> int:
@@ -234,10 +235,7 @@ def leaks(conn: Connection) -> list[str]:
         f"{row.path} is {row.state}" for row in rows if row.state != "ready" or row.operation_id is not None
     ]
     wrong += [f"claim on path {c.path_id}" for c in conn.execute(select(sqltables.claims))]
-    wrong += [
-        f"pin {p.name}"
-        for p in conn.execute(select(sqltables.pins).where(sqltables.pins.c.session_id.is_(None)))
-    ]
+    wrong += [f"pin {p.name}" for p in conn.execute(select(sqltables.pins))]
     wrong += [
         f"hold of {h.owner_id} on {h.table_id}"
         for h in conn.execute(select(sqltables.holds))
@@ -268,7 +266,7 @@ def dump(conn: Connection) -> dict[str, Any]:
     named = {row.id: row.path for row in rows}
     return {
         "step": board.current_step(conn),
-        "generation": board.generation(conn),
+        "generation": board.present(conn).generation,
         "paths": {
             row.path: (
                 row.type,

@@ -18,7 +18,7 @@ from strandline.storage.files import Files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from strandline.catalog.planner import Loader
+    from strandline.catalog.moment import Moments
     from strandline.metrics import Metrics
 
 
@@ -38,7 +38,7 @@ class Runtime:
         self.files = files
         self.settings = settings
         self.clock = clock
-        self.session = Session(catalog, settings.session_seconds)
+        self.session = Session(catalog, settings.session_seconds, settings.grace_seconds)
         catalog.on_publication = lambda a: self.metrics.published(
             a.generation, a.step, a.operation_id, a.versions
         )
@@ -49,7 +49,7 @@ class Runtime:
         self._maintained: set[int] = set()
         self._lock = threading.RLock()
         self._metrics: Metrics | None = None
-        self._loader: Loader | None = None
+        self._moments: Moments | None = None
         self._spark = spark
         self._starting = (
             threading.Lock()
@@ -86,21 +86,23 @@ class Runtime:
             return self._metrics
 
     @property
-    def loader(self) -> Loader:
-        """The descriptions of tables that statements are planned with."""
+    def moments(self) -> Moments:
+        """What statements read of the catalog."""
         with self._lock:
-            if self._loader is None:
+            if self._moments is None:
                 from strandline.catalog.cache import SchemeCache
+                from strandline.catalog.moment import Moments
                 from strandline.catalog.planner import Loader
 
-                self._loader = Loader(
+                loader = Loader(
                     SchemeCache(self.catalog, metrics=self.metrics),
                     self.clock,
                     retries=self.settings.schema_retries,
                     retry_seconds=self.settings.schema_retry_seconds,
                     metrics=self.metrics,
                 )
-            return self._loader
+                self._moments = Moments(self.catalog, loader, self.session)
+            return self._moments
 
     @property
     def spark(self) -> SparkSession:

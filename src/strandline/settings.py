@@ -43,8 +43,11 @@ class Settings:
     """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them."""
     session_seconds: float = 60.0
     """A process that has not renewed its session for this long counts as dead."""
+    grace_seconds: float = 60.0
+    """What is no longer part of a table stays for this long, for those who read it already. Give the same to
+    all processes of a warehouse, and at least twice as much as the clocks of their machines may differ."""
     read_seconds: float = 3600.0
-    """A read may use the files it was planned with for this long."""
+    """A data frame may use the files it was planned with for this long."""
     shard_seconds: float = 3600.0
     """A shard of a restore that has not answered after this long is tried again."""
     workers: int = 4

@@ -30,7 +30,6 @@ ROWS = [{"k": 1, "v": "new"}, {"k": 2, "v": "new"}]
 def before_its_commit(db: Database, act: Callable[[], Any], times: int = 1) -> list[int]:
     """Let something happen each time a commit of ``db`` is about to be published, at first; answers how often
     it did."""
-    db.runtime.session.pin()  # The first one of a connection writes to the catalog; from then on only a commit does.
     catalog, write = db.runtime.catalog, db.runtime.catalog.write
     happened: list[Any] = []
 
@@ -132,7 +131,7 @@ def test_a_dataframe_whose_source_changes_is_evaluated_once(
 
 # --- what was collected behind the back of a process that slept -------------------------------------------
 
-FILES = Settings(inline_rows=0, history_seconds=0.0, commit_tries=5)
+FILES = Settings(inline_rows=0, history_seconds=0.0, grace_seconds=0.0, commit_tries=5)
 
 
 def scan(reader: Reader) -> set[tuple[Any, ...]]:
@@ -185,7 +184,7 @@ def test_a_transaction_that_was_taken_for_dead_is_a_conflict(
     damaged."""
     db = connect("shared", settings=FILES)
     db.sql(f"{CREATE}; UPSERT INTO t (k, v, n) VALUES (1, 'old', 0)")
-    with pytest.raises(Conflict, match="taken for dead"), db.transaction():
+    with pytest.raises(Conflict, match="collected meanwhile"), db.transaction():
         db.sql("SELECT * FROM t WHERE k = 1")
         bury(db, connect)
         db.sql(statement)

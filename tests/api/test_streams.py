@@ -22,7 +22,7 @@ from tests.world import ManualClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE = replace(ARROW, history_seconds=0.0, workers=1)
+HERE = replace(ARROW, history_seconds=0.0, grace_seconds=0.0, workers=1)
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
 IMPL = "/t/by_v/indexImplTable"
 

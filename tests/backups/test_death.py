@@ -25,7 +25,7 @@ from tests.tables.examples import content
 from tests.world import Death
 
 ROOT = Path(__file__).resolve().parents[2]
-ALONE = Settings(workers=1, history_seconds=0.0, inline_rows=0)
+ALONE = Settings(workers=1, history_seconds=0.0, grace_seconds=0.0, inline_rows=0)
 """One part after the other, so that a number says where the process dies; and every slice is a file."""
 STATEMENTS = {"full": "BACKUP c", "incremental": "BACKUP c INCREMENTAL"}
 SOURCES = {"/t": ["by_v", "by_n"], "/dir/u": []}

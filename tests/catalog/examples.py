@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, tables
-from strandline.catalog.chains import TablePart
+from strandline.catalog import board, chains, commits, tables
+from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
 from strandline.model import PENDING, Digest, IndexDef, Role, Segment, TableSchema
@@ -66,7 +66,7 @@ def commit(
     rows = sum(s.rows for s in new)
     with catalog.write() as conn:
         read = board.current_step(conn) if read_step is None else read_step
-        return chains.commit(
+        return commits.commit(
             conn, catalog.clock.now(), [TablePart(table.id, table.version, read, new, Digest(rows, value))]
         )
 

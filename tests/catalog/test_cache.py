@@ -11,7 +11,7 @@ import pytest
 
 from strandline.catalog import board, paths, tables
 from strandline.catalog.board import Publication
-from strandline.catalog.cache import SchemeCache
+from strandline.catalog.cache import SchemeCache, Unit
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
 from strandline.clock import SystemClock
@@ -39,6 +39,12 @@ class Held:
         self.waiting = [p for p in self.waiting if p not in self.released]
 
 
+def unit(cache: SchemeCache, path: str) -> Unit:
+    """What the cache says of a table, or learns of it."""
+    with cache.looking() as look:
+        return cache.unit(look, path)
+
+
 def alter(catalog: Catalog, path: str) -> None:
     with catalog.write() as conn:
         tables.alter(
@@ -58,33 +64,44 @@ def touch_index(catalog: Catalog, name: str = "s") -> None:
 def test_a_description_is_read_once(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     create(catalog, "/orders", [BY_V])
     cache = SchemeCache(catalog)
-    first = cache.unit("/orders")
-    monkeypatch.setattr(catalog, "read", lambda: pytest.fail("it is known already"))
-    assert cache.unit("/orders") == first
+    first = unit(cache, "/orders")
+    monkeypatch.setattr(paths, "require", lambda *_: pytest.fail("it is known already"))
+    assert unit(cache, "/orders") == first
     assert [i.path for i in first.impls if i is not None] == ["/orders/by_v/indexImplTable"]
 
 
-def test_a_publication_is_seen_when_the_board_is_looked_at(catalog: Catalog, clock: SystemClock) -> None:
+def test_a_publication_is_seen_by_the_next_look(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
-    cache = SchemeCache(catalog, poll_seconds=1.0)
-    assert cache.unit("/orders").table.version == 1
+    cache = SchemeCache(catalog)
+    assert unit(cache, "/orders").table.version == 1
     alter(catalog, "/orders")
-    assert cache.unit("/orders").table.version == 1, "it was looked at less than a second ago"
-    clock.sleep(1.0)
-    assert cache.unit("/orders").table.version == 2
-    alter(catalog, "/orders")
-    cache.poll()
-    assert cache.unit("/orders").table.version == 3
+    assert unit(cache, "/orders").table.version == 2
+
+
+def test_a_look_that_is_older_than_the_news_sees_what_it_may(catalog: Catalog) -> None:
+    """Two threads: one is still at an older snapshot when the other has heard of something newer."""
+    create(catalog, "/orders", [BY_V])
+    cache = SchemeCache(catalog)
+    with cache.looking() as old:
+        writer = threading.Thread(target=lambda: (alter(catalog, "/orders"), cache.poll()))
+        writer.start()
+        writer.join()
+        assert cache.unit(old, "/orders").table.version == 1
+    assert unit(cache, "/orders").table.version == 2, "what an old snapshot says is not remembered"
 
 
 def test_one_generation_is_seen_whole(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     cache = SchemeCache(catalog)
-    cache.unit("/orders")
+    unit(cache, "/orders")
     touch_index(catalog)
     cache.poll()
-    unit = cache.unit("/orders")
-    assert [unit.table.version, unit.table.indexes[0].version, unit.impls[0] and unit.impls[0].version] == [
+    found = unit(cache, "/orders")
+    assert [
+        found.table.version,
+        found.table.indexes[0].version,
+        found.impls[0] and found.impls[0].version,
+    ] == [
         2,
         2,
         2,
@@ -94,21 +111,22 @@ def test_one_generation_is_seen_whole(catalog: Catalog) -> None:
 def test_a_path_that_was_dropped_and_made_again_is_another_one(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     held = Held()
-    cache = SchemeCache(catalog, poll_seconds=0, delivery=held)
-    first = cache.unit("/orders").table
+    cache = SchemeCache(catalog, delivery=held)
+    first = unit(cache, "/orders").table
     drop(catalog, "/orders")
-    assert cache.unit("/orders").table == first, "the news is on its way"
+    assert unit(cache, "/orders").table == first, "the news is on its way"
     create(catalog, "/orders")
     cache.poll()
     held.waiting.reverse()
     held.release()
     cache.poll()
-    assert cache.unit("/orders").table.id > first.id
+    assert unit(cache, "/orders").table.id > first.id
     drop(catalog, "/orders")
     cache.poll()
     held.release()
+    cache.poll()
     with pytest.raises(PathNotFound):
-        cache.unit("/orders")
+        unit(cache, "/orders")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -116,9 +134,9 @@ def test_any_order_of_delivery_ends_with_the_last_version(catalog: Catalog, seed
     random_ = random.Random(seed)
     create(catalog, "/orders", [BY_V])
     held = Held()
-    cache = SchemeCache(catalog, poll_seconds=0, delivery=held)
+    cache = SchemeCache(catalog, delivery=held)
     for number in range(3):
-        cache.unit("/orders")
+        unit(cache, "/orders")
         touch_index(catalog, f"s{number}")
         cache.poll()
         for news in random_.sample(held.waiting, random_.randint(0, len(held.waiting))):
@@ -127,23 +145,8 @@ def test_any_order_of_delivery_ends_with_the_last_version(catalog: Catalog, seed
     random_.shuffle(held.waiting)
     held.release()
     cache.poll()
-    assert cache.unit("/orders") == SchemeCache(catalog).unit("/orders")
-    assert cache.unit("/orders").table.version == 4
-
-
-def test_what_was_read_before_a_publication_is_not_kept_after_it(catalog: Catalog) -> None:
-    """A slow reader: its snapshot is older than the publication that arrives before it has stored what it
-    read."""
-    create(catalog, "/orders", [BY_V])
-    cache = SchemeCache(catalog, poll_seconds=0)
-    cache.poll()
-    with cache._loading() as conn:
-        old = TableInfo.of(paths.require(conn, "/orders"))
-        writer = threading.Thread(target=lambda: (alter(catalog, "/orders"), cache.poll()))
-        writer.start()
-        writer.join()
-        cache._learn([old])
-    assert cache.unit("/orders").table.version == 2
+    assert unit(cache, "/orders") == unit(SchemeCache(catalog), "/orders")
+    assert unit(cache, "/orders").table.version == 4
 
 
 def test_states_are_not_remembered(catalog: Catalog) -> None:
@@ -151,13 +154,13 @@ def test_states_are_not_remembered(catalog: Catalog) -> None:
     engine = engine_of(catalog)
     operation_id = engine.start("create stream", {"table": "/orders", "stream": STREAM})
     cache = SchemeCache(catalog)
-    known = cache.unit("/orders").table
+    known = unit(cache, "/orders").table
     assert (known.state, known.operation_id) == ("ready", None)
     engine.cancel(operation_id)
     with catalog.write() as conn:
         paths.set_state(conn, [known.id], "incoming restore", "op")
     with pytest.raises(UnderOperation, match="incoming restore by operation op"):
-        SchemeCache(catalog).unit("/orders")
+        unit(SchemeCache(catalog), "/orders")
 
 
 def test_a_full_cache_starts_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +168,7 @@ def test_a_full_cache_starts_again(catalog: Catalog, monkeypatch: pytest.MonkeyP
     cache = SchemeCache(catalog)
     for number in range(8):
         create(catalog, f"/t{number}", ())
-        cache.unit(f"/t{number}")
+        unit(cache, f"/t{number}")
     assert len(cache._tables) <= 3
 
 
@@ -182,19 +185,19 @@ def test_delays_of_delivery_are_measured(catalog: Catalog, clock: SystemClock) -
 def test_threads_share_a_cache(open_catalog: Callable[..., Catalog]) -> None:
     catalog = open_catalog(SystemClock())
     create(catalog, "/orders", [BY_V])
-    cache = SchemeCache(catalog, poll_seconds=0.001)
+    cache = SchemeCache(catalog)
     wrong: list[str] = []
     stop = threading.Event()
 
     def read() -> None:
         last = 0
         while not stop.is_set():
-            unit = cache.unit("/orders")
-            if unit.impls[0] is None or unit.table.indexes[0].version != unit.impls[0].version:
-                wrong.append(f"{unit}")
-            if unit.table.version < last:
-                wrong.append(f"version {unit.table.version} after {last}")
-            last = unit.table.version
+            found = unit(cache, "/orders")
+            if found.impls[0] is None or found.table.indexes[0].version != found.impls[0].version:
+                wrong.append(f"{found}")
+            if found.table.version < last:
+                wrong.append(f"version {found.table.version} after {last}")
+            last = found.table.version
 
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
@@ -206,7 +209,7 @@ def test_threads_share_a_cache(open_catalog: Callable[..., Catalog]) -> None:
         thread.join()
     assert wrong == []
     cache.poll()
-    assert cache.unit("/orders").table.version == 9
+    assert unit(cache, "/orders").table.version == 9
 
 
 def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:

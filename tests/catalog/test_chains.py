@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import board, chains, paths, sqltables, tables
-from strandline.catalog.chains import Basis, TablePart
+from strandline.catalog import board, chains, commits, paths, sqltables, tables
+from strandline.catalog.commits import Basis, TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import RowsChanged, Stale
 from strandline.errors import InvalidArgument, PreconditionFailed, UnderOperation
@@ -53,11 +53,11 @@ def test_one_commit_has_one_step_for_all_its_tables(catalog: Catalog) -> None:
     with catalog.write() as conn:
         now = board.current_step(conn)
         parts = [TablePart(t.id, t.version, now, (segment(),), Digest(1, 7)) for t in (a, b)]
-        step = chains.commit(conn, 5.0, parts)
+        step = commits.commit(conn, 5.0, parts)
     with catalog.read() as conn:
         for table in (a, b):
             assert chains.state(conn, table.id).step == step
-            assert chains.digest_at(conn, table.id, step) == Digest(1, 7)
+            assert commits.digest_at(conn, table.id, step) == Digest(1, 7)
             assert len(chains.load(conn, table.id, step).segments) == 1
             assert chains.load(conn, table.id, step - 1).segments == ()
 
@@ -66,7 +66,7 @@ def test_digests_are_recorded_for_every_step(catalog: Catalog) -> None:
     table = create(catalog)
     steps = [commit(catalog, table, segment(rows), value=2**127) for rows in (1, 2, 3)]
     with catalog.read() as conn:
-        assert [chains.digest_at(conn, table.id, step) for step in (1, *steps, 99)] == [
+        assert [commits.digest_at(conn, table.id, step) for step in (1, *steps, 99)] == [
             Digest(0, 0),
             Digest(1, 2**127),
             Digest(3, 0),
@@ -125,7 +125,7 @@ def test_an_index_follows_its_table_whatever_came_between(catalog: Catalog) -> N
         with catalog.write() as conn:
             now = board.current_step(conn)
             main = TablePart(table.id, table.version, now, (segment(),), Digest(1, 1))
-            chains.commit(
+            commits.commit(
                 conn, 0.0, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))]
             )
     with catalog.read() as conn:
@@ -151,7 +151,7 @@ def test_a_merge_serves_every_step_that_its_segments_served(catalog: Catalog) ->
         commit(catalog, table, segment())
     old = live(catalog, table.id, 5)
     with catalog.write() as conn:
-        at = chains.replace_segments(conn, 0.0, table.id, old[1:3], [merged(old[1:3])], "merge")
+        at = commits.replace_segments(conn, 0.0, table.id, old[1:3], [merged(old[1:3])], "merge")
     assert at == 6
     with catalog.read() as conn:
         by_sum = {s.checksum: (s.after, s.upto) for s in chains.load(conn, table.id, 6).segments}
@@ -167,7 +167,7 @@ def test_a_merge_serves_every_step_that_its_segments_served(catalog: Catalog) ->
             [one, two, three],
             [one, two, three],
         ]
-        assert chains.digest_at(conn, table.id, 6) == chains.digest_at(conn, table.id, 5)
+        assert commits.digest_at(conn, table.id, 6) == commits.digest_at(conn, table.id, 5)
         assert chains.state(conn, table.id).step == 5, "a merge changes no rows"
 
 
@@ -178,7 +178,7 @@ def test_merges_of_merges_reach_back_to_the_first(catalog: Catalog) -> None:
     for part in (slice(0, 2), slice(1, 3), slice(0, 2)):
         old = live(catalog, table.id, 99)[part]
         with catalog.write() as conn:
-            chains.replace_segments(conn, 0.0, table.id, old, [merged(old)], "merge")
+            commits.replace_segments(conn, 0.0, table.id, old, [merged(old)], "merge")
     (last,) = live(catalog, table.id, 99)
     assert (last.after, last.upto, last.rows) == (1, 5, 4)
     with catalog.read() as conn:
@@ -194,7 +194,7 @@ def test_a_compaction_serves_only_from_its_own_step_on(catalog: Catalog) -> None
     old = live(catalog, table.id, 4)
     base = replace(segment(3, file=True, role="base", fresh=True, upto=4), stepped=True)
     with catalog.write() as conn:
-        at = chains.replace_segments(conn, 0.0, table.id, old, [base], "compact")
+        at = commits.replace_segments(conn, 0.0, table.id, old, [base], "compact")
     later = commit(catalog, table, segment())
     with catalog.read() as conn:
         assert checksums(conn, table, at) == [base.checksum]
@@ -211,9 +211,9 @@ def test_what_was_replaced_meanwhile_makes_a_merge_stale(catalog: Catalog) -> No
         commit(catalog, table, segment())
     old = live(catalog, table.id, 4)
     with catalog.write() as conn:
-        chains.replace_segments(conn, 0.0, table.id, old[:2], [merged(old[:2])], "merge")
+        commits.replace_segments(conn, 0.0, table.id, old[:2], [merged(old[:2])], "merge")
     with pytest.raises(Stale, match="replaced meanwhile"), catalog.write() as conn:
-        chains.replace_segments(conn, 0.0, table.id, old, [merged(old)], "merge")
+        commits.replace_segments(conn, 0.0, table.id, old, [merged(old)], "merge")
 
 
 def test_the_log_between_two_steps_is_every_change_in_it(catalog: Catalog) -> None:
@@ -235,7 +235,7 @@ def test_a_copy_by_reference_gets_the_very_segments_of_its_step(catalog: Catalog
         commit(catalog, table, segment())
     old = live(catalog, table.id, 4)
     with catalog.write() as conn:
-        chains.replace_segments(conn, 0.0, table.id, old[1:], [merged(old[1:])], "merge")
+        commits.replace_segments(conn, 0.0, table.id, old[1:], [merged(old[1:])], "merge")
     with catalog.read() as conn:
         assert sorted(chains.chain_ids(conn, table.id, 3)) == [s.id for s in old[:2]]
         assert sorted(chains.chain_ids(conn, table.id, 4)) == [s.id for s in old]
@@ -290,7 +290,7 @@ def test_a_change_proves_what_it_was_planned_with(catalog: Catalog) -> None:
 
     def prove(table_id: int = table.id, version: int = table.version, read_step: int | None = step) -> int:
         with catalog.write() as conn:
-            return chains.prove(conn, Basis(table_id, version, read_step)).step
+            return commits.prove(conn, Basis(table_id, version, read_step)).step
 
     assert prove() == step
     with pytest.raises(Stale, match="its version is 1, planned with 2"):
@@ -322,7 +322,7 @@ def test_a_commit_is_refused_when_what_it_only_read_has_changed(catalog: Catalog
     read = Basis(b.id, b.version, commit(catalog, b, segment()))
     commit(catalog, b, segment())
     with pytest.raises(RowsChanged), catalog.write() as conn:
-        chains.commit(conn, 0.0, [TablePart(a.id, a.version, None, (segment(),), Digest(1, 1))], [read])
+        commits.commit(conn, 0.0, [TablePart(a.id, a.version, None, (segment(),), Digest(1, 1))], [read])
     with catalog.read() as conn:
         assert chains.state(conn, a.id).digest == Digest()
 
@@ -335,8 +335,8 @@ def test_the_step_at_a_time_is_the_last_one_before_it(catalog: Catalog) -> None:
         clock.sleep(10)
         commit(catalog, table, segment())
     with catalog.read() as conn:
-        assert chains.step_at(conn, start - 1) is None
-        assert [chains.step_at(conn, start + seconds) for seconds in (0, 9, 10, 11, 25, 30, 1000)] == [
+        assert commits.step_at(conn, start - 1) is None
+        assert [commits.step_at(conn, start + seconds) for seconds in (0, 9, 10, 11, 25, 30, 1000)] == [
             1,
             1,
             2,
@@ -351,14 +351,14 @@ def test_a_chain_longer_than_an_in_list_is_read_whole(catalog: Catalog) -> None:
     table = create(catalog)
     many = 1201
     with catalog.write() as conn:
-        step = chains.commit(
+        step = commits.commit(
             conn, 0.0, [TablePart(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))]
         )
     with catalog.read() as conn:
         chain = chains.load(conn, table.id, step)
     assert len(chain.segments) == many
     with catalog.write() as conn:
-        chains.replace_segments(conn, 0.0, table.id, chain.segments, [], "compact")
+        commits.replace_segments(conn, 0.0, table.id, chain.segments, [], "compact")
     assert live(catalog, table.id, 99) == []
 
 

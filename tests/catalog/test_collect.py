@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, insert, select, update
 
-from strandline.catalog import board, chains, collect, paths, sessions, sqltables, tables
+from strandline.catalog import board, chains, collect, commits, paths, sessions, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
 from strandline.errors import PreconditionFailed
@@ -16,12 +16,13 @@ from tests.catalog.conftest import Clock
 from tests.catalog.examples import checksums, commit, create, segment
 
 HOUR = 3600.0
+GRACE = 60.0
 
 
 def sweep(catalog: Catalog, history: float = 0.0) -> set[str]:
     """Collects; answers the files that may be removed."""
     with catalog.write() as conn:
-        collect.sweep(conn, catalog.clock.now(), history)
+        collect.sweep(conn, catalog.clock.now(), history_seconds=history, grace_seconds=GRACE)
     with catalog.read() as conn:
         return set(collect.garbage(conn))
 
@@ -36,7 +37,7 @@ def compact(catalog: Catalog, table: TableInfo) -> Segment:
         now = board.current_step(conn)
         old = chains.load(conn, table.id, now).segments
         base = replace(segment(file=True, role="base", fresh=True, upto=now), stepped=True)
-        chains.replace_segments(conn, catalog.clock.now(), table.id, old, [base], "compact")
+        commits.replace_segments(conn, catalog.clock.now(), table.id, old, [base], "compact")
     return base
 
 
@@ -44,7 +45,7 @@ def merge(catalog: Catalog, table: TableInfo) -> Segment:
     with catalog.write() as conn:
         old = [s for s in chains.load(conn, table.id, board.current_step(conn)).segments if s.role == "log"]
         one = replace(segment(file=True, after=old[0].after, upto=old[-1].upto), stepped=True)
-        chains.replace_segments(conn, catalog.clock.now(), table.id, old, [one], "merge")
+        commits.replace_segments(conn, catalog.clock.now(), table.id, old, [one], "merge")
     return one
 
 
@@ -111,32 +112,93 @@ def test_a_pin_keeps_its_step(catalog: Catalog, clock: Clock) -> None:
     assert sweep(catalog) == files(*logs)
 
 
-def test_a_reader_keeps_what_it_has_in_its_plan(catalog: Catalog, clock: Clock) -> None:
+def say(catalog: Catalog, step: int | None, session_id: str = "s", host: str = "elsewhere") -> None:
+    """A process that will live for an hour says which step it reads."""
+    until = catalog.clock.now() + HOUR
+    with catalog.write() as conn:
+        sessions.end(conn, [session_id])
+        values = {"id": session_id, "host": host, "pid": 1, "expires": until, "reads_from": step}
+        conn.execute(insert(sqltables.sessions).values(**values))
+
+
+def test_what_was_just_removed_is_left_for_those_who_have_it_in_their_plan(
+    catalog: Catalog, clock: Clock
+) -> None:
     table, logs = fill(catalog)
-    reader = sessions.Session(catalog, HOUR)
-    reader.pin(10 * HOUR)
+    compact(catalog, table)
+    clock.sleep(GRACE - 1)
+    assert sweep(catalog) == set()
+    with catalog.read() as conn:
+        chains.check_readable(conn, table.id, "/t", board.current_step(conn) - 1)
+    clock.sleep(1)
+    assert sweep(catalog) == files(*logs)
+
+
+def test_a_table_keeps_exactly_what_was_not_forgotten(catalog: Catalog, clock: Clock) -> None:
+    """Of two compactions only the older one is out of its grace period."""
+    table, logs = fill(catalog)
+    first = compact(catalog, table)
+    clock.sleep(GRACE)
+    commit(catalog, table, segment(file=True))
+    before = compact_and_remember(catalog, table)
+    assert sweep(catalog) == files(*logs)
+    with catalog.read() as conn:
+        assert chains.state(conn, table.id).kept_from == 5, "the step of the first compaction"
+        assert {step: checksums(conn, table, step) for step in before} == before
+    clock.sleep(GRACE)
+    assert files(first) < sweep(catalog)
+    with catalog.read() as conn:
+        assert chains.state(conn, table.id).kept_from == 7
+
+
+def compact_and_remember(catalog: Catalog, table: TableInfo) -> dict[int, list[str]]:
+    """The states that the table had at the steps since the last compaction."""
+    with catalog.read() as conn:
+        before = {step: checksums(conn, table, step) for step in (5, 6)}
+    compact(catalog, table)
+    return before
+
+
+def test_what_a_session_says_it_reads_is_kept_while_it_lives(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    say(catalog, 4)
     merged = merge(catalog, table)
+    clock.sleep(HOUR - 1)
     assert sweep(catalog) == set()
     assert stored(catalog) == files(*logs, merged)
-    clock.sleep(11 * HOUR)
-    reader._extend()
-    assert sweep(catalog) == files(*logs), "its time is over"
+    clock.sleep(1)
+    assert sweep(catalog) == files(*logs), "its lease is over"
     assert stored(catalog) == files(merged)
-    reader.close()
 
 
-def test_the_pins_of_a_dead_session_do_not_count(catalog: Catalog, clock: Clock) -> None:
+def test_a_session_that_reads_nothing_keeps_nothing(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
-    with catalog.write() as conn:
-        conn.execute(
-            insert(sqltables.sessions).values(id="s", host="elsewhere", pid=1, expires=clock.now() + HOUR)
-        )
-        conn.execute(
-            insert(sqltables.pins).values(session_id="s", name=None, step=2, expires=clock.now() + 100 * HOUR)
-        )
+    say(catalog, None)
     compact(catalog, table)
+    clock.sleep(GRACE)
+    assert sweep(catalog) == files(*logs)
+
+
+def test_the_oldest_of_several_readers_counts(catalog: Catalog, clock: Clock) -> None:
+    table, logs = fill(catalog)
+    compact(catalog, table)
+    say(catalog, 4, "old")
+    say(catalog, 5, "young")
+    clock.sleep(GRACE)
     assert sweep(catalog) == set()
-    clock.sleep(2 * HOUR)
+    say(catalog, 5, "old")
+    assert sweep(catalog) == files(*logs), "at step 5 the table was compacted"
+
+
+def test_what_an_older_version_removed_counts_from_the_first_look(catalog: Catalog, clock: Clock) -> None:
+    """It did not note when that was."""
+    table, logs = fill(catalog)
+    compact(catalog, table)
+    with catalog.write() as conn:
+        conn.execute(update(sqltables.chains).values(removed_at=None))
+    clock.sleep(HOUR)
+    assert sweep(catalog) == set()
+    clock.sleep(GRACE)
     assert sweep(catalog) == files(*logs)
 
 
@@ -181,34 +243,40 @@ def test_a_hold_on_one_table_keeps_nothing_of_another(catalog: Catalog, clock: C
     assert sweep(catalog) == files(*logs)
 
 
-def test_merged_logs_go_at_once_even_while_history_is_kept(catalog: Catalog) -> None:
+def test_merged_logs_go_even_while_history_is_kept(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
     one = merge(catalog, table)
+    clock.sleep(GRACE)
     assert sweep(catalog, history=1000 * HOUR) == files(*logs)
     with catalog.read() as conn:
         assert [checksums(conn, table, step) for step in (2, 3, 4)] == [[one.checksum]] * 3
         chains.check_readable(conn, table.id, "/t", 2)
 
 
-def test_a_merge_removes_what_it_replaced_if_nobody_reads_it(catalog: Catalog) -> None:
+def drop_superseded(catalog: Catalog, table: TableInfo) -> set[str]:
+    with catalog.write() as conn:
+        collect.drop_superseded(conn, catalog.clock.now(), table.id, grace_seconds=GRACE)
+        return set(collect.garbage(conn))
+
+
+def test_a_merge_removes_what_an_earlier_one_replaced(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
     merged = merge(catalog, table)
     other = create(catalog, "/u")
     commit(catalog, other, segment(file=True))
-    with catalog.write() as conn:
-        collect.drop_superseded(conn, 0.0, table.id)
-        assert set(collect.garbage(conn)) == files(*logs)
+    assert drop_superseded(catalog, table) == set()
+    clock.sleep(GRACE)
+    assert drop_superseded(catalog, table) == files(*logs)
     assert files(merged) <= stored(catalog)
 
 
-def test_a_merge_leaves_what_a_reader_has_in_its_plan(catalog: Catalog) -> None:
+def test_a_merge_leaves_what_a_reader_has_in_its_plan(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
     with catalog.write() as conn:
         sessions.add_pin(conn, "reader", board.current_step(conn))
     merge(catalog, table)
-    with catalog.write() as conn:
-        collect.drop_superseded(conn, 0.0, table.id)
-        assert collect.garbage(conn) == []
+    clock.sleep(GRACE)
+    assert drop_superseded(catalog, table) == set()
     assert files(*logs) <= stored(catalog)
 
 
@@ -258,6 +326,7 @@ def test_a_dropped_table_is_freed_although_nothing_is_committed_after_it(
     with catalog.write() as conn:
         sessions.add_pin(conn, "reader", board.current_step(conn))
         tables.drop(conn, board.next_step(conn), clock.now(), paths.require(conn, "/t"))
+    clock.sleep(GRACE)
     assert sweep(catalog, history=1000 * HOUR) == set(), "a reader has it in its plan"
     with catalog.write() as conn:
         sessions.remove_pin(conn, "reader")
@@ -295,8 +364,8 @@ def test_old_digests_go_with_the_steps_they_are_of(catalog: Catalog, clock: Cloc
     clock.sleep(HOUR)
     with catalog.read() as conn:
         now = board.current_step(conn)
-        digest = chains.digest_at(conn, table.id, now)
+        digest = commits.digest_at(conn, table.id, now)
     sweep(catalog)
     with catalog.read() as conn:
         assert conn.execute(select(func.count()).select_from(sqltables.commits)).scalar_one() == 1
-        assert chains.digest_at(conn, table.id, now) == digest
+        assert commits.digest_at(conn, table.id, now) == digest

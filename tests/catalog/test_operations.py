@@ -98,10 +98,10 @@ def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> No
         made = paths.add(conn, table, "new", "stream", {}, 1, state="creating", operation_id="op")
         registry.move(conn, "op", 1, paths.require(conn, "/orders/by_v/indexImplTable"))
         sessions.add_pin(conn, "op", 1)
-        before = board.generation(conn)
+        before = board.present(conn).generation
         step = board.next_step(conn)
         operations.complete(conn, "op", registry, step, 5.0)
-        assert board.generation(conn) == before + 1
+        assert board.present(conn).generation == before + 1
         news = board.since(conn, before)
         assert {(p.path, p.version, p.dropped) for p in news} == {
             ("/orders", 2, False),
@@ -141,9 +141,9 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
 def test_nothing_is_announced_when_nothing_changed(orders: Catalog) -> None:
     with orders.write() as conn:
         operations.lock(conn, "op", [paths.require(conn, "/orders")], "copying")
-        before = board.generation(conn)
+        before = board.present(conn).generation
         operations.complete(conn, "op", registry, board.next_step(conn), 5.0)
-        assert board.generation(conn) == before
+        assert board.present(conn).generation == before
         assert leaks(conn) == []
 
 

@@ -9,16 +9,17 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import insert, select
 
-from strandline.catalog import board, maintenance, sessions, sqltables
+from strandline.catalog import maintenance, sessions, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import HOST, Session
-from strandline.catalog.stale import Ended, Stale
+from strandline.catalog.stale import Stale
 from strandline.errors import AlreadyExists, PathNotFound
 from tests.catalog.conftest import Clock
 from tests.catalog.examples import create
 from tests.processes import READY, finish, run, start
 
 LEASE = 60.0
+GRACE = 40.0
 
 
 def add(
@@ -37,12 +38,18 @@ def live(catalog: Catalog) -> set[str]:
         return sessions.live_sessions(conn, catalog.clock.now())
 
 
+def said(catalog: Catalog) -> list[int | None]:
+    """What the sessions say that they read."""
+    with catalog.read() as conn:
+        return list(conn.execute(select(sqltables.sessions.c.reads_from)).scalars())
+
+
 def gone_pid() -> int:
     return int(run("import os; print(os.getpid())"))
 
 
 def test_a_session_costs_nothing_until_it_is_needed(catalog: Catalog) -> None:
-    session = Session(catalog, LEASE)
+    session = Session(catalog, LEASE, GRACE)
     assert live(catalog) == set()
     assert session.ensure() == session.id
     session.ensure()
@@ -54,7 +61,7 @@ def test_a_session_costs_nothing_until_it_is_needed(catalog: Catalog) -> None:
 
 
 def test_file_names_are_fresh_and_tell_whose_they_are(catalog: Catalog) -> None:
-    one, two = Session(catalog, LEASE), Session(catalog, LEASE)
+    one, two = Session(catalog, LEASE, GRACE), Session(catalog, LEASE, GRACE)
     found = [session.file_name(7) for session in (one, two) for _ in range(3)]
     assert len(set(found)) == 6
     assert all(name.startswith(f"data/7/{one.id}-") for name in found[:3])
@@ -64,7 +71,7 @@ def test_file_names_are_fresh_and_tell_whose_they_are(catalog: Catalog) -> None:
 
 
 def test_threads_of_one_session_get_different_names(catalog: Catalog) -> None:
-    session = Session(catalog, LEASE)
+    session = Session(catalog, LEASE, GRACE)
     found: list[str] = []
     threads = [
         threading.Thread(target=lambda: found.extend(session.file_name(1) for _ in range(20)))
@@ -105,8 +112,9 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 catalog = Catalog(sys.argv[1])
 catalog.open()
-session = Session(catalog, 3600.0)
-session.pin(3600.0)
+session = Session(catalog, 3600.0, 60.0)
+session.keep(session, 0, 0.0)
+session.ensure()
 {READY}
 os._exit(0)
 """
@@ -116,8 +124,7 @@ def test_what_a_dead_process_held_is_free(catalog: Catalog, url: str) -> None:
     holder = start(HOLD, url)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "ready\n"
-    with catalog.read() as conn:
-        assert len(conn.execute(select(sqltables.pins)).all()) == 1
+    assert said(catalog) == [0]
     (holder_id,) = live(catalog)
     table = create(catalog)
     with catalog.write() as conn:
@@ -130,12 +137,12 @@ def test_what_a_dead_process_held_is_free(catalog: Catalog, url: str) -> None:
     with catalog.write() as conn:
         assert maintenance.take(conn, catalog.clock.now(), table.id, "me")
         sessions.end_dead(conn, catalog.clock.now())
-        assert conn.execute(select(sqltables.pins)).all() == []
+    assert said(catalog) == []
 
 
 def test_a_session_renews_its_lease(open_catalog: Callable[..., Catalog]) -> None:
     catalog = open_catalog()
-    session = Session(catalog, 0.3)
+    session = Session(catalog, 0.3, GRACE)
     session.ensure()
     with catalog.read() as conn:
         first = conn.execute(select(sqltables.sessions.c.expires)).scalar_one()
@@ -147,69 +154,102 @@ def test_a_session_renews_its_lease(open_catalog: Callable[..., Catalog]) -> Non
     session.close()
 
 
-def test_a_pin_covers_later_reads_for_half_of_its_time(catalog: Catalog, clock: Clock) -> None:
-    session = Session(catalog, LEASE)
+class Reader:
+    """Somebody who reads, for as long as he exists."""
 
-    def pinned() -> list[int]:
-        with catalog.read() as conn:
-            return list(conn.execute(select(sqltables.pins.c.step).order_by(sqltables.pins.c.id)).scalars())
 
-    def advance() -> None:
-        with catalog.write() as conn:
-            board.next_step(conn)
+def renew(session: Session) -> None:
+    """What its thread does now and then."""
+    with session._lock:
+        if session._is_due():
+            session._extend()
 
-    assert session.pin(60).step == 0
-    advance()
-    clock.sleep(29)
-    assert session.pin(60).step == 1
-    assert pinned() == [0], "the older pin keeps all later steps as well"
-    clock.sleep(2)
-    assert session.pin(60).step == 1
-    assert pinned() == [0, 1]
+
+def test_a_reader_is_said_to_be_there_when_he_has_become_old(catalog: Catalog, clock: Clock) -> None:
+    session = Session(catalog, LEASE, GRACE)
+    old, young = Reader(), Reader()
+    session.keep(old, 3, clock.now())
+    clock.sleep(GRACE / 4 - 1)
+    session.keep(young, 5, clock.now())
+    renew(session)
+    assert said(catalog) == [], "who reads for a moment writes nothing, nor does anybody for him"
+    clock.sleep(1)
+    renew(session)
+    assert said(catalog) == [3]
+    del old
+    clock.sleep(GRACE / 4)
+    renew(session)
+    assert said(catalog) == [5]
+    del young
+    renew(session)
+    assert said(catalog) == [None]
     session.close()
-    assert pinned() == []
+    assert said(catalog) == []
 
 
-def test_what_began_in_the_name_of_an_ended_session_is_refused(catalog: Catalog, clock: Clock) -> None:
-    session = sessions.Session(catalog, 60)
-    pin = session.pin()
-    with catalog.read() as conn:
-        sessions.require(conn, pin.session_id)
-    clock.sleep(3600)
-    with catalog.read() as conn:
-        sessions.require(
-            conn, pin.session_id
-        )  # It is late, but nobody has noticed, so nothing of it is gone.
-    with catalog.write() as conn:
-        sessions.end_dead(conn, clock.now())
-        with pytest.raises(Ended, match="taken for dead"):
-            sessions.require(conn, pin.session_id)
+def test_what_is_lent_is_kept_for_its_time(catalog: Catalog, clock: Clock) -> None:
+    session = Session(catalog, LEASE, GRACE)
+    session.lend(3, clock.now(), 100.0)
+    clock.sleep(GRACE / 4)
+    renew(session)
+    assert said(catalog) == [3]
+    clock.sleep(100.0 - GRACE / 4)
+    renew(session)
+    assert said(catalog) == [None]
+    session.close()
+
+
+def test_whoever_reads_the_past_is_said_to_be_there_at_once(open_catalog: Callable[..., Catalog]) -> None:
+    catalog = open_catalog()
+    session = Session(catalog, LEASE, GRACE)
+    written = threading.Event()
+    catalog.after_commit = written.set
+    reader = Reader()
+    session.keep(reader, 3, 0.0)
+    assert written.wait(10), "its thread has done it, nobody else"
+    assert said(catalog) == [3]
+    session.close()
+
+
+def test_a_reader_does_not_wait_for_a_writer(open_catalog: Callable[..., Catalog]) -> None:
+    catalog, other = open_catalog(), open_catalog()
+    session = Session(catalog, 0.1, 0.1)
+    reader = Reader()
+    with other.write():
+        session.keep(reader, 0, 0.0)
+        session.lend(0, 0.0, 10.0)
+        assert said(other) == []
     session.close()
 
 
 def test_a_session_that_others_ended_is_not_used_again(catalog: Catalog) -> None:
     """Its own clock may say that it has time left: what counts is what others think."""
-    session = sessions.Session(catalog, 60)
-    pin = session.pin()
-    assert session.confirm() == pin.session_id
+    session = Session(catalog, LEASE, GRACE)
+    reader, before = Reader(), session.ensure()
+    session.keep(reader, 2, 0.0)
+    session.confirm()
+    assert session.id == before
     with catalog.write() as conn:
-        sessions.end(conn, [pin.session_id])
-    assert session.confirm() != pin.session_id
-    assert session.pin().session_id == session.id
+        sessions.end(conn, [before])
+    session.confirm()
+    assert session.id != before
+    assert live(catalog) == {session.id}
+    assert said(catalog) == [2], "what is still there of what is read shall stay"
+    session.close()
+
+
+def test_files_of_an_ended_session_are_refused(catalog: Catalog, clock: Clock) -> None:
+    one, two = Session(catalog, LEASE, GRACE), Session(catalog, LEASE, GRACE)
+    files = [f"{session.file_name(1)}.parquet" for session in (one, two)]
+    clock.sleep(3600)
     with catalog.read() as conn:
-        sessions.require(conn, session.id)
-    session.close()
-
-
-def test_a_pin_lasts_as_long_as_its_session(catalog: Catalog, clock: Clock) -> None:
-    """However short a read was meant to be: what a live session reads is not collected."""
-    session = sessions.Session(catalog, 600)
-    session.pin(1.0)
-    clock.sleep(500)
+        assert sessions.ended_writer(conn, files) is None, "they are late, but nobody has noticed"
     with catalog.write() as conn:
-        sessions.end_dead(conn, clock.now())
-        assert conn.execute(select(sqltables.pins.c.step)).scalars().all() == [0]
-    session.close()
+        sessions.end(conn, [two.id])
+        assert sessions.ended_writer(conn, files) == files[1]
+        assert sessions.ended_writer(conn, files[:1]) is None
+    one.close()
+    two.close()
 
 
 def test_a_named_pin_stays_until_it_is_removed(catalog: Catalog, clock: Clock) -> None:

@@ -35,6 +35,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {"both": OF_BOTH, "one": ("c",)}
 """What each collection holds; the table of ``one`` is restored in place."""
 SETTINGS = Settings(
     history_seconds=0.0,
+    grace_seconds=4.0,
     read_seconds=2.0,
     merge_segments=4,
     compact_log_segments=6,

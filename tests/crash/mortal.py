@@ -26,7 +26,7 @@ from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from tests.world import Death
 
-NOW = Settings(history_seconds=0.0)
+NOW = Settings(history_seconds=0.0, grace_seconds=0.0)
 """Nothing is kept for its history, so that collection has something to do."""
 
 
@@ -130,7 +130,8 @@ def bury(db: Database, folder: Path, url: str | None) -> None:
     """What the operating system does with a dead process: its threads stop, its connections close, its id is
     free."""
     session = db.runtime.session
-    session._stop.set()
+    session._is_closed = True
+    session._wake.set()
     if session._thread is not None:
         session._thread.join()
     db.runtime.catalog.close()

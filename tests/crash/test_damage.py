@@ -13,8 +13,8 @@ from sqlalchemy import select, update
 
 import strandline
 from strandline import Database
-from strandline.catalog import chains, paths, sqltables
-from strandline.catalog.chains import TablePart
+from strandline.catalog import chains, commits, paths, sqltables
+from strandline.catalog.commits import TablePart
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted
 from strandline.model import Digest, Segment, TableSchema
@@ -174,7 +174,7 @@ def behind_its_back(
         inline_bytes=10**6,
     )
     with db.runtime.catalog.write() as conn:
-        chains.commit(
+        commits.commit(
             conn, 0.0, [TablePart(info.id, info.version, None, (made,), delta if honest else Digest())]
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from strandline.catalog import chains, collect, paths, sqltables
+from strandline.catalog import chains, collect, commits, paths, sqltables
 from strandline.catalog.cache import SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.planner import Loader
@@ -237,7 +237,7 @@ def test_a_copy_holds_the_state_of_one_step_and_moves_no_data(catalog: Catalog) 
 def describe(catalog: Catalog, path: str, step: int) -> tuple[list[int], Digest]:
     with catalog.read() as conn:
         table_id = paths.require(conn, path).id
-        return sorted(chains.chain_ids(conn, table_id, step)), chains.digest_at(conn, table_id, step)
+        return sorted(chains.chain_ids(conn, table_id, step)), commits.digest_at(conn, table_id, step)
 
 
 def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
@@ -251,10 +251,10 @@ def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
     with catalog.write() as conn:
         table_id = paths.require(conn, "/orders").id
         chain = chains.load(conn, table_id, step)
-        chains.replace_segments(conn, clock.now(), table_id, chain.segments, [base_segment(step)], "compact")
+        commits.replace_segments(conn, clock.now(), table_id, chain.segments, [base_segment(step)], "compact")
     for _ in range(20):
         with catalog.write() as conn:
-            collect.sweep(conn, clock.now() + 10**6, 0.0)
+            collect.sweep(conn, clock.now() + 10**6, history_seconds=0.0, grace_seconds=60.0)
             conn.execute(
                 insert(sqltables.sessions).values(
                     id=f"other{_}", host="elsewhere", pid=1, expires=clock.now() + 10**7
@@ -404,7 +404,7 @@ def test_old_streams_are_replaced_in_the_same_operation(catalog: Catalog) -> Non
 
 def test_a_target_is_not_there_before_the_end(catalog: Catalog) -> None:
     make_two_tables(catalog)
-    cache = SchemeCache(catalog, poll_seconds=0)
+    cache = SchemeCache(catalog)
     loader = Loader(cache, catalog.clock)
     engine = engine_of(catalog)
     operation_id = engine.start("copy", ONE)

@@ -96,7 +96,7 @@ class Actor:
             registry=EagerRegistry() if eager else VersionRegistry(),
             new_id=new_id,
         )
-        self.cache = SchemeCache(catalog, poll_seconds=3600, delivery=Post(random_), metrics=metrics)
+        self.cache = SchemeCache(catalog, delivery=Post(random_), metrics=metrics)
         self.loader = Loader(self.cache, catalog.clock, metrics=metrics)
         self.memory: tuple[Operation, Part] | None = None
         """What it was about to do when it was last seen."""

@@ -35,7 +35,7 @@ from strandline.types import parse_type
 from tests import world
 from tests.copies import copy_request
 from tests.simulation.actors import Actor, SimClock
-from tests.world import BY_N, BY_V, Death, resume
+from tests.world import BY_N, BY_V, GRACE_SECONDS, Death, resume
 
 ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)
@@ -305,7 +305,7 @@ class Simulation:
 
     def sweep(self, actor: Actor) -> None:
         with self.catalog.write() as conn:
-            collect.sweep(conn, self.clock.now(), 0.0)
+            collect.sweep(conn, self.clock.now(), history_seconds=0.0, grace_seconds=GRACE_SECONDS)
 
     # -- looking
     # --------------------------------------------------------------------------------------------------------------------

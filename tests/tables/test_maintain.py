@@ -341,7 +341,6 @@ def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Call
     db.sql(
         "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')"
     )
-    db.runtime.session.pin()  # The next one only reads.
     catalog, read = db.runtime.catalog, db.runtime.catalog.read
     looks: list[Any] = []
 

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -257,7 +258,8 @@ def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
 ) -> None:
     def connect() -> Database:
         """Who closes reads no more."""
-        return strandline.connect(tmp_path, catalog=catalog_url, settings=FILES)
+        settings = replace(FILES, grace_seconds=0.0)
+        return strandline.connect(tmp_path, catalog=catalog_url, settings=settings)
 
     with connect() as db:
         db.sql(

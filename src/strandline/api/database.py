@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from strandline.api.result import Result
     from strandline.api.stream import Stream
     from strandline.api.table import Table
+    from strandline.catalog.moment import Named
     from strandline.tables.check import CheckReport, Problem
     from strandline.tables.housekeeping import Report
     from strandline.tables.snapshot import Reader
@@ -97,6 +98,7 @@ class Database:
                     "Transactions cannot be nested; finish that one first.",
                 )
             tx = self._begin()
+            tx.snapshot.take()
         self._local.transaction = tx
         try:
             yield self
@@ -107,7 +109,7 @@ class Database:
             self._local.transaction = None
         with self.guard():
             try:
-                with once(self.runtime, tx.snapshot.session_id):
+                with once(self.runtime, tx.snapshot.mark):
                     tx.commit()
             except Exception:
                 tx.abort()
@@ -320,10 +322,10 @@ class Database:
     def run_operation(self, kind: str, request: dict[str, Any]) -> OperationInfo:
         return self._running.execute(kind, request)
 
-    def _begin(self) -> Transaction:
+    def _begin(self, named: Sequence[Named] = ()) -> Transaction:
         from strandline.tables.transaction import Transaction
 
-        return Transaction(self.runtime)
+        return Transaction(self.runtime, named)
 
     def current_transaction(self) -> Transaction | None:
         return getattr(self._local, "transaction", None)
@@ -331,20 +333,22 @@ class Database:
     def transact(
         self,
         run: Callable[[Transaction], None],
+        named: Sequence[Named] = (),
         before_abort: Callable[[Transaction], None] = lambda tx: None,
     ) -> tuple[int | None, int]:
         """Run changes in the open transaction, or in one of their own that is repeated when it is stale
-        (``before_abort`` is then called while what it wrote is still there). Return the step of the commit
+        (``before_abort`` is then called while what it wrote is still there). ``named``: the tables it is
+        about. Return the step of the commit
         (None inside an open transaction, or if nothing changed) and the number of rows changed."""
         open_one = self.current_transaction()
         if open_one is not None:
             before = open_one.rows_changed
-            with once(self.runtime, open_one.snapshot.session_id), open_one.savepoint():
+            with once(self.runtime, open_one.snapshot.mark), open_one.savepoint():
                 run(open_one)
             return None, open_one.rows_changed - before
 
         def attempt() -> tuple[int | None, int]:
-            tx = self._begin()
+            tx = self._begin(named)
             try:
                 run(tx)
                 return tx.commit(), tx.rows_changed
@@ -359,18 +363,16 @@ class Database:
 
         return repeat(self.runtime, attempt)
 
-    def look(self, run: Callable[[Reader], T], for_seconds: float | None = None) -> T:
+    def look(self, run: Callable[[Reader], T], named: Sequence[Named] = ()) -> T:
         """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is stale.
-        ``for_seconds``: how long what it gives may read on when it has returned (default: as a data
-        frame)."""
+        ``named``: the tables it is about."""
         open_one = self.current_transaction()
         if open_one is not None:
-            with once(self.runtime, open_one.snapshot.session_id):
+            with once(self.runtime, open_one.snapshot.mark):
                 return run(open_one)
         from strandline.tables.snapshot import Reader, Snapshot
 
-        seconds = self.runtime.settings.read_seconds if for_seconds is None else for_seconds
-        return repeat(self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, None, seconds))))
+        return repeat(self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named))))
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:

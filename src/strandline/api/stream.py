@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, chains, holds, paths
+from strandline.catalog import board, chains, commits, holds, paths
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableInfo
@@ -66,6 +66,7 @@ class Stream:
             feed = self._feed(after, upto)
             if feed.rows_at_most <= runtime.settings.bulk_rows:
                 return local_frame(runtime, feeds.table(runtime.files, feed))
+            runtime.session.lend(feed.upto, runtime.clock.now(), runtime.settings.read_seconds)
             return on_spark.changes(runtime.spark, runtime.files, feed)
 
     def records(self, after: int | None = None, upto: int | None = None) -> list[dict[str, Any]]:
@@ -117,12 +118,10 @@ class Stream:
         """Where a batch that begins after ``after`` ends: at the last of the next few commits to the table;
         ``after`` if there is none."""
         with self._database.runtime.catalog.read() as conn:
-            return chains.stop_after(conn, _open_stream(conn, self.path).parent_id, after, count)
+            return commits.stop_after(conn, _open_stream(conn, self.path).parent_id, after, count)
 
     def _feed(self, after: int | None, upto: int | None) -> Feed:
-        runtime = self._database.runtime
-        runtime.session.pin(runtime.settings.read_seconds)
-        with runtime.catalog.read() as conn:
+        with self._database.runtime.catalog.read() as conn:
             stream = _open_stream(conn, self.path)
             held, now = position(conn, stream), board.current_step(conn)
             begin = held if after is None else after

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.catalog.sessions import SHORT_READ
+from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
 from strandline.storage.changes import Mode
@@ -60,14 +60,13 @@ class Table:
         def frame(reader: Reader) -> DataFrame:
             view = reader.view(self.path)
             reader.read_whole(view)
+            reader.lend()
             return read.table_frame(runtime, view)
 
         with self._database.guard():
             if at is None:
                 return self._database.look(frame)
-            return repeat(
-                runtime, lambda: frame(Reader(runtime, Snapshot(runtime, at, runtime.settings.read_seconds)))
-            )
+            return repeat(runtime, lambda: frame(Reader(runtime, Snapshot(runtime, at))))
 
     def get(self, *key: Any) -> dict[str, Any] | None:
         """Return one row by its key, or None. Times are aware datetimes in UTC. Needs no Spark."""
@@ -80,7 +79,7 @@ class Table:
             return dict(zip(view.info.schema.names, found[wanted], strict=True)) if wanted in found else None
 
         with self._database.guard():
-            return self._database.look(row, SHORT_READ)
+            return self._database.look(row)
 
     def describe(self) -> dict[str, Any]:
         """Return what ``db.describe`` returns of this table."""
@@ -99,10 +98,11 @@ class Table:
                 else:
                     write.write_dicts(tx, view, mode, _dicts(view, mode, rows))
 
+            named = [Named(self.path, writes=True)]
             return (
-                self._database.transact(run, rows.keep)
+                self._database.transact(run, named, rows.keep)
                 if isinstance(rows, _Frame)
-                else self._database.transact(run)
+                else self._database.transact(run, named)
             )[0]
 
 

@@ -17,7 +17,7 @@ from strandline.backups.collection import META, Collection, stream_name
 from strandline.backups.full import STREAM_MODE, Backup, outdated_streams
 from strandline.backups.inventory import backup_records, last_backup
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, chain_to, slices_of
-from strandline.catalog import board, chains, operations, paths, tables
+from strandline.catalog import board, chains, commits, operations, paths, tables
 from strandline.catalog.operations import Part
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableInfo
@@ -175,7 +175,7 @@ class SlicePart(StreamPart):
                     body["step"],
                     chains.log_between(conn, source.id, body["after"], body["step"]),
                 )
-            recorded = chains.digest_at(conn, source.id, body["step"])
+            recorded = commits.digest_at(conn, source.id, body["step"])
             base = [
                 s
                 for target_id, step in body["base"] or ()
@@ -213,7 +213,7 @@ class SlicePart(StreamPart):
 
     def configure(self, conn: Connection, run: Run, part: Part, made: Slice) -> dict[str, Any]:
         body = part.body
-        after = chains.digest_at(conn, body["table_id"], body["step"])
+        after = commits.digest_at(conn, body["table_id"], body["step"])
         if made.segments:
             # The changes are those of the window's steps, whenever they were folded.
             chains.attach(

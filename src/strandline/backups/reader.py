@@ -16,14 +16,15 @@ from strandline.errors import PathNotFound, PreconditionFailed
 from strandline.model import Chain
 from strandline.names import did_you_mean
 from strandline.runtime import Runtime
-from strandline.tables.snapshot import Reader, Snapshot, TableView
+from strandline.tables.snapshot import Reader, TableView
 
 
 class BackupReader(Reader):
     """Tables as they were when a backup was taken (the collection's last one by default)."""
 
     def __init__(self, runtime: Runtime, collection: str, backup: str | None) -> None:
-        super().__init__(runtime, Snapshot(runtime, None, runtime.settings.read_seconds))
+        super().__init__(runtime)
+        self.snapshot.take()
         self._request = RestoreRequest(collection, at=backup)
 
     def view(self, path: str) -> TableView:
@@ -39,7 +40,7 @@ class BackupReader(Reader):
             info = TableInfo(
                 0, path, record.slice.version, "ready", None, chain[-1].step, record.schema, refs
             )
-            return _view(conn, info, chain, path, None)
+            return self.snapshot.note(_view(conn, info, chain, path, None))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
         name, path = ref.definition.name, table.info.path
@@ -55,7 +56,7 @@ class BackupReader(Reader):
             info = TableInfo(
                 0, f"{path}/{name}", record.slice.version, "ready", None, chain[-1].step, impl, ()
             )
-            return _view(conn, info, chain, path, name)
+            return self.snapshot.note(_view(conn, info, chain, path, name))
 
     def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
         """What the backup is made of. It is looked up in the transaction that finds its segments, so that

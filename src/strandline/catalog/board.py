@@ -40,7 +40,7 @@ class Announcement:
 
 
 @dataclass(frozen=True)
-class Moment:
+class Present:
     """The last step, and the last generation: everything that was published up to this step is in it, and
     nothing else."""
 
@@ -49,7 +49,21 @@ class Moment:
 
 
 _ANNOUNCED = "strandline_announced"
+_TIME = "strandline_time"
 _CLOCK = select(sqltables.clock.c.step, sqltables.clock.c.generation).where(sqltables.clock.c.id == 1)
+
+
+def begin(conn: Connection, now: float) -> None:
+    """A write transaction has begun; nobody else writes from now on. What one that failed has announced is
+    forgotten."""
+    conn.info.pop(_ANNOUNCED, None)
+    conn.info[_TIME] = now
+
+
+def time(conn: Connection) -> float:
+    """When the write transaction began: not before what it sees was committed."""
+    now: float = conn.info[_TIME]
+    return now
 
 
 def take_announced(conn: Connection) -> list[Announcement]:
@@ -70,17 +84,13 @@ def next_step(conn: Connection) -> int:
     )
 
 
-def moment(conn: Connection) -> Moment:
+def present(conn: Connection) -> Present:
     row = conn.execute(_CLOCK).one()
-    return Moment(row.step, row.generation)
+    return Present(row.step, row.generation)
 
 
 def current_step(conn: Connection) -> int:
-    return moment(conn).step
-
-
-def generation(conn: Connection) -> int:
-    return moment(conn).generation
+    return present(conn).step
 
 
 def publish(

@@ -17,15 +17,12 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from strandline.catalog import board, paths, tables
-from strandline.catalog.board import Publication
+from strandline.catalog.board import Present, Publication
 from strandline.catalog.connection import Catalog
 from strandline.catalog.paths import CLOSED_STATES, READY, Path
 from strandline.catalog.tables import TableInfo
 from strandline.metrics import Metrics
 from strandline.model import PENDING
-
-POLL_SECONDS = 0.02
-"""How old the knowledge about the board may get before the next request looks at it again."""
 
 _MAX_TABLES = 50_000
 _GONE = 2**62
@@ -42,56 +39,81 @@ class Unit:
     impls: tuple[TableInfo | None, ...]
 
 
+@dataclass(frozen=True)
+class Look:
+    """One snapshot of the catalog, and what is the last of everything in it."""
+
+    conn: Connection
+    present: Present
+
+
 class SchemeCache:
     """Shared by all threads of a process. ``delivery`` stands between the board and the cache: a test can
-    hold publications back there, or give them out in another order. It is called at each poll with the new
-    ones and return those that arrive now."""
+    hold publications back there, or give them out in another order. It is called with the new ones and
+    returns those that arrive now."""
 
     def __init__(
         self,
         catalog: Catalog,
         *,
-        poll_seconds: float = POLL_SECONDS,
         delivery: Delivery = lambda new: new,
         metrics: Metrics | None = None,
     ) -> None:
         self.catalog = catalog
-        self._poll_seconds = poll_seconds
         self._delivery = delivery
         self._metrics = metrics or Metrics()
         self._tables: dict[int, TableInfo] = {}
         self._ids: dict[str, int] = {}
         self._lock = threading.Lock()
-        self._poll_lock = threading.Lock()
+        self._delivering = threading.Lock()
         self._generation: int | None = None
-        self._polled = float("-inf")
-        self._loads = 0
-        self._news: dict[int, int] = {}
-        """Versions published while somebody loads: what he read before may be older."""
 
-    def unit(self, path: str) -> Unit:
-        """A table and its implementation tables, from memory if all of them are there."""
-        self._poll_if_due()
+    @contextmanager
+    def looking(self) -> Iterator[Look]:
+        """A snapshot of the catalog; everything that was published up to it has been delivered."""
+        with self.catalog.read() as conn:
+            look = Look(conn, board.present(conn))
+            if not self._has_seen(look):
+                self._catch_up(look)
+            yield look
+
+    def poll(self) -> None:
+        """Look at the board now and take in what is new."""
+        with self.catalog.read() as conn:
+            self._catch_up(Look(conn, board.present(conn)))
+
+    def _has_seen(self, look: Look) -> bool:
+        return self._generation is not None and self._generation >= look.present.generation
+
+    def _catch_up(self, look: Look) -> None:
+        with self._delivering:
+            is_news = not self._has_seen(look)
+            # To the first one all is news, but nothing of it is about something that is known.
+            first = self._generation is None
+            new = board.since(look.conn, self._generation or 0) if is_news and not first else []
+            self._apply(self._delivery(new), look.present.generation if is_news else self._generation)
+
+    def unit(self, look: Look, path: str) -> Unit:
+        """A table and its implementation tables: from memory if all of them are there, else from the
+        snapshot."""
         with self._lock:
             table = self._tables.get(self._ids.get(path, -1))
             if table is not None:
                 impls = tuple(self._tables.get(ref.impl_id) for ref in table.indexes)
                 if None not in impls:
                     return Unit(table, impls)
-        return self._read(path)
+        return self._read(look, path)
 
-    def _read(self, path: str) -> Unit:
-        """The same from one snapshot of the catalog; the cache learns it on the way."""
-        with self._loading() as conn:
-            row = paths.require(conn, path, "table")
-            if row.state in CLOSED_STATES:
-                paths.check_ready(row)
-            refs = TableInfo.of(row).indexes
-            rows = {p.id: p for p in paths.by_ids(conn, [ref.impl_id for ref in refs])}
-            since = tables.since(conn, [row.id, *rows])
-            table = _info(row, since)
-            impls = tuple(_info(rows[ref.impl_id], since) if ref.impl_id in rows else None for ref in refs)
-            self._learn([table, *(impl for impl in impls if impl is not None)])
+    def _read(self, look: Look, path: str) -> Unit:
+        row = paths.require(look.conn, path, "table")
+        if row.state in CLOSED_STATES:
+            paths.check_ready(row)
+        refs = TableInfo.of(row).indexes
+        rows = {p.id: p for p in paths.by_ids(look.conn, [ref.impl_id for ref in refs])}
+        since = tables.since(look.conn, [row.id, *rows])
+        table = _info(row, since)
+        impls = tuple(_info(rows[ref.impl_id], since) if ref.impl_id in rows else None for ref in refs)
+        self._learn(look.present, [table, *(impl for impl in impls if impl is not None)])
         return Unit(table, impls)
 
     def forget(self, unit: Unit) -> None:
@@ -101,43 +123,16 @@ class SchemeCache:
                 if info is not None:
                     self._drop(info.id)
 
-    def poll(self) -> None:
-        """Look at the board now and take in what is new. Return when all that was published before the call
-        has been delivered."""
-        with self._poll_lock, self.catalog.read() as conn:
-            generation = board.generation(conn)
-            new = (
-                board.since(conn, self._generation)
-                if self._generation is not None and self._generation < generation
-                else []
-            )
-            self._apply(self._delivery(new))
-            self._generation = generation  # last: who reads it may rely on everything before it
-            self._polled = self.catalog.clock.now()
-
-    def catch_up(self, generation: int) -> None:
-        """Make sure that everything published up to ``generation`` has been delivered."""
-        if self._generation is None or self._generation < generation:
-            self.poll()
-
-    def _poll_if_due(self) -> None:
-        if self.catalog.clock.now() - self._polled < self._poll_seconds:
-            return
-        if self._generation is not None and self._poll_lock.locked():
-            return  # another thread is at it; only the very first look must be over before anything is loaded
-        self.poll()
-
-    def _apply(self, publications: Iterable[Publication]) -> None:
+    def _apply(self, publications: Iterable[Publication], upto: int | None) -> None:
         now = self.catalog.clock.now()
         with self._lock:
             for news in publications:
                 self._take_in(news)
                 self._metrics.delivery_delay.observe(max(0.0, now - news.time))
+            self._generation = upto  # last: who reads it relies on all before it
 
     def _take_in(self, news: Publication) -> None:
         version = _GONE if news.dropped else news.version
-        if self._loads:
-            self._news[news.path_id] = max(version, self._news.get(news.path_id, 0))
         known = self._tables.get(news.path_id)
         if known is not None and known.version < version:
             self._drop(news.path_id)
@@ -145,29 +140,18 @@ class SchemeCache:
         if at_path is not None and at_path < news.path_id:
             self._drop(at_path)  # another path has taken the name
 
-    @contextmanager
-    def _loading(self) -> Iterator[Connection]:
-        """A snapshot to load from. What is published meanwhile is remembered, so that an older description is
-        not kept."""
+    def _learn(self, present: Present, infos: Iterable[TableInfo]) -> None:
+        """Keep what a snapshot says, unless publications that it has not seen have been delivered
+        meanwhile."""
         with self._lock:
-            self._loads += 1
-        try:
-            with self.catalog.read() as conn:
-                yield conn
-        finally:
-            with self._lock:
-                self._loads -= 1
-                if not self._loads:
-                    self._news.clear()
-
-    def _learn(self, infos: Iterable[TableInfo]) -> None:
-        with self._lock:
+            if self._generation != present.generation:
+                return
             if len(self._tables) > _MAX_TABLES:
                 self._tables.clear()
                 self._ids.clear()
             for info in infos:
                 known = self._tables.get(info.id)
-                if info.version >= max(self._news.get(info.id, 0), 0 if known is None else known.version):
+                if known is None or info.version >= known.version:
                     self._tables[info.id] = info
                     self._ids[info.path] = info.id
 

@@ -1,7 +1,7 @@
-"""Chains of segments as the catalog keeps them, and the commits that make them longer or shorter.
+"""Chains of segments as the catalog keeps them.
 
 A row of ``chains`` says that a segment is part of a table's state from step ``added`` on and, once
-``removed`` is set, only before it.
+``removed`` is set, only before it; ``removed_at`` is the time of that.
 
 A merge replaces log segments by one that holds the very same changes, each with its step. The rows it
 replaces are ``superseded``: nobody needs them but a reader that already has them in its plan. The new row
@@ -12,7 +12,7 @@ changes later than the step they ask for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
-    func,
     insert,
     or_,
     select,
@@ -32,23 +31,10 @@ from sqlalchemy import (
 
 from strandline.catalog import board, sessions, sqltables
 from strandline.catalog.chunks import chunks
-from strandline.catalog.paths import CLOSED_STATES, under_operation
-from strandline.catalog.stale import RowsChanged, Stale
+from strandline.catalog.stale import Ended, Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.lru import Cache
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
-
-# What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
-_STATE = select(sqltables.tables).where(sqltables.tables.c.path_id == bindparam("table"))
-_CURRENT = (
-    select(
-        sqltables.tables, sqltables.paths.c.version, sqltables.paths.c.state, sqltables.paths.c.operation_id
-    )
-    .select_from(
-        sqltables.paths.outerjoin(sqltables.tables, sqltables.tables.c.path_id == sqltables.paths.c.id)
-    )
-    .where(sqltables.paths.c.id == bindparam("table"))
-)
 
 
 def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
@@ -57,15 +43,12 @@ def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
     return and_(at.superseded.is_(False), at.reaches <= step, or_(at.removed.is_(None), at.removed > step))
 
 
+# Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
+_STATE = select(sqltables.tables).where(sqltables.tables.c.path_id == bindparam("table"))
 _CHAIN = select(sqltables.chains.c.segment_id).where(
     sqltables.chains.c.table_id == bindparam("table"), is_part_at(bindparam("at"))
 )
 _NEW_SEGMENT = insert(sqltables.segments).returning(sqltables.segments.c.id)
-_NEW_HEAD = (
-    update(sqltables.tables)
-    .where(sqltables.tables.c.path_id == bindparam("table"))
-    .values(step=bindparam("at"), rows=bindparam("now_rows"), digest=bindparam("now_digest"))
-)
 
 
 @dataclass(frozen=True)
@@ -79,49 +62,11 @@ class TableState:
     followed_step: int | None
 
 
-@dataclass(frozen=True)
-class Basis:
-    """What a change was planned with: a table by its id, its version, and the step at which the rows were
-    read that the change depends on (None: on none of its rows, as for a synchronous index, which follows its
-    table)."""
-
-    table_id: int
-    version: int
-    read_step: int | None
-
-
-@dataclass(frozen=True)
-class TablePart(Basis):
-    """What one commit does to one table."""
-
-    segments: tuple[Segment, ...]
-    delta: Digest
-
-
 def state(conn: Connection, table_id: int) -> TableState:
     row = conn.execute(_STATE, {"table": table_id}).one_or_none()
     if row is None:
         raise Stale(table_id, "it was dropped")
-    return _state(row)
-
-
-def prove(conn: Connection, basis: Basis) -> TableState:
-    """The head of a table that is still as a change was planned with: the same table, at the same version,
-    open, keeping the step that was read, and without rows that came later. Every change that was planned
-    outside its transaction proves this inside it."""
-    row = conn.execute(_CURRENT, {"table": basis.table_id}).one_or_none()
-    if row is None:
-        raise Stale(basis.table_id, "it was dropped")
-    if row.state in CLOSED_STATES:
-        raise under_operation(f"table {basis.table_id} is {row.state}", row.operation_id)
-    if row.version != basis.version:
-        raise Stale(basis.table_id, f"its version is {row.version}, planned with {basis.version}")
-    head = _state(row)
-    if basis.read_step is not None:
-        check_kept(head, basis.read_step)
-        if head.step > basis.read_step:
-            raise RowsChanged(basis.table_id, "rows were committed since it was read")
-    return head
+    return state_of(row)
 
 
 def check_kept(head: TableState, step: int) -> None:
@@ -131,60 +76,11 @@ def check_kept(head: TableState, step: int) -> None:
         raise Stale(head.table_id, f"step {step} is no longer kept")
 
 
-def _state(row: Row[Any]) -> TableState:
+def state_of(row: Row[Any]) -> TableState:
+    """The head that a row of ``tables`` describes."""
     return TableState(
         row.path_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step
     )
-
-
-def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
-    """Row count and digest that were recorded for the state at ``step``."""
-    row = conn.execute(
-        select(sqltables.commits)
-        .where(sqltables.commits.c.table_id == table_id, sqltables.commits.c.step <= step)
-        .order_by(sqltables.commits.c.step.desc())
-        .limit(1)
-    ).one_or_none()
-    if row is None:
-        raise Stale(table_id, "it was dropped")
-    return Digest.parse(row.rows, row.digest)
-
-
-def step_at(conn: Connection, time: float) -> int | None:
-    """The last step that had been committed at a time; None if there was none."""
-    step: int | None = conn.execute(
-        select(func.max(sqltables.commits.c.step)).where(sqltables.commits.c.time <= time)
-    ).scalar_one()
-    return step
-
-
-def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
-    """How many commits of rows a table has had after ``step``."""
-    at = sqltables.commits.c
-    query = select(func.count()).select_from(sqltables.commits)
-    found = conn.execute(query.where(at.table_id == table_id, at.step > step, at.kind == "data"))
-    return int(found.scalar_one())
-
-
-def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -> int:
-    """The last of the next ``count`` steps after ``after`` at which the table was changed; ``after`` if there
-    is none. Commits are forgotten when their state can no longer be read, so the ends of the logs count as
-    well."""
-    chain, segment, commit_ = sqltables.chains.c, sqltables.segments.c, sqltables.commits.c
-    commits = select(commit_.step).where(commit_.table_id == table_id, commit_.step > after)
-    logs = (
-        select(segment.upto)
-        .join(sqltables.chains, chain.segment_id == segment.id)
-        .where(
-            chain.table_id == table_id,
-            chain.superseded.is_(False),
-            segment.role == "log",
-            segment.upto > after,
-        )
-    )
-    stops = commits.union(logs).order_by("step").limit(count).subquery()
-    last: int | None = conn.execute(select(func.max(stops.c.step))).scalar_one()
-    return after if last is None else last
 
 
 def check_readable(conn: Connection, table_id: int, path: str, step: int) -> None:
@@ -261,6 +157,12 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     return [found[i] for i in wanted]
 
 
+def known(conn: Connection, ids: Iterable[int]) -> set[int]:
+    """Those of the segments that the catalog has now, whatever this process remembers."""
+    at = sqltables.segments.c
+    return {i for chunk in chunks(ids) for i in conn.execute(select(at.id).where(at.id.in_(chunk))).scalars()}
+
+
 def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, bytes | None, str]]:
     """Id, data and checksum of segments as the catalog has them now, whatever this process remembers."""
     at = sqltables.segments.c
@@ -269,71 +171,11 @@ def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, byt
             yield row.id, row.data, row.checksum
 
 
-def commit(conn: Connection, now: float, parts: Sequence[TablePart], reads: Sequence[Basis] = ()) -> int:
-    """Publish the segments of all tables at the next step; Stale if one of them, or one that was only read,
-    is not as the writer saw it."""
-    for read in reads:
-        prove(conn, read)
-    heads = [prove(conn, part) for part in parts]
-    step = board.next_step(conn)
-    for part, head in zip(parts, heads, strict=True):
-        digest = head.digest + part.delta
-        attach(conn, part.table_id, insert_segments(conn, part.segments, step), step)
-        record(conn, part.table_id, step, "data", digest, now)
-        conn.execute(
-            _NEW_HEAD, {"table": part.table_id, "at": step, "now_rows": digest.rows, "now_digest": digest.hex}
-        )
-    return step
-
-
-def replace_segments(
-    conn: Connection,
-    now: float,
-    table_id: int,
-    old: Sequence[Segment],
-    new: Sequence[Segment],
-    kind: str,
-    digest: Digest | None = None,
-) -> int:
-    """A commit that changes no state: other segments that fold to the same rows. ``kind`` merge: the new log
-    segments hold the very same changes, so nothing needs the old ones; ``kind`` compact: streams may still
-    need the old logs. A ``digest`` is given only by a rebuild, whose segments fold to other rows than the old
-    ones."""
-    live = {
-        row.segment_id: row.reaches
-        for row in conn.execute(
-            select(sqltables.chains).where(
-                sqltables.chains.c.table_id == table_id, sqltables.chains.c.removed.is_(None)
-            )
-        )
-    }
-    if not all(s.id in live for s in old):
-        raise Stale(table_id, "its segments were replaced meanwhile")
-    step = board.next_step(conn)
-    reaches = min(live[s.id] for s in old) if kind == "merge" else step
-    at = sqltables.chains.c
-    for gone in chunks(s.id for s in old):
-        conn.execute(
-            update(sqltables.chains)
-            .where(at.table_id == table_id, at.segment_id.in_(gone))
-            .values(removed=step, superseded=(kind == "merge"))
-        )
-    attach(conn, table_id, insert_segments(conn, new, step), step, reaches)
-    if digest is not None:
-        conn.execute(
-            update(sqltables.tables)
-            .where(sqltables.tables.c.path_id == table_id)
-            .values(step=step, rows=digest.rows, digest=digest.hex)
-        )
-    record(conn, table_id, step, kind, digest or state(conn, table_id).digest, now)
-    return step
-
-
 def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list[int]:
-    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Stale if
+    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Ended if
     a file was written in the name of a session that has ended since: the collector may have removed it."""
     if lost := sessions.ended_writer(conn, (s.file for s in new if s.file is not None)):
-        raise Stale(0, f"the session that wrote {lost} has ended")
+        raise Ended(0, f"the session that wrote {lost} has ended")
     ids = []
     for segment in new:
         pending = segment.upto >= PENDING
@@ -353,6 +195,40 @@ def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list
         }
         ids.append(conn.execute(_NEW_SEGMENT, row).scalar_one())
     return ids
+
+
+def end(conn: Connection, table_ids: Iterable[int], step: int) -> None:
+    """The chains of tables that go end at ``step``."""
+    at = sqltables.chains.c
+    for chunk in chunks(table_ids):
+        ends = update(sqltables.chains).where(at.table_id.in_(chunk), at.removed.is_(None))
+        conn.execute(ends.values(removed=step, removed_at=board.time(conn)))
+
+
+def replace(conn: Connection, table_id: int, old: Sequence[Segment], step: int, *, merged: bool) -> int:
+    """Take segments out of a table's chain at ``step``, and return the step to which what replaces them may
+    reach back; Stale if one of them is not in it any more. ``merged``: what replaces them holds the very same
+    changes, so nothing needs them but a reader that has them in its plan."""
+    at = sqltables.chains.c
+    live = {
+        row.segment_id: row.reaches
+        for row in conn.execute(select(sqltables.chains).where(at.table_id == table_id, at.removed.is_(None)))
+    }
+    check_live(table_id, live, old)
+    for gone in chunks(s.id for s in old):
+        conn.execute(
+            update(sqltables.chains)
+            .where(at.table_id == table_id, at.segment_id.in_(gone))
+            .values(removed=step, removed_at=board.time(conn), superseded=merged)
+        )
+    return min(live[s.id] for s in old) if merged else step
+
+
+def check_live(table_id: int, live: Container[int], old: Iterable[Segment]) -> None:
+    """What is to be replaced must be part of the present state: what came after it then is not in it, whoever
+    has merged or compacted meanwhile."""
+    if not all(s.id in live for s in old):
+        raise Stale(table_id, "its segments were replaced meanwhile")
 
 
 def attach(
@@ -388,18 +264,6 @@ def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
             )
         ).scalars()
     )
-
-
-def record(conn: Connection, table_id: int, step: int, kind: str, digest: Digest, now: float) -> None:
-    row = {
-        "table_id": table_id,
-        "step": step,
-        "kind": kind,
-        "rows": digest.rows,
-        "digest": digest.hex,
-        "time": now,
-    }
-    conn.execute(insert(sqltables.commits), row)
 
 
 def _in_order(found: Iterable[Segment]) -> tuple[Segment, ...]:

@@ -1,26 +1,31 @@
 """Collection: which segments nothing refers to any more.
 
-The catalog forgets them first, in one transaction that also notes their files in ``garbage``; the files are
-removed after it. So a crash in between leaves files to remove, never a reference to a removed file.
+A row of a chain goes when no state needs it that can still be asked for, no stream, and nobody who has it in
+his plan. Of the last there are two kinds: those who began to read before it was removed, for whom it is left
+alone for the grace period; and those who read for longer, who say so in the row of their session.
+
+The catalog forgets segments first, in one transaction that also notes their files in ``garbage``; the files
+are removed after it. So a crash in between leaves files to remove, never a reference to a removed file.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, insert, select, update
 
 from strandline.catalog import board, sessions, sqltables
 from strandline.catalog.chunks import chunks
 
 
-def sweep(conn: Connection, now: float, history_seconds: float) -> None:
+def sweep(conn: Connection, now: float, *, history_seconds: float, grace_seconds: float) -> None:
     """Forget chain rows that no state, stream, pin or reader needs, and the segments that were only in
     them."""
     sessions.end_dead(conn, now)
-    readers = _oldest_read(conn, now)
-    horizon = min(readers, _history(conn, now, history_seconds))
+    _date_undated(conn, now)
+    horizon = min(_oldest_read(conn), _history(conn, now, history_seconds))
     states: dict[int, int] = defaultdict(lambda: horizon)
     changes: dict[int, int] = defaultdict(lambda: 2**62)
     for hold in conn.execute(select(sqltables.holds)):
@@ -36,23 +41,19 @@ def sweep(conn: Connection, now: float, history_seconds: float) -> None:
         )
         .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
         .outerjoin(sqltables.tables, sqltables.tables.c.path_id == sqltables.chains.c.table_id)
-        .where(sqltables.chains.c.removed <= readers)
+        .where(_is_in_no_plan(conn, now, grace_seconds))
     ).all()
-    by_table: dict[int, list[int]] = defaultdict(list)
+    by_table: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in candidates:
         # Without a description nobody can ask for the past of a table, so a dropped one needs no history.
         needed_by_state = row.alive is not None and row.removed > states[row.table_id]
         needed_by_stream = row.role == "log" and row.upto > changes[row.table_id]
         if row.superseded or not (needed_by_state or needed_by_stream):
-            by_table[row.table_id].append(row.segment_id)
-    for table_id, ids in by_table.items():
-        for chunk in chunks(ids):
-            conn.execute(
-                delete(sqltables.chains).where(
-                    sqltables.chains.c.table_id == table_id, sqltables.chains.c.segment_id.in_(chunk)
-                )
-            )
-        _forget_history(conn, table_id, states[table_id])
+            by_table[row.table_id].append(row)
+    for table_id, rows in by_table.items():
+        _forget(conn, table_id, [row.segment_id for row in rows])
+        # What was merged is still there, in another segment.
+        _forget_history(conn, table_id, max((row.removed for row in rows if not row.superseded), default=0))
     # What a dropped table had in its chain is of no use without its description, so neither are its digests.
     conn.execute(
         delete(sqltables.commits).where(~exists().where(sqltables.paths.c.id == sqltables.commits.c.table_id))
@@ -60,23 +61,45 @@ def sweep(conn: Connection, now: float, history_seconds: float) -> None:
     _drop_unreferenced(conn, now)
 
 
-def drop_superseded(conn: Connection, now: float, table_id: int) -> None:
-    """Forget the logs of one table that were merged into others and that no reader has in its plan: what a
-    merge leaves behind."""
-    ids = conn.execute(
-        select(sqltables.chains.c.segment_id).where(
-            sqltables.chains.c.table_id == table_id,
-            sqltables.chains.c.superseded.is_(True),
-            sqltables.chains.c.removed <= _oldest_read(conn, now),
-        )
-    ).scalars()
-    for chunk in chunks(list(ids)):
+def drop_superseded(conn: Connection, now: float, table_id: int, *, grace_seconds: float) -> None:
+    """Forget the logs of one table that were merged into others and that no reader has in its plan: what
+    earlier merges have left behind."""
+    at = sqltables.chains.c
+    old = select(at.segment_id).where(
+        at.table_id == table_id, at.superseded.is_(True), _is_in_no_plan(conn, now, grace_seconds)
+    )
+    ids = conn.execute(old).scalars().all()
+    _forget(conn, table_id, ids)
+    for chunk in chunks(ids):
+        _drop_unreferenced(conn, now, chunk)
+
+
+def _is_in_no_plan(conn: Connection, now: float, grace_seconds: float) -> ColumnElement[bool]:
+    """Whether a row of ``chains`` was removed, and nobody can have it in his plan any more."""
+    at = sqltables.chains.c
+    return and_(at.removed <= _oldest_read(conn), at.removed_at <= now - grace_seconds)
+
+
+def _oldest_read(conn: Connection) -> int:
+    """The oldest step that somebody may still look at who says so."""
+    said = (board.current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
+    return min(step for step in said if step is not None)
+
+
+def _date_undated(conn: Connection, now: float) -> None:
+    """What was removed by a version of Strandline that did not note the time counts as removed now."""
+    at = sqltables.chains.c
+    undated = update(sqltables.chains).where(at.removed.is_not(None), at.removed_at.is_(None))
+    conn.execute(undated.values(removed_at=now))
+
+
+def _forget(conn: Connection, table_id: int, segment_ids: Sequence[int]) -> None:
+    for chunk in chunks(segment_ids):
         conn.execute(
             delete(sqltables.chains).where(
                 sqltables.chains.c.table_id == table_id, sqltables.chains.c.segment_id.in_(chunk)
             )
         )
-        _drop_unreferenced(conn, now, chunk)
 
 
 def garbage(conn: Connection) -> list[str]:
@@ -94,14 +117,6 @@ def known_files(conn: Connection) -> set[str]:
         select(sqltables.segments.c.file).where(sqltables.segments.c.file.is_not(None))
     ).scalars()
     return {str(file) for file in used} | set(garbage(conn))
-
-
-def _oldest_read(conn: Connection, now: float) -> int:
-    """The oldest step that a running reader, or a pin, may still look at."""
-    in_force = or_(sqltables.pins.c.expires.is_(None), sqltables.pins.c.expires > now)
-    pinned = conn.execute(select(func.min(sqltables.pins.c.step)).where(in_force)).scalar_one()
-    step = board.current_step(conn)
-    return step if pinned is None else min(step, pinned)
 
 
 def _history(conn: Connection, now: float, history_seconds: float) -> int:

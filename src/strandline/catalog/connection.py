@@ -27,8 +27,9 @@ from strandline.clock import Clock, SystemClock
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.lru import Cache
 from strandline.model import Segment
+from strandline.retry import tries
 
-HEAD = "0003"
+HEAD = "0004"
 """The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
 LONGEST_PATH = 504
 """How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""
@@ -103,7 +104,7 @@ class Catalog:
         an exception."""
         with _plain_errors():
             with self._begin_write() as conn:
-                board.take_announced(conn)  # what a transaction that failed has left
+                board.begin(conn, self.clock.now())
                 yield conn
                 announced = board.take_announced(conn)
             self.after_commit()
@@ -149,19 +150,18 @@ class Catalog:
 
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
         """Try until other writers let us in: "database is locked" never reaches a user."""
-        deadline = self.clock.now() + self.wait_seconds
-        while True:
+        busy: OperationalError | None = None
+        for _ in tries(self.clock, lambda _: random.uniform(0.005, 0.05), seconds=self.wait_seconds):
             try:
                 return attempt()
             except OperationalError as error:
                 if not _is_busy(error):
                     raise
-                if self.clock.now() > deadline:
-                    raise Unavailable(
-                        f"the catalog was busy for {self.wait_seconds:.0f} seconds",
-                        "Look for a process that holds a transaction open on the catalog, then try again.",
-                    ) from error
-                self.clock.sleep(random.uniform(0.005, 0.05))
+                busy = error
+        raise Unavailable(
+            f"the catalog was busy for {self.wait_seconds:.0f} seconds",
+            "Look for a process that holds a transaction open on the catalog, then try again.",
+        ) from busy
 
     def _revision(self) -> str | None:
         with _plain_errors(), self.engine.connect() as conn:

@@ -1,5 +1,6 @@
 """Who maintains a table at the moment: merges and compactions of one table exclude each other, across
-processes."""
+processes. Only so that nobody does for nothing what another one does: ``chains.replace`` lets but one of them
+succeed."""
 
 from __future__ import annotations
 
@@ -25,16 +26,6 @@ def take(conn: Connection, now: float, table_id: int, session_id: str) -> bool:
         .values(maintained_by=session_id)
     )
     return True
-
-
-def prove(conn: Connection, table_id: int, session_id: str) -> None:
-    """Refuse what was done under a turn that another session has taken meanwhile, because this one had not
-    renewed its lease in time."""
-    row = conn.execute(
-        select(sqltables.tables.c.maintained_by).where(sqltables.tables.c.path_id == table_id)
-    ).one_or_none()
-    if row is None or row.maintained_by != session_id:
-        raise Stale(table_id, "another process has maintained it meanwhile")
 
 
 def release(conn: Connection, table_id: int, session_id: str) -> None:

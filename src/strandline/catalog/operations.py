@@ -15,7 +15,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from strandline.catalog import board, paths, sqltables, tables
+from strandline.catalog import board, chains, paths, sqltables, tables
+from strandline.catalog.chunks import chunks
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
 from strandline.errors import BY_CODE, OperationNotFound, StrandlineError
@@ -239,8 +240,10 @@ def complete(conn: Connection, operation_id: str, registry: VersionRegistry, ste
     dropped = [p for p in mine if p.state == "dropping"]
     moved = registry.apply(conn, operation_id)
     gone = [p.id for p in dropped]
-    _remove(conn, gone, step)
-    conn.execute(update(sqltables.paths).where(sqltables.paths.c.id.in_(created)).values(created_step=step))
+    chains.end(conn, gone, step)
+    tables.forget(conn, gone)
+    paths.remove(conn, gone)
+    paths.set_created(conn, created, step)
     _unlock(conn, operation_id)
     changed = paths.by_ids(conn, [*created, *moved])
     if changed or dropped:
@@ -252,9 +255,12 @@ def roll_back(conn: Connection, operation: Operation, registry: VersionRegistry)
     never been."""
     registry.rollback(conn, operation.id)
     made = [p.id for p in locked(conn, operation.id) if p.state in CREATED_STATES]
-    conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(made)))
-    conn.execute(delete(sqltables.commits).where(sqltables.commits.c.table_id.in_(made)))
-    _remove(conn, made, None)
+    # Nobody has ever seen them, so nobody has them in his plan.
+    for chunk in chunks(made):
+        conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))
+        conn.execute(delete(sqltables.commits).where(sqltables.commits.c.table_id.in_(chunk)))
+    tables.forget(conn, made)
+    paths.remove(conn, made)
     _unlock(conn, operation.id)
     for path_id in reversed(operation.body.get("directories", [])):
         used = conn.execute(
@@ -262,11 +268,6 @@ def roll_back(conn: Connection, operation: Operation, registry: VersionRegistry)
         ).one_or_none()
         if used is None:
             paths.remove(conn, [path_id])
-
-
-def _remove(conn: Connection, ids: list[int], step: int | None) -> None:
-    tables.forget(conn, ids, step)
-    paths.remove(conn, ids)
 
 
 def _unlock(conn: Connection, operation_id: str) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, liter
 
 from strandline import names
 from strandline.catalog import sqltables
-from strandline.catalog.chunks import SIZE, chunks
+from strandline.catalog.chunks import chunks
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
 
 READY = "ready"
@@ -92,12 +92,13 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     rows: dict[int, Row[Any]] = {}
     missing = set(wanted)
     while missing:
-        chunk = list(missing)[:SIZE]
-        missing -= set(chunk)
-        for row in conn.execute(select(sqltables.paths).where(sqltables.paths.c.id.in_(chunk))):
-            rows[row.id] = row
-            if row.parent_id is not None and row.parent_id not in rows:
-                missing.add(row.parent_id)
+        found = [
+            row
+            for chunk in chunks(missing)
+            for row in conn.execute(select(sqltables.paths).where(sqltables.paths.c.id.in_(chunk)))
+        ]
+        rows |= {row.id: row for row in found}
+        missing = {row.parent_id for row in found if row.parent_id is not None} - rows.keys()
 
     def name(row: Row[Any]) -> str:
         return "" if row.parent_id is None else f"{name(rows[row.parent_id])}/{row.name}"
@@ -291,6 +292,11 @@ def set_state(conn: Connection, path_ids: Iterable[int], state: str, operation_i
     for ids in chunks(path_ids):
         change = update(sqltables.paths).where(sqltables.paths.c.id.in_(ids))
         conn.execute(change.values(state=state, operation_id=operation_id))
+
+
+def set_created(conn: Connection, path_ids: Iterable[int], step: int) -> None:
+    for ids in chunks(path_ids):
+        conn.execute(update(sqltables.paths).where(sqltables.paths.c.id.in_(ids)).values(created_step=step))
 
 
 def remove(conn: Connection, path_ids: Iterable[int]) -> None:

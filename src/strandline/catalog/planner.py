@@ -9,15 +9,19 @@ catalog has moved on (``stale.Stale``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from strandline import names
-from strandline.catalog.cache import SchemeCache, Unit
+from strandline.catalog.cache import Look, SchemeCache, Unit
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock
 from strandline.errors import SchemaMismatch
 from strandline.metrics import Metrics, event
+from strandline.retry import tries
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,15 @@ class TablePlan:
     impls: tuple[TableInfo, ...]
 
 
-@dataclass(frozen=True)
-class _Mismatch:
-    path: str
-    expected: int
-    actual: int | None
+class _Mismatch(Exception):
+    """The versions in a plan do not fit each other."""
+
+    def __init__(self, unit: Unit, path: str, expected: int, actual: int | None) -> None:
+        super().__init__(path)
+        self.unit = unit
+        self.path = path
+        self.expected = expected
+        self.actual = actual
 
 
 class Loader:
@@ -55,43 +63,46 @@ class Loader:
         self._metrics = metrics or Metrics()
 
     def plan(self, paths: Sequence[str]) -> list[TablePlan]:
-        """The tables at ``paths``."""
-        return [self._plan(names.normalize(path)) for path in paths]
+        """The tables at ``paths``, from one snapshot of the catalog."""
+        return self.read(lambda look: [self.planned(look, names.normalize(path)) for path in paths])
 
-    def _plan(self, path: str) -> TablePlan:
-        unit = self.cache.unit(path)
-        wrong = _mismatch(unit)
-        for _ in range(self._retries):
-            if wrong is None:
-                break
-            self._saw(unit, wrong)
-            self._clock.sleep(self._retry_seconds)
-            unit = self.cache.unit(path)
-            wrong = _mismatch(unit)
-            if wrong is None:
+    def read(self, use: Callable[[Look], T]) -> T:
+        """What ``use`` makes of one snapshot of the catalog, in which it may plan any tables. If a plan does
+        not fit, it is called again with another snapshot."""
+        wrong: _Mismatch | None = None
+        for _ in tries(self._clock, lambda _: self._retry_seconds, count=self._retries + 1):
+            try:
+                with self.cache.looking() as look:
+                    made = use(look)
+            except _Mismatch as seen:
+                wrong = seen
+                self._saw(seen)
+                continue
+            if wrong is not None:
                 self._metrics.mismatches.labels("cured").inc()
-        if wrong is not None:
-            self._saw(unit, wrong)
-            self._metrics.mismatches.labels("failed").inc()
-            raise SchemaMismatch(
-                f"schema version mismatch for {wrong.path}: {unit.table.path} expects version "
-                f"{wrong.expected}, "
-                f"{'but it is not there' if wrong.actual is None else f'got {wrong.actual}'}"
-            )
-        return TablePlan(unit.table, tuple(impl for impl in unit.impls if impl is not None))
-
-    def _saw(self, unit: Unit, wrong: _Mismatch) -> None:
-        self._metrics.mismatches.labels("seen").inc()
-        event(
-            "mismatch", table=unit.table.path, path=wrong.path, expected=wrong.expected, actual=wrong.actual
+            return made
+        assert wrong is not None  # There was a first try, and it did not return.
+        self._metrics.mismatches.labels("failed").inc()
+        raise SchemaMismatch(
+            f"schema version mismatch for {wrong.path}: {wrong.unit.table.path} expects version "
+            f"{wrong.expected}, "
+            f"{'but it is not there' if wrong.actual is None else f'got {wrong.actual}'}"
         )
-        self.cache.forget(unit)
 
+    def planned(self, look: Look, path: str) -> TablePlan:
+        """The table at a path, for ``read``."""
+        unit = self.cache.unit(look, path)
+        impls: list[TableInfo] = []
+        for ref, impl in zip(unit.table.indexes, unit.impls, strict=True):
+            if impl is None:
+                raise _Mismatch(unit, f"{unit.table.path}/{ref.definition.name}", ref.version, None)
+            if impl.version != ref.version:
+                raise _Mismatch(unit, impl.path, ref.version, impl.version)
+            impls.append(impl)
+        return TablePlan(unit.table, tuple(impls))
 
-def _mismatch(unit: Unit) -> _Mismatch | None:
-    for ref, impl in zip(unit.table.indexes, unit.impls, strict=True):
-        if impl is None:
-            return _Mismatch(f"{unit.table.path}/{ref.definition.name}", ref.version, None)
-        if impl.version != ref.version:
-            return _Mismatch(impl.path, ref.version, impl.version)
-    return None
+    def _saw(self, wrong: _Mismatch) -> None:
+        self._metrics.mismatches.labels("seen").inc()
+        table = wrong.unit.table.path
+        event("mismatch", table=table, path=wrong.path, expected=wrong.expected, actual=wrong.actual)
+        self.cache.forget(wrong.unit)

@@ -118,6 +118,7 @@ chains = Table(
     Column("removed", BigInteger, nullable=True),
     Column("reaches", BigInteger, nullable=False),
     Column("superseded", Boolean, nullable=False),
+    Column("removed_at", Float, nullable=True),
     Index("chains_by_segment", "segment_id"),
 )
 
@@ -140,16 +141,15 @@ sessions = Table(
     Column("host", Text, nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("expires", Float, nullable=False),
+    Column("reads_from", BigInteger, nullable=True),
 )
 
 pins = Table(
     "pins",
     metadata,
     Column("id", Id, primary_key=True, autoincrement=True),
-    Column("session_id", Text, nullable=True),
     Column("name", Text, nullable=True, unique=True),
     Column("step", BigInteger, nullable=False),
-    Column("expires", Float, nullable=True),
     sqlite_autoincrement=True,
 )
 

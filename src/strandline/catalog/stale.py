@@ -17,5 +17,4 @@ class RowsChanged(Stale):
 
 
 class Ended(Stale):
-    """The session in whose name something was planned has ended: what it read, and what it wrote, may be
-    gone."""
+    """A process has come too late: what it read, or what it wrote, may have been collected."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from strandline.catalog import board, holds, paths, sqltables
+from strandline.catalog import board, chains, holds, paths, sqltables
 from strandline.catalog.chunks import chunks
 from strandline.catalog.holds import Hold
 from strandline.catalog.paths import IMPL_TABLE, Path
@@ -187,18 +187,15 @@ def drop(conn: Connection, step: int, now: float, root: Path) -> None:
     """Remove a path and all below it. Segments stay until nothing refers to them any more."""
     gone = paths.subtree(conn, root)
     ids = [p.id for p in gone]
-    forget(conn, ids, step)
+    chains.end(conn, ids, step)
+    forget(conn, ids)
     paths.remove(conn, ids)
     board.publish(conn, step, now, [], gone)
 
 
-def forget(conn: Connection, ids: Sequence[int], step: int | None) -> None:
-    """Forget the state of tables that go, and end the holds of all that go. Their chains end at ``step``."""
-    chain = sqltables.chains.c
+def forget(conn: Connection, ids: Sequence[int]) -> None:
+    """Forget the state of tables that go, and end the holds of all that go."""
     for chunk in chunks(ids):
-        if step is not None:
-            ends = update(sqltables.chains).where(chain.table_id.in_(chunk), chain.removed.is_(None))
-            conn.execute(ends.values(removed=step))
         conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(chunk)))
     holds.remove(conn, ids)
 
@@ -264,10 +261,11 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
 def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
     """For each path the step from which on its present description holds."""
     at = sqltables.descriptions.c
-    rows = conn.execute(
-        select(at.path_id, func.max(at.step)).where(at.path_id.in_(path_ids)).group_by(at.path_id)
-    )
-    return {row[0]: row[1] for row in rows}
+    found: dict[int, int] = {}
+    for chunk in chunks(path_ids):
+        last = select(at.path_id, func.max(at.step)).where(at.path_id.in_(chunk)).group_by(at.path_id)
+        found |= {row[0]: row[1] for row in conn.execute(last)}
+    return found
 
 
 def last_drop(conn: Connection, table_id: int) -> int:

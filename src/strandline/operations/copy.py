@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import chains, paths, tables
+from strandline.catalog import chains, commits, paths, tables
 from strandline.catalog.operations import Part
 from strandline.catalog.paths import IMPL_TABLE, Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -149,7 +149,7 @@ class TablePart(StreamPart):
             followed = None if chains.state(conn, source).followed_step is None else 0
             tables.add_state(conn, target, step, run.now, Digest(), followed_step=followed)
         else:
-            tables.add_state(conn, target, step, run.now, chains.digest_at(conn, source, step))
+            tables.add_state(conn, target, step, run.now, commits.digest_at(conn, source, step))
             chains.attach(conn, target, chains.chain_ids(conn, source, step), step)
         return super().configure(conn, run, part, made)
 

@@ -35,6 +35,7 @@ from strandline.metrics import Metrics, event
 from strandline.operations.kind import Handler, Kind, Run
 from strandline.operations.scheduler import InOrder, Scheduler
 from strandline.operations.workers import run_parallel
+from strandline.retry import tries
 
 _POLL_SECONDS = 0.05
 
@@ -366,8 +367,7 @@ class Engine:
     ) -> Operation:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
         leaves it running."""
-        deadline = None if timeout is None else self.catalog.clock.now() + timeout
-        while True:
+        for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
             operation = self.get(operation_id)
             on_progress(operation)
             if operation.is_over:
@@ -378,14 +378,14 @@ class Engine:
                     "Connect again and wait for it.",
                 )
             if self.take_over(operation_id):
-                self.run(operation_id, workers, lambda: on_progress(self.get(operation_id)))
-                continue
-            if deadline is not None and self.catalog.clock.now() >= deadline:
-                raise TimedOut(
-                    f"operation {operation_id} did not end within {timeout:g} seconds",
-                    "It goes on; wait for it again, or cancel it with db.cancel().",
-                )
-            self.catalog.clock.sleep(_POLL_SECONDS)
+                operation = self.run(operation_id, workers, lambda: on_progress(self.get(operation_id)))
+                on_progress(operation)
+                if operation.is_over:
+                    return operation
+        raise TimedOut(
+            f"operation {operation_id} did not end within {timeout:g} seconds",
+            "It goes on; wait for it again, or cancel it with db.cancel().",
+        )
 
     def cancel(self, operation_id: str) -> Operation:
         """Ask for an operation to be undone. Whoever runs it does so before its next transition; if nobody

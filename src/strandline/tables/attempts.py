@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from strandline.catalog import sessions
 from strandline.catalog.stale import Ended, Stale
 from strandline.errors import Conflict, Corrupted
+from strandline.retry import tries
 from strandline.runtime import Runtime
 
 T = TypeVar("T")
@@ -18,41 +18,35 @@ _LONGEST_PAUSE = 0.25
 
 
 @contextmanager
-def once(runtime: Runtime, session_id: str) -> Iterator[None]:
-    """What happens in an open transaction, in the name of the session that it reads with. It cannot be
-    repeated by itself."""
+def once(runtime: Runtime, mark: int) -> Iterator[None]:
+    """What reads moments after a mark and cannot be repeated by itself. Whoever has slept for long may look
+    for files that have been collected since: that is no damage, but Stale."""
     try:
         yield
-    except Corrupted as error:
-        raise _ended(runtime, session_id, error) from None
-
-
-def _ended(runtime: Runtime, session_id: str, error: Corrupted) -> Ended:
-    """Whoever was taken for dead may look for files that have been collected since: that is no damage. Any
-    other error is raised."""
-    if runtime.session.id == session_id:
-        with runtime.catalog.read() as conn:
-            if not runtime.session.is_durable or sessions.is_alive(conn, session_id):
-                raise error
-    return Ended(0, "this process was taken for dead meanwhile")
+    except Corrupted:
+        if not runtime.moments.lost_since(mark):
+            raise
+        raise Ended(0, "what it read has been collected meanwhile") from None
 
 
 def repeat(runtime: Runtime, attempt: Callable[[], T]) -> T:
     """What ``attempt`` answers, which plans from the beginning each time it is called; CONFLICT when the
     tries are used up."""
-    tries = runtime.settings.commit_tries
     reason = ""
-    for number in range(tries):
-        session_id = runtime.session.id
+    count = runtime.settings.commit_tries
+    for _ in tries(runtime.clock, _pause, count=count):
         try:
-            return attempt()
+            with once(runtime, runtime.moments.mark()):
+                return attempt()
         except Stale as stale:
             reason = stale.reason
-        except Corrupted as error:
-            reason = _ended(runtime, session_id, error).reason
-        runtime.session.confirm()
-        runtime.clock.sleep(random.uniform(0, min(0.002 * 2**number, _LONGEST_PAUSE)))
+            if isinstance(stale, Ended):
+                runtime.session.confirm()
     raise Conflict(
-        f"others changed what the statement depends on {tries} times in a row ({reason}); nothing was "
+        f"others changed what the statement depends on {count} times in a row ({reason}); nothing was "
         "committed"
     )
+
+
+def _pause(number: int) -> float:
+    return random.uniform(0, min(0.002 * 2**number, _LONGEST_PAUSE))

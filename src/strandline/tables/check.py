@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from strandline.catalog import chains, sessions
+from strandline.catalog import commits
+from strandline.catalog.stale import Ended
 from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Chain, Digest, IndexDef, TableSchema
 from strandline.runtime import Runtime
@@ -71,15 +72,14 @@ def _check(runtime: Runtime, reader: Reader, path: str) -> CheckReport:
         impl_readable = _check_state(runtime, impl, impl_recorded, problems)
         if ref.definition.is_sync and readable and impl_readable:
             problems += _compare(runtime, view, ref.definition, impl)
-    if problems:
-        with runtime.catalog.read() as conn:
-            sessions.require(conn, reader.snapshot.session_id)  # Else files may only have been collected.
+    if problems and runtime.moments.lost_since(reader.snapshot.mark):
+        raise Ended(0, "what it read has been collected meanwhile")
     return CheckReport(path, reader.snapshot.step, recorded.rows, recorded.hex, problems)
 
 
 def _recorded(runtime: Runtime, view: TableView, step: int) -> Digest:
     with runtime.catalog.read() as conn:
-        return chains.digest_at(conn, view.info.id, step)
+        return commits.digest_at(conn, view.info.id, step)
 
 
 def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, chains, paths, tables
-from strandline.catalog.chains import Basis
+from strandline.catalog import board, commits, paths, tables
+from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
 from strandline.model import Column, IndexDef, Key, TableSchema, order
@@ -218,14 +218,14 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
         # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
         drops = any(isinstance(a, st.DropColumn) for a in actions)
         digest = state_digest(runtime, changed, view.chain) if drops else None
-        with publishing(runtime, snapshot) as conn:
-            chains.prove(conn, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
+        with publishing(runtime) as conn:
+            commits.prove(conn, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
             paths.check_ready(paths.require_id(conn, view.info.id))
             step = board.next_step(conn)
             tables.alter(conn, step, runtime.clock.now(), replace(view.info, schema=changed))
             if digest is not None:
                 tables.set_digest(conn, view.info.id, digest)
-                chains.record(conn, view.info.id, step, "schema", digest, runtime.clock.now())
+                commits.record(conn, view.info.id, step, "schema", digest, runtime.clock.now())
             return step
 
     return repeat(runtime, attempt)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, holds, paths, sizes
+from strandline.catalog import board, chains, commits, holds, paths, sizes
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
 
@@ -81,7 +81,7 @@ def _index(conn: Connection, row: Path) -> dict[str, Any]:
     }
     if state.followed_step is not None:
         described["step"] = state.followed_step
-        described["steps_behind"] = chains.commits_since(conn, row.parent_id, state.followed_step)
+        described["steps_behind"] = commits.commits_since(conn, row.parent_id, state.followed_step)
     return described
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.catalog import chains, collect, maintenance, paths, sessions, tables
+from strandline.catalog import collect, commits, maintenance, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
@@ -25,6 +25,7 @@ from strandline.storage.merge import merge_logs
 from strandline.storage.segment import write_segment
 from strandline.storage.slices import by_shard
 from strandline.tables import indexes
+from strandline.tables.attempts import once
 from strandline.tables.publish import discard, publishing
 from strandline.tables.snapshot import Snapshot, TableView
 
@@ -77,15 +78,15 @@ def merge(runtime: Runtime, path: str) -> bool:
     small = _run(view.chain.segments, runtime.settings.inline_rows, after)
     if len(small) < runtime.settings.merge_segments:
         return False
-    with _maintaining(runtime, view.info.id) as turn:
-        if turn is None:
+    with _maintaining(runtime, view.info.id) as is_ours:
+        if not is_ours:
             return False
-        _merge(runtime, snapshot, view.info, small, turn)
+        _merge(runtime, view.info, small)
         snapshot = Snapshot(runtime)
         view = snapshot.table(path)
         medium = _run(view.chain.segments, MEDIUM_ROWS, after)
         if len(medium) >= MEDIUM_SEGMENTS:
-            _merge(runtime, snapshot, view.info, medium, turn)
+            _merge(runtime, view.info, medium)
     return True
 
 
@@ -99,18 +100,15 @@ def _run(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment
     return found[::-1]
 
 
-def _merge(
-    runtime: Runtime, snapshot: Snapshot, info: TableInfo, segments: Sequence[Segment], turn: str
-) -> None:
+def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> None:
     settings = runtime.settings
     name = f"{runtime.session.file_name(info.id)}.parquet"
     merged = merge_logs(
         runtime.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes
     )
-    with contextlib.suppress(Stale), publishing(runtime, snapshot, [merged]) as conn:
-        maintenance.prove(conn, info.id, turn)
-        chains.replace_segments(conn, runtime.clock.now(), info.id, segments, [merged], "merge")
-        collect.drop_superseded(conn, runtime.clock.now(), info.id)
+    with contextlib.suppress(Stale), publishing(runtime, [merged]) as conn:
+        commits.replace_segments(conn, runtime.clock.now(), info.id, segments, [merged], "merge")
+        collect.drop_superseded(conn, runtime.clock.now(), info.id, grace_seconds=settings.grace_seconds)
 
 
 def compact(runtime: Runtime, path: str) -> bool:
@@ -118,8 +116,8 @@ def compact(runtime: Runtime, path: str) -> bool:
     recorded digest before anything refers to them."""
     with runtime.catalog.read() as conn:
         table_id = paths.require(conn, path, "table").id
-    with _maintaining(runtime, table_id) as turn:
-        if turn is None:
+    with _maintaining(runtime, table_id) as is_ours:
+        if not is_ours:
             raise UnderOperation(
                 f"{path} is being maintained by another process", "Try again when it is done."
             )
@@ -129,7 +127,7 @@ def compact(runtime: Runtime, path: str) -> bool:
             return False  # Another table has taken the name, or there is nothing to fold.
         new, old, digest = _compacted(runtime, view)
         with runtime.catalog.read() as conn:
-            recorded = chains.digest_at(conn, view.info.id, snapshot.step)
+            recorded = commits.digest_at(conn, view.info.id, snapshot.step)
         if digest != recorded:
             discard(runtime, new)
             raise Corrupted(
@@ -140,11 +138,8 @@ def compact(runtime: Runtime, path: str) -> bool:
         if not new and not old:
             return False  # All of it is as compaction would make it.
         try:
-            with publishing(runtime, snapshot, new) as conn:
-                # A merge in between may have put later changes into the very segments that are to be
-                # replaced.
-                maintenance.prove(conn, view.info.id, turn)
-                chains.replace_segments(conn, runtime.clock.now(), view.info.id, old, new, "compact")
+            with publishing(runtime, new) as conn:
+                commits.replace_segments(conn, runtime.clock.now(), view.info.id, old, new, "compact")
         except Stale:
             return False
         return True
@@ -189,7 +184,12 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     report = report or Report()
     now = runtime.clock.now()
     with runtime.catalog.write() as conn:
-        collect.sweep(conn, now, runtime.settings.history_seconds)
+        collect.sweep(
+            conn,
+            now,
+            history_seconds=runtime.settings.history_seconds,
+            grace_seconds=runtime.settings.grace_seconds,
+        )
     with runtime.catalog.read() as conn:
         garbage = collect.garbage(conn)
     for file in garbage:
@@ -233,7 +233,8 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
     failed: StrandlineError | None = None
     for table in _tables(runtime, path or "/"):
         try:
-            _maintain_table(runtime, table, report)
+            with once(runtime, runtime.moments.mark()):
+                _maintain_table(runtime, table, report)
         except (Stale, UnderOperation, PathNotFound):
             continue  # somebody else is at work on it, or has dropped it
         except StrandlineError as error:
@@ -281,18 +282,18 @@ def _tables(runtime: Runtime, path: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _maintaining(runtime: Runtime, table_id: int) -> Iterator[str | None]:
-    """The session in whose name this thread may maintain the table; None if another thread of the process, or
-    another process, is at it."""
+def _maintaining(runtime: Runtime, table_id: int) -> Iterator[bool]:
+    """Whether this thread may maintain the table, and no other thread or process is at it. What others do to
+    it all the same, because this process has slept, makes what it was about to do Stale."""
     with runtime.alone_with(table_id) as alone:
         if not alone:
-            yield None
+            yield False
             return
         session_id = runtime.session.ensure()
         with runtime.catalog.write() as conn:
             taken = maintenance.take(conn, runtime.clock.now(), table_id, session_id)
         try:
-            yield session_id if taken else None
+            yield taken
         finally:
             if taken:
                 with runtime.catalog.write() as conn:

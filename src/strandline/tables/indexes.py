@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, holds, paths, tables
-from strandline.catalog.chains import Basis
+from strandline.catalog import board, chains, commits, holds, paths, tables
+from strandline.catalog.commits import Basis
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.model import Chain, Digest, IndexDef, Segment, TableSchema
@@ -50,8 +50,8 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
         except Exception:
             discard(runtime, built.segments)
             raise
-        with publishing(runtime, snapshot, built.segments) as conn:
-            head = chains.prove(conn, Basis(table.info.id, table.info.version, None))
+        with publishing(runtime, built.segments) as conn:
+            head = commits.prove(conn, Basis(table.info.id, table.info.version, None))
             if head.step <= built.step:
                 return _attach(runtime, conn, table.info.id, index, built)
         # Rows were committed meanwhile: follow them, it is less every time.
@@ -146,11 +146,11 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
                 inline_bytes=runtime.settings.inline_bytes,
             ),
         )
-    with publishing(runtime, snapshot, segments) as conn:
+    with publishing(runtime, segments) as conn:
         tables.move_followed(conn, ref.impl_id, followed, snapshot.step)
         if segments:
-            part = chains.TablePart(ref.impl_id, impl.info.version, None, segments, delta)
-            chains.commit(conn, runtime.clock.now(), [part])
+            part = commits.TablePart(ref.impl_id, impl.info.version, None, segments, delta)
+            commits.commit(conn, runtime.clock.now(), [part])
     return True
 
 
@@ -163,10 +163,10 @@ def _rebuild(
     new, digest = index_entries(
         runtime, table.info.schema, table.chain, ref.definition, impl.info.schema, name
     )
-    with publishing(runtime, snapshot, new) as conn:
+    with publishing(runtime, new) as conn:
         if holds.is_held(conn, ref.impl_id):
             raise Stale(ref.impl_id, "a stream was created on it")
         tables.move_followed(conn, ref.impl_id, followed, snapshot.step)
-        chains.replace_segments(
+        commits.replace_segments(
             conn, runtime.clock.now(), ref.impl_id, impl.chain.segments, new, "rebuild", digest
         )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.catalog import chains
+from strandline.catalog import commits
+from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import DELETED, OP, Key
 from strandline.names import backticked
@@ -275,6 +276,7 @@ def table_frame(runtime: Runtime, view: TableView) -> DataFrame:
 def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
     reader, view = _resolve(reader, ref)
     reader.read_whole(view)
+    reader.lend()
     if ref.index is None:
         return table_frame(reader.runtime, view)
     impl = reader.index(view, view.info.index(ref.index))
@@ -313,8 +315,10 @@ def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
     step = ref.version
     if ref.timestamp is not None:
         with reader.runtime.catalog.read() as conn:
-            step = chains.step_at(conn, ref.timestamp.timestamp())
+            step = commits.step_at(conn, ref.timestamp.timestamp())
     if step is None:
         raise InvalidArgument(f"nothing had been committed at {ref.timestamp}", "Name a later time.")
-    past = Reader(reader.runtime, Snapshot(reader.runtime, step, reader.runtime.settings.read_seconds))
-    return past, past.view(ref.path)
+    past = Reader(reader.runtime, Snapshot(reader.runtime, step, [Named(ref.path, ref.index)]))
+    view = past.view(ref.path)
+    past.lend()  # Whoever has looked back once will do so again.
+    return past, view

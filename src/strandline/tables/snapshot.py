@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import Connection
-
-from strandline import names
-from strandline.catalog import chains, paths, tables
-from strandline.catalog.paths import CLOSED_STATES
-from strandline.catalog.sessions import SHORT_READ, Pin
-from strandline.catalog.stale import Stale
+from strandline.catalog.moment import Moment, Named, TableAt
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import Internal, InvalidArgument, PathNotFound
+from strandline.errors import InvalidArgument
 from strandline.model import Chain, Key, Segment
 from strandline.runtime import Runtime
 
@@ -46,110 +40,53 @@ class Snapshot:
     after it is not in it, and what can no longer be told is Stale: the statement then starts again with a
     newer one.
 
-    What it shows stays readable while the object exists and, for data frames that outlive it, for as long as
-    ``for_seconds`` says; both only while this process's session lives. Tables are loaded when they are first
-    asked for; not for use by two threads at once."""
+    It is taken when it is first asked for something, with all tables that are ``named`` at once. What it
+    shows stays readable while the object exists and, for data frames that outlive it, for as long as ``lend``
+    says. Not for use by two threads at once."""
 
-    def __init__(self, runtime: Runtime, step: int | None = None, for_seconds: float = SHORT_READ) -> None:
+    def __init__(self, runtime: Runtime, step: int | None = None, named: Iterable[Named] = ()) -> None:
+        _check_step(step)
+        self.mark = runtime.moments.mark()
+        """All moments that it may read are later than this."""
         self._runtime = runtime
-        self._views: dict[str, TableView] = {}
-        self._known: dict[int, TableInfo] = {}
-        self._seconds = for_seconds
-        self._historic = step is not None
-        self._pin: Pin | None = None
-        if step is None:
-            self._pin = runtime.session.pin(for_seconds)
-            self.step = self._pin.step
-            runtime.session.keep(self, self.step)
-        else:
-            _check_step(step)
-            self.step = step
+        self._at = step
+        self._named = tuple(named)
+        self._taken: Moment | None = None
+
+    def take(self) -> Moment:
+        """Fix the moment, if that has not happened yet."""
+        if self._taken is None:
+            self._taken = self._runtime.moments.read(self._named, self._at)
+        return self._taken
 
     @property
-    def session_id(self) -> str:
-        """The session in whose name it reads; what was planned with the snapshot is void when that has
-        ended."""
-        if self._pin is None:
-            raise Internal(
-                "a snapshot of the past has no table yet, so nothing can have been planned with it"
-            )
-        return self._pin.session_id
+    def step(self) -> int:
+        return self.take().step
 
     def table(self, path: str) -> TableView:
-        if self._pin is None:
-            self._pin = self._pinned(path)
-        if path not in self._views:
-            planned = None if self._historic or names.is_backup(path) else self._planned(path, self._pin)
-            with self._runtime.catalog.read() as conn:
-                self._views[path] = (
-                    self._found(conn, path) if planned is None else self._loaded(conn, planned)
-                )
-        return self._views[path]
+        if self._taken is None and all(path != table.path for table in self._named):
+            self._named = (*self._named, Named(path))
+        return _view(self._runtime.moments.table(self.take(), path))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
         """The implementation table of an index that a table of this snapshot lists: found by its id, whatever
         is at its path now."""
-        path = f"{table.info.path}/{ref.definition.name}/{paths.IMPL_TABLE}"
-        if path not in self._views:
-            with self._runtime.catalog.read() as conn:
-                self._views[path] = self._loaded(
-                    conn, self._known.get(ref.impl_id) or self._listed(conn, ref)
-                )
-        return self._views[path]
+        return _view(self._runtime.moments.index(self.take(), table.info, ref))
 
-    def _pinned(self, path: str) -> Pin:
-        """A step of the past is pinned in the transaction that finds it readable; one that is refused leaves
-        no pin."""
+    def note(self, view: TableView) -> TableView:
+        """Answer a view that was found elsewhere, at this moment or later; what it is made of is kept as
+        well."""
+        self.take().segments.update(s.id for s in view.chain.segments)
+        return view
 
-        def check(conn: Connection) -> None:
-            row = paths.require(conn, path, "table")
-            chains.check_readable(conn, row.id, row.path, self.step)
+    def lend(self) -> None:
+        """Keep what it shows readable for data frames that were made of it."""
+        taken = self.take()
+        self._runtime.session.lend(taken.step, taken.since, self._runtime.settings.read_seconds)
 
-        pin = self._runtime.session.pin(self._seconds, self.step, check)
-        self._runtime.session.keep(self, self.step)
-        return pin
 
-    def _planned(self, path: str, pin: Pin) -> TableInfo | None:
-        """The description of a live table, or of one of its implementation tables, as the cache knows it;
-        None if it is a later one than that of the step. The cache has seen every publication up to the step,
-        so it knows nothing older, and ``since`` tells the rest."""
-        table = (
-            path.removesuffix(f"/{paths.IMPL_TABLE}").rsplit("/", 1)[0]
-            if path.endswith(f"/{paths.IMPL_TABLE}")
-            else path
-        )
-        loader = self._runtime.loader
-        loader.cache.catch_up(pin.generation)
-        (plan,) = loader.plan([table])
-        infos = [info for info in (plan.table, *plan.impls) if info.since <= self.step]
-        self._known |= {info.id: info for info in infos}
-        return next((info for info in infos if info.path == path), None)
-
-    def _listed(self, conn: Connection, ref: IndexRef) -> TableInfo:
-        row = paths.by_id(conn, ref.impl_id)
-        gone = f"the index {ref.definition.name} was dropped"
-        if row is None and self._historic:
-            raise PathNotFound(f"{gone} after step {self.step}", "Read the table itself, without VIEW.")
-        if row is None:
-            raise Stale(ref.impl_id, gone)
-        if self._historic:
-            chains.check_readable(conn, row.id, row.path, self.step)
-        return tables.at_step(conn, row, self.step)
-
-    def _loaded(self, conn: Connection, info: TableInfo) -> TableView:
-        return TableView(info, chains.load_kept(conn, info.id, self.step))
-
-    def _found(self, conn: Connection, path: str) -> TableView:
-        """What the catalog has at a path, if it was there at the step."""
-        row = paths.require(conn, path, "table")
-        if row.state in CLOSED_STATES:
-            paths.check_ready(row)
-        if self._historic:
-            chains.check_readable(conn, row.id, row.path, self.step)
-        elif row.created_step > self.step:
-            raise Stale(row.id, f"{path} was created or restored after step {self.step}")
-        view = self._loaded(conn, tables.at_step(conn, row, self.step))
-        return replace(view, increment=bool(row.body.get("increment")))
+def _view(table: TableAt) -> TableView:
+    return TableView(table.info, table.chain, table.increment)
 
 
 def _check_step(step: int | None) -> None:
@@ -165,6 +102,10 @@ class Reader:
     def __init__(self, runtime: Runtime, snapshot: Snapshot | None = None) -> None:
         self.runtime = runtime
         self.snapshot = snapshot or Snapshot(runtime)
+
+    def lend(self) -> None:
+        """What it shows goes into a data frame, which may be read when the reader is gone."""
+        self.snapshot.lend()
 
     def view(self, path: str) -> TableView:
         return self.snapshot.table(path)

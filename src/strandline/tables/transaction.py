@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from strandline import names
-from strandline.catalog import chains, paths
-from strandline.catalog.chains import Basis, TablePart
+from strandline.catalog import chains, commits, paths
+from strandline.catalog.commits import Basis, TablePart
+from strandline.catalog.moment import Named
 from strandline.catalog.stale import RowsChanged
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import InvalidArgument, StrandlineError, Unavailable
@@ -28,7 +29,7 @@ from strandline.storage.keys import keys_of
 from strandline.storage.segment import write_segment
 from strandline.tables import housekeeping
 from strandline.tables.publish import discard, publishing
-from strandline.tables.snapshot import Keys, Reader, TableView
+from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
 
 
 @dataclass
@@ -50,11 +51,14 @@ class Transaction(Reader):
     """Used by one thread. Nothing is durable, or visible to others, before ``commit``; ``abort`` removes the
     files it wrote."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+    def __init__(self, runtime: Runtime, named: Iterable[Named] = ()) -> None:
+        super().__init__(runtime, Snapshot(runtime, named=named))
         self._pending: dict[int, _Pending] = {}
         self._statement = 0
         self.rows_changed = 0
+
+    def lend(self) -> None:
+        """Its frames are read by its own statements, while it exists."""
 
     def view(self, path: str) -> TableView:
         """A table with what this transaction has changed in it."""
@@ -165,8 +169,8 @@ class Transaction(Reader):
     def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
         decided = False
         try:
-            with publishing(self.runtime, self.snapshot) as conn:
-                step = chains.commit(conn, self.runtime.clock.now(), parts, reads)
+            with publishing(self.runtime) as conn:
+                step = commits.commit(conn, self.runtime.clock.now(), parts, reads)
                 decided = True
         except StrandlineError as error:
             if not decided:

@@ -22,7 +22,7 @@ from strandline.settings import Settings
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.segment import write_segment
 
-IN_PROCESS = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0)
+IN_PROCESS = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0, grace_seconds=0)
 
 TABLES = ("/orders", "/dir/items")
 INDEXES = ("/orders/by_customer", "/dir/items/by_name")

@@ -27,10 +27,13 @@ DUEL, CROWD = (2, 5, 1.0), (4, 28, 0.3)
 """The two kinds of histories, as numbers of processes and of actions, and how often one is held until others
 have got in its way. In a duel that is all that happens, and there are many of them; in a crowd everything
 else happens, too."""
+GRACE_SECONDS = 6.0
+"""A dozen turns: a process that waits for longer must have said what it reads, or lose it."""
 SETTINGS = Settings(
     workers=1,
     history_seconds=0.0,
-    read_seconds=1.0,  # A pin that outlives its reader would keep the collector from its work.
+    grace_seconds=GRACE_SECONDS,
+    read_seconds=1.0,  # What is lent for longer would keep the collector from its work.
     merge_segments=4,
     compact_log_segments=3,
     commit_tries=12,
@@ -55,12 +58,12 @@ class Simulation:
         self.folder = folder
         self.history = history
         self.baton = Baton(self.random, trace)
-        self.witness = Witness(self.baton, history)
+        self.all: list[Process] = []
+        self.witness = Witness(self.baton, history, self.all)
         self.processes, self.left, held = self.random.choice((DUEL, DUEL, CROWD)) if focus is None else DUEL
         self.actions = Actions(Judge(history), self.random, held, focus)
         self.old_backups = set(history.backups)
         self.born = 0
-        self.all: list[Process] = []
 
     @property
     def counts(self) -> Counter[str]:

@@ -21,7 +21,7 @@ from tests.memory import forget
 from tests.schedulers import Shuffled
 from tests.simulation.data.baton import Baton, Runner
 from tests.simulation.data.model import Effect, Violation
-from tests.world import LEASE_SECONDS, Death
+from tests.world import Death
 
 DIES = (0.0, 0.002, 0.005)
 """How often a process dies at a point: one of these for each process."""
@@ -59,7 +59,7 @@ class Process(Runner):
         self._renewing = False
         catalog = SimCatalog(self, folder)
         context = Runtime(catalog, SimFiles(self, folder), settings, SimClock(self))
-        context.session = SimSession(catalog, settings.session_seconds)
+        context.session = SimSession(catalog, settings.session_seconds, settings.grace_seconds)
         self.session = context.session
         self.db = Database(context)
         self.db._running.engine.scheduler = Shuffled(baton.random)
@@ -105,9 +105,8 @@ class Process(Runner):
         """What the session's own thread does in a real process. Like that one it may come late: a process
         that wakes up may act before its lease is renewed."""
         session = self.session
-        due = 0.0 < session._expires <= self.baton.clock.now() + 0.75 * LEASE_SECONDS
         if (
-            due
+            session._is_due()
             and not self._renewing
             and self.baton.random.random() < 0.5
             and session._lock.acquire(blocking=False)

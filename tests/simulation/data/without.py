@@ -15,11 +15,13 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from strandline.api import table
-from strandline.catalog import chains, collect, maintenance, sessions, sqltables
-from strandline.catalog.chains import Basis, TableState
+from strandline.catalog import chains, collect, commits, sessions, sqltables
+from strandline.catalog.cache import Look
+from strandline.catalog.chains import TableState
+from strandline.catalog.commits import Basis
+from strandline.catalog.moment import Moment, Moments
 from strandline.catalog.tables import TableInfo
 from strandline.tables import indexes
-from strandline.tables.snapshot import Snapshot
 from strandline.tables.transaction import Transaction
 from tests.simulation.data.actions import Focus
 from tests.simulation.data.witness import replaced
@@ -27,16 +29,16 @@ from tests.simulation.data.witness import replaced
 
 def moment() -> AbstractContextManager[None]:
     """A snapshot shows tables as they are described now, whenever it was taken."""
-    planned = Snapshot._planned
+    planned = Moments._planned
 
-    def as_of_now(self: Snapshot, *args: Any) -> TableInfo | None:
-        step, self.step = self.step, 2**62
+    def as_of_now(self: Moments, look: Look, moment: Moment, path: str) -> TableInfo | None:
+        step, moment.step = moment.step, 2**62
         try:
-            return planned(self, *args)
+            return planned(self, look, moment, path)
         finally:
-            self.step = step
+            moment.step = step
 
-    return replaced(Snapshot, _planned=as_of_now)
+    return replaced(Moments, _planned=as_of_now)
 
 
 def kept() -> AbstractContextManager[None]:
@@ -46,20 +48,20 @@ def kept() -> AbstractContextManager[None]:
 
 def version() -> AbstractContextManager[None]:
     """A commit does not prove that the table's description is the one that it was planned with."""
-    prove = chains.prove
+    prove = commits.prove
 
     def any_version(conn: Connection, basis: Basis) -> TableState:
         at = sqltables.paths.c
         found = conn.execute(select(at.version).where(at.id == basis.table_id)).scalar_one_or_none()
         return prove(conn, basis if found is None else replace(basis, version=found))
 
-    return replaced(chains, prove=any_version)
+    return replaced(commits, prove=any_version)
 
 
 def read_step() -> AbstractContextManager[None]:
     """A commit does not prove that the rows are still those that it read."""
-    prove = chains.prove
-    return replaced(chains, prove=lambda conn, basis: prove(conn, replace(basis, read_step=None)))
+    prove = commits.prove
+    return replaced(commits, prove=lambda conn, basis: prove(conn, replace(basis, read_step=None)))
 
 
 def touched() -> AbstractContextManager[None]:
@@ -74,14 +76,13 @@ def touched() -> AbstractContextManager[None]:
 
 
 def session() -> AbstractContextManager[None]:
-    """What was begun in the name of a session that has ended goes on, and its files are committed although
-    they may have been collected."""
-    return replaced(sessions, require=lambda conn, session_id: None, ended_writer=lambda conn, files: None)
+    """Files of a session that has ended are committed although they may have been collected."""
+    return replaced(sessions, ended_writer=lambda conn, files: None)
 
 
-def turn() -> AbstractContextManager[None]:
-    """A compaction does not prove that nobody has maintained the table meanwhile."""
-    return replaced(maintenance, prove=lambda conn, table_id, session_id: None)
+def live() -> AbstractContextManager[None]:
+    """A compaction does not prove that nobody else has replaced the segments meanwhile."""
+    return replaced(chains, check_live=lambda table_id, live, old: None)
 
 
 @contextlib.contextmanager
@@ -105,8 +106,27 @@ def once() -> AbstractContextManager[None]:
 
 
 def pins() -> AbstractContextManager[None]:
-    """The collector does not ask who reads."""
-    return replaced(collect, _oldest_read=lambda conn, now: 2**62)
+    """The collector does not ask what operations work with."""
+    return replaced(sessions, oldest_pin=lambda conn: None)
+
+
+def said() -> AbstractContextManager[None]:
+    """The collector does not ask who reads for long."""
+    return replaced(sessions, oldest_read=lambda conn: None)
+
+
+def grace() -> AbstractContextManager[None]:
+    """The collector takes at once what has left a table."""
+    in_no_plan = collect._is_in_no_plan
+    return replaced(collect, _is_in_no_plan=lambda conn, now, seconds: in_no_plan(conn, now, 0.0))
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[None]:
+    """Files that are missing are damage, although their segments were collected, and nobody says what he
+    reads."""
+    with replaced(Moments, lost_since=lambda self, mark: False), said(), grace():
+        yield
 
 
 def orphans() -> AbstractContextManager[None]:
@@ -114,6 +134,7 @@ def orphans() -> AbstractContextManager[None]:
     return replaced(sessions, all_sessions=lambda conn: set())
 
 
+READS = ("read", "transact", "index")
 WRITES = ("write", "write", "write_many", "transact")
 
 
@@ -134,14 +155,15 @@ SAFEGUARDS = {
     "read step": Safeguard(read_step, Focus(WRITES, ("write",))),
     "touched": Safeguard(touched, Focus(WRITES, ("write",))),
     "session": Safeguard(session, Focus((*WRITES, "index"), ("collect",), sleeps=1.0)),
-    "turn": Safeguard(turn, Focus(("compact",), ("write_often",), sleeps=1.0)),
+    "live": Safeguard(live, Focus(("compact",), ("write_often",), sleeps=1.0)),
     "identity": Safeguard(
         identity, Focus(("index", "index", "write_often"), ("drop_and_restore", "write"), sleeps=0.0)
     ),
     "once": Safeguard(once, Focus(("write_generator",), ("write",))),
-    "pins": Safeguard(
-        pins, Focus(("read", "transact", "back_up"), ("write", "compact_and_collect"), sleeps=0.0)
-    ),
+    "pins": Safeguard(pins, Focus(("back_up",), ("write", "compact_and_collect"), sleeps=0.0)),
+    "said": Safeguard(said, Focus(READS, ("write", "compact_and_collect"), sleeps=0.0)),
+    "grace": Safeguard(grace, Focus(READS, ("write", "compact_and_collect"), sleeps=0.0)),
+    "collected": Safeguard(collected, Focus(READS, ("write", "compact_and_collect"), sleeps=1.0)),
     "orphans": Safeguard(orphans, Focus(WRITES, ("compact_and_collect",), sleeps=0.0)),
 }
 

@@ -7,13 +7,15 @@ other segments for the same rows; or the change that the process is about to mak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from strandline.catalog import board, chains, operations, paths
+from strandline.catalog import board, chains, collect, commits, operations, paths, sqltables
+from strandline.catalog.moment import Moment
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.model import History, Refused, State, Violation
 from tests.simulation.data.processes import Process
@@ -22,13 +24,18 @@ from tests.simulation.data.processes import Process
 class Witness:
     """Applies what became durable to the history, in the order of steps."""
 
-    def __init__(self, baton: Baton, history: History) -> None:
+    def __init__(self, baton: Baton, history: History, processes: Sequence[Process]) -> None:
         self.baton = baton
         self.history = history
+        self._processes = processes
+        self._exposed: weakref.WeakSet[Moment] = weakref.WeakSet()
+        """Moments that nothing kept when something was collected."""
 
     def committed(self, process: Process) -> None:
         """A transaction of the process is durable."""
         facts, process.facts = process.facts, {}
+        if "collected" in facts:
+            self._collected(process)
         step = facts.get("step")
         if step is None:
             return
@@ -40,6 +47,27 @@ class Witness:
         else:
             after = _applied(process, step, before)
         self.history.append(step, after)
+
+    def _collected(self, collector: Process) -> None:
+        """What has been read within the grace period, or is said to be read, must still be there."""
+        now = self.baton.clock.now()
+        with collector.db.runtime.catalog.engine.connect() as conn:
+            said = dict(
+                conn.execute(select(sqltables.sessions.c.id, sqltables.sessions.c.reads_from)).tuples().all()
+            )
+            for process in self._processes:
+                reads_from = said.get(process.session.id)
+                for moment in process.db.runtime.moments._live:
+                    young = now - moment.since < process.db.runtime.settings.grace_seconds
+                    if not young and (reads_from is None or reads_from > moment.step):
+                        self._exposed.add(moment)
+                    elif moment not in self._exposed and (
+                        lost := moment.segments - chains.known(conn, moment.segments)
+                    ):
+                        raise Violation(
+                            f"{collector.name} has collected {len(lost)} segments that {process.name} reads at "
+                            f"step {moment.step}"
+                        )
 
     def _ended(self, facts: dict[str, Any], before: State) -> State:
         operation = facts["operation"]
@@ -78,7 +106,8 @@ def _applied(process: Process, step: int, before: State) -> State:
 @contextmanager
 def watching(baton: Baton) -> Iterator[None]:
     """Note in the running process what the catalog's functions are called for, while the block lasts."""
-    next_step, replace_segments, complete = board.next_step, chains.replace_segments, operations.complete
+    next_step, replace_segments, complete = board.next_step, commits.replace_segments, operations.complete
+    drop_unreferenced = collect._drop_unreferenced
 
     def note(**facts: Any) -> None:
         if isinstance(baton.holder, Process):
@@ -102,9 +131,17 @@ def watching(baton: Baton) -> Iterator[None]:
             note(backup=backup.name)
         complete(conn, operation_id, *args)
 
-    with replaced(board, next_step=noting_step), replaced(chains, replace_segments=noting_housekeeping):
-        with replaced(operations, complete=noting_end):
-            yield
+    def noting_collection(*args: Any) -> None:
+        drop_unreferenced(*args)
+        note(collected=True)
+
+    with (
+        replaced(board, next_step=noting_step),
+        replaced(commits, replace_segments=noting_housekeeping),
+        replaced(operations, complete=noting_end),
+        replaced(collect, _drop_unreferenced=noting_collection),
+    ):
+        yield
 
 
 @contextmanager

@@ -1,0 +1,124 @@
+"""Many tables: a database limits how many values one statement may bind, and no statement of ours comes near."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, insert
+
+import strandline
+from strandline import Database
+from strandline.catalog import board, operations, paths, sqltables, tables
+from strandline.catalog.connection import Catalog
+from strandline.catalog.versions import VersionRegistry
+from strandline.model import Digest
+from tests.catalog.examples import SCHEMA
+from tests.memory import forget
+
+BINDS = 32_766
+"""So many values SQLite takes; PostgreSQL takes 65,535."""
+
+
+def make_tables(catalog: Catalog, count: int) -> list[int]:
+    """Empty tables ``/many/t0`` and so on, as they are after their creation; answers their ids."""
+    with catalog.write() as conn:
+        step, now = board.next_step(conn), catalog.clock.now()
+        above = paths.make_parents(conn, "/many/t", step)
+        body = json.dumps({"schema": SCHEMA.to_json(), "indexes": []})
+        first = above.id + 1
+        path = {"parent_id": above.id, "type": "table", "state": "ready", "created_step": step, "version": 1}
+        ids = range(first, first + count)
+        rows: dict[Any, dict[str, Any]] = {
+            sqltables.paths: {**path, "body": body, "operation_id": None},
+            sqltables.descriptions: {"version": 1, "step": step, "body": body},
+            sqltables.tables: {"step": step, "rows": 0, "digest": Digest().hex, "kept_from": step},
+            sqltables.commits: {
+                "step": step,
+                "kind": "create",
+                "rows": 0,
+                "digest": Digest().hex,
+                "time": now,
+            },
+        }
+        keys: dict[Any, Callable[[int], dict[str, Any]]] = {
+            sqltables.paths: lambda i: {"id": i, "name": f"t{i - first}"},
+            sqltables.descriptions: lambda i: {"path_id": i},
+            sqltables.tables: lambda i: {"path_id": i},
+            sqltables.commits: lambda i: {"table_id": i},
+        }
+        for table, values in rows.items():
+            conn.execute(insert(table), [{**values, **keys[table](i)} for i in ids])
+    return list(ids)
+
+
+@pytest.fixture
+def db(tmp_path: Path, catalog_url: str | None) -> Iterator[Database]:
+    """A database that fails when a statement binds too much."""
+    with strandline.connect(tmp_path, catalog=catalog_url) as db:
+
+        @event.listens_for(db.runtime.catalog.engine, "before_cursor_execute")
+        def check(_: Any, __: Any, statement: str, bound: Any, ___: Any, many: bool) -> None:
+            longest = max((len(one) for one in bound), default=0) if many else len(bound)
+            assert longest <= BINDS, f"{longest} values in {statement[:100]}"
+
+        yield db
+
+
+MANY = pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
+
+
+@MANY
+def test_many_tables_can_be_looked_at(db: Database, count: int) -> None:
+    make_tables(db.runtime.catalog, count)
+    names = sorted(f"t{i}" for i in range(count))
+    assert [entry.name for entry in db.ls("/many")] == names
+    assert len(db.ls("/", depth=None)) == count + 1
+    assert [row[0] for row in db.sql("SHOW TABLES").rows()] == [f"/many/{name}" for name in names]
+    assert len(db.overview("/many")) == count
+    assert db.describe("/many")["type"] == "directory"
+    assert db.describe("/many/t17")["rows"] == 0
+
+
+@MANY
+def test_many_tables_can_be_worked_on_at_once(db: Database, count: int) -> None:
+    """As the operation that backs all of them up does it."""
+    catalog = db.runtime.catalog
+    ids = make_tables(catalog, count)
+    with catalog.write() as conn:
+        found = paths.by_ids(conn, ids)
+        assert [path.path for path in found[:2]] == ["/many/t0", "/many/t1"]
+        assert len(tables.since(conn, ids)) == count
+        operations.lock(conn, "op", found, "copying")
+        operations.complete(conn, "op", VersionRegistry(), board.next_step(conn), catalog.clock.now())
+        operations.lock(conn, "op", paths.by_ids(conn, ids), "dropping")
+        operations.complete(conn, "op", VersionRegistry(), board.next_step(conn), catalog.clock.now())
+        assert paths.by_ids(conn, ids) == []
+
+
+@MANY
+def test_a_directory_of_many_tables_can_be_dropped(db: Database, count: int) -> None:
+    catalog = db.runtime.catalog
+    make_tables(catalog, count)
+    assert db.sql("SELECT count(*) FROM `many/t3`").rows() == [(0,)]
+    with catalog.write() as conn:
+        tables.drop(conn, board.next_step(conn), catalog.clock.now(), paths.require(conn, "/many"))
+    assert db.ls() == []
+    with pytest.raises(strandline.errors.PathNotFound):
+        db.sql("SELECT count(*) FROM `many/t3`")
+    db.collect()
+
+
+@pytest.mark.slow
+def test_many_tables_are_one_backup(db: Database) -> None:
+    make_tables(db.runtime.catalog, 500)
+    db.sql("CREATE BACKUP COLLECTION all (DATABASE) WITH (STORAGE = 'cluster')")
+    db.sql("BACKUP all")
+    forget(db.runtime.catalog)
+    (backup,) = db.sql("SHOW BACKUPS all").rows()
+    assert backup[4] == 500
+    db.sql("DROP BACKUP COLLECTION all")
+    assert [entry.name for entry in db.ls()] == ["many"]
