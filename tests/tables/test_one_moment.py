@@ -138,7 +138,7 @@ def overslept(pair: Pair, t: str) -> None:
     pair.clock.sleep(7200.0)  # Nor does anybody else read what was before.
     pair.b.collect()
     pair.b.collect()
-    forget()
+    forget(pair.a.runtime)
 
 
 EVERY = bool(os.environ.get("STRANDLINE_EVERY"))

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from sqlalchemy import Connection
 
 from strandline.catalog import sessions
-from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.runtime import Runtime
 from strandline.tables.snapshot import Snapshot
@@ -30,17 +29,5 @@ def publishing(
             decided = True
     except Exception:
         if not decided:
-            discard(runtime, segments)
+            runtime.store.discard(segments)
         raise
-
-
-def discard(runtime: Runtime, segments: Iterable[Segment]) -> None:
-    """Remove the files of segments that were never committed. What cannot be removed now is an orphan."""
-    if runtime.is_inherited:
-        return
-    for segment in segments:
-        if segment.file is not None:
-            try:
-                runtime.files.remove(segment.file)
-            except StrandlineError:
-                return
