@@ -1,20 +1,22 @@
-"""A process remembers what it has read of immutable segments; a test that damages them needs one that does
-not."""
+"""A process remembers what it has read of immutable segments; a test that damages or removes them needs one
+that does not."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from strandline.catalog.connection import Catalog
-from strandline.lru import Cache
-from strandline.storage import segment
+from strandline.runtime import Runtime
+from strandline.storage.shelf import Shelf
 
 
-def forget(*catalogs: Catalog) -> None:
-    """What was read of segments' files, and of their rows in these catalogs, is not known any more, as if the
-    process had just started."""
-    caches: list[Cache[Any, Any]] = [segment._footers, segment._small, *(c._segments for c in catalogs)]
-    for cache in caches:
-        with cache._lock:
-            cache._entries.clear()
-            cache._total = 0
+def forget(*runtimes: Runtime) -> None:
+    """What was read of segments' files is not known any more, as if the process had just started."""
+    for runtime in runtimes:
+        runtime.store.shelf = Shelf(runtime.files)
+
+
+def forget_rows(catalog: Catalog) -> None:
+    """Nor are the rows of segments that were read from the catalog."""
+    cache = catalog._segments
+    with cache._lock:
+        cache._entries.clear()
+        cache._total = 0

@@ -35,6 +35,24 @@ below its own, not its neighbours."""
 
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 
+ENGINES = ("arrow", "spark")
+"""The two folders of ``storage`` that do the same work for few rows and for many."""
+
+DOORS = {"storage/store.py", "storage/frames.py"}
+"""Who may ask an engine: the store, and what is done with a DataFrame whatever store it is of."""
+
+BUILT_ON = {
+    ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",
+    ("storage/spark/compact.py", "strandline.storage.arrow.lookup.touched"): "the keys of a small log",
+}
+"""Where one engine truly builds on the other, and for what."""
+
+MIRRORED = ("changes", "check", "compact", "digest", "entries", "feed", "scan", "slices", "write")
+"""The modules that both engines have."""
+
+THRESHOLDS = {"bulk_rows", "scan_rows", "inline_rows", "inline_bytes", "target_file_bytes"}
+"""Settings that say from how many rows or bytes on something is done in another way."""
+
 ENGINE_INTERNALS = {"_jvm", "sparkContext", "rdd"}
 """Not there with a Spark Connect server, so nothing may depend on them."""
 
@@ -158,6 +176,73 @@ def test_spark_is_loaded_only_when_it_is_needed() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def imported_engine(target: str) -> str | None:
+    """The engine that an import of ``target`` loads, if any."""
+    for engine in ENGINES:
+        if target == f"strandline.storage.{engine}" or target.startswith(f"strandline.storage.{engine}."):
+            return engine
+    return None
+
+
+def test_only_the_store_asks_an_engine() -> None:
+    wrong = []
+    for path, tree in MODULES.items():
+        name = path.relative_to(PACKAGE).as_posix()
+        own = name.split("/")[1] if name.startswith(("storage/arrow/", "storage/spark/")) else None
+        for found in imports_of(tree, path):
+            engine = imported_engine(found.target)
+            if engine in (None, own) or name in DOORS or (name, found.target) in BUILT_ON:
+                continue
+            wrong.append(f"{where(path, found.line)}: {found.target} is behind the store")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_said_to_build_on_the_other_engine_does() -> None:
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), found.target)
+        for path, tree in MODULES.items()
+        for found in imports_of(tree, path)
+    }
+    assert set(BUILT_ON) <= found
+
+
+@pytest.mark.parametrize("name", MIRRORED)
+def test_both_engines_offer_the_same(name: str) -> None:
+    arrow, spark = (public_functions(PACKAGE / "storage" / engine / f"{name}.py") for engine in ENGINES)
+    assert arrow
+    assert arrow == spark
+
+
+def test_modules_of_the_same_name_are_mirrored() -> None:
+    arrow, spark = ({path.stem for path in (PACKAGE / "storage" / e).glob("*.py")} for e in ENGINES)
+    assert (arrow & spark) - {"__init__"} == set(MIRRORED)
+
+
+def public_functions(path: Path) -> set[str]:
+    """What a module lists in ``__all__``, all of which must be functions of its own."""
+    tree = MODULES[path]
+    listed = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert set(listed) <= functions
+    return set(listed)
+
+
+def test_only_the_store_knows_from_how_many_rows_on() -> None:
+    wrong = [
+        f"{where(path, node.lineno)}: {node.attr}"
+        for path, tree in MODULES.items()
+        if unit_of(path) != "storage"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and (node.attr in THRESHOLDS and ast.unparse(node.value).endswith("settings"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_spark_is_used_through_the_dataframe_api_only() -> None:
     wrong = []
     for path, tree in MODULES.items():
@@ -199,7 +284,7 @@ def test_imports_are_found_wherever_they_are_written() -> None:
     text = """
 from typing import TYPE_CHECKING
 from . import tables
-from ..storage.chain import fold
+from ..storage.chain import split
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 def later():
@@ -211,7 +296,7 @@ class Now:
     assert found == {
         ("typing.TYPE_CHECKING", True),
         ("strandline.catalog.tables", True),
-        ("strandline.storage.chain.fold", True),
+        ("strandline.storage.chain.split", True),
         ("pyspark.sql.DataFrame", False),
         ("strandline.api", False),
         ("pyspark", True),

@@ -1,5 +1,5 @@
-"""What operations and statements work with: catalog, files, settings, clock, this process's session, and
-Spark when it is needed."""
+"""What operations and statements work with: catalog, files, the store of rows, settings, clock and this
+process's session."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from strandline.catalog.moment import Moments
     from strandline.metrics import Metrics
+    from strandline.storage.store import Store
 
 
 class Runtime:
@@ -50,10 +51,8 @@ class Runtime:
         self._lock = threading.RLock()
         self._metrics: Metrics | None = None
         self._moments: Moments | None = None
+        self._store: Store | None = None
         self._spark = spark
-        self._starting = (
-            threading.Lock()
-        )  # its own: Spark takes seconds to start, and others need not wait for it
 
     @property
     def is_inherited(self) -> bool:
@@ -105,11 +104,17 @@ class Runtime:
             return self._moments
 
     @property
+    def store(self) -> Store:
+        """The rows of all tables. Made by the first who needs rows: it loads Arrow, which metadata does
+        without."""
+        with self._lock:
+            if self._store is None:
+                from strandline.storage.store import Store
+
+                self._store = Store(self.files, self.settings, self._spark)
+            return self._store
+
+    @property
     def spark(self) -> SparkSession:
         """The Spark session: the caller's own, or one that is started."""
-        with self._starting:
-            if self._spark is None:
-                from strandline.storage.spark.session import get_session
-
-                self._spark = get_session(None, self.settings.spark)
-            return self._spark
+        return self.store.spark

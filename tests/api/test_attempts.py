@@ -14,7 +14,7 @@ from sqlalchemy import update
 from strandline import Database, Settings
 from strandline.catalog import sqltables
 from strandline.errors import Conflict, Corrupted
-from strandline.storage import chain
+from strandline.storage.arrow import scan as scanning
 from strandline.tables.snapshot import Reader
 from tests.crash.mortal import _dead_pid
 from tests.memory import forget
@@ -136,11 +136,10 @@ FILES = Settings(inline_rows=0, history_seconds=0.0, grace_seconds=0.0, commit_t
 
 def scan(reader: Reader) -> set[tuple[Any, ...]]:
     """As if by a process that has nothing in its caches."""
-    forget()
+    forget(reader.runtime)
     view = reader.view("/t")
-    return set(
-        zip(*chain.scan(reader.runtime.files, view.info.schema, view.chain).to_pydict().values(), strict=True)
-    )
+    found = scanning.scan(reader.runtime.store.shelf, view.state)
+    return set(zip(*found.to_pydict().values(), strict=True))
 
 
 def bury(db: Database, connect: Callable[..., Database]) -> None:
@@ -156,7 +155,7 @@ def bury(db: Database, connect: Callable[..., Database]) -> None:
             )
     with connect("shared", settings=FILES) as collector:
         assert collector.collect().removed_files > 0
-    forget()
+    forget(db.runtime)
 
 
 def test_a_reader_that_was_taken_for_dead_reads_again(connect: Callable[..., Database]) -> None:

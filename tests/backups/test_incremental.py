@@ -26,7 +26,7 @@ from tests.backups.reading import (
     records,
     streams,
 )
-from tests.memory import forget
+from tests.memory import forget, forget_rows
 from tests.tables.examples import content, picture, refused, rows
 
 TABLE = "CREATE TABLE t (k Uint32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
@@ -399,7 +399,8 @@ def tamper(db: Database, path: str, change: Any) -> None:
             .where(sqltables.segments.c.id == found.id)
             .values(data=data, checksum=checksum_of(data), rows=rows.num_rows, bytes=len(data))
         )
-    forget(db.runtime.catalog)
+    forget(db.runtime)
+    forget_rows(db.runtime.catalog)
 
 
 def forget_last_log(db: Database, path: str) -> None:

@@ -17,7 +17,7 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.versions import VersionRegistry
 from strandline.model import Digest
 from tests.catalog.examples import SCHEMA
-from tests.memory import forget
+from tests.memory import forget_rows
 
 BINDS = 32_766
 """So many values SQLite takes; PostgreSQL takes 65,535."""
@@ -117,7 +117,7 @@ def test_many_tables_are_one_backup(db: Database) -> None:
     make_tables(db.runtime.catalog, 500)
     db.sql("CREATE BACKUP COLLECTION all (DATABASE) WITH (STORAGE = 'cluster')")
     db.sql("BACKUP all")
-    forget(db.runtime.catalog)
+    forget_rows(db.runtime.catalog)
     (backup,) = db.sql("SHOW BACKUPS all").rows()
     assert backup[4] == 500
     db.sql("DROP BACKUP COLLECTION all")

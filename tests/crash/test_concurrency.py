@@ -14,7 +14,7 @@ import pytest
 
 import strandline
 from strandline import Database, Settings
-from strandline.storage import chain
+from strandline.storage.arrow.scan import scan
 from strandline.tables.snapshot import Reader
 from tests.effort import EVERY
 from tests.processes import READY, finish, start
@@ -112,7 +112,7 @@ def look(db: Database) -> None:
 
 
 def _scan(reader: Reader, view: Any) -> list[dict[str, Any]]:
-    return chain.scan(reader.runtime.files, view.info.schema, view.chain).to_pylist()
+    return scan(reader.runtime.store.shelf, view.state).to_pylist()
 
 
 @contextmanager

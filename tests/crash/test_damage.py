@@ -18,8 +18,8 @@ from strandline.catalog.commits import TablePart
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted
 from strandline.model import Digest, Segment, TableSchema
-from strandline.storage.changes import log_table
-from strandline.storage.segment import write_segment
+from strandline.storage.arrow.apply import log_table
+from strandline.storage.segment import Inline, write_segment
 from tests.crash.scenarios import FILES, TABLES, litter
 from tests.memory import forget
 from tests.storage.rowwise import Change, in_columns
@@ -46,7 +46,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 
 def kinds(db: Database) -> set[str]:
-    forget()  # As if by a process that has not read the files before.
+    forget(db.runtime)  # As if by a process that has not read the files before.
     return {problem.kind for problem in db.check("/t").problems}
 
 
@@ -85,7 +85,7 @@ def test_a_wrong_byte_in_any_file(db: Database) -> None:
             (0, 5, size // 3, size // 2, -200, -6, -1) if db.runtime.settings.bulk_rows else (size // 2,)
         ):
             flip(name, at)
-            forget()
+            forget(db.runtime)
             problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
             assert [p.path for p in problems] == [path], (file, at)
             assert file in problems[0].message
@@ -97,7 +97,7 @@ def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
     for file, path in files(db):
         if path == "/t":
             flip(db.runtime.files.path(file), os.path.getsize(db.runtime.files.path(file)) // 3)
-    forget()
+    forget(db.runtime)
     with pytest.raises(Corrupted):
         db.sql("SELECT * FROM t").rows()
 
@@ -112,7 +112,7 @@ def test_a_cut_file(db: Database) -> None:
             else (len(content) // 2,)
         ):
             Path(name).write_bytes(content[:size])
-            forget()
+            forget(db.runtime)
             assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [
                 ("corrupt_file", path)
             ]
@@ -125,7 +125,7 @@ def test_a_missing_file(db: Database) -> None:
         name = db.runtime.files.path(file)
         content = Path(name).read_bytes()
         os.remove(name)
-        forget()
+        forget(db.runtime)
         assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [
             ("missing_file", path)
         ]
@@ -171,7 +171,7 @@ def behind_its_back(
         role="log",
         fresh=False,
         stepped=False,
-        inline_bytes=10**6,
+        inline=Inline(1, 10**6),
     )
     with db.runtime.catalog.write() as conn:
         commits.commit(

@@ -17,7 +17,7 @@ import strandline
 from strandline import Database
 from strandline.catalog import sessions, sqltables
 from strandline.errors import InvalidArgument, PreconditionFailed
-from strandline.storage import chain
+from strandline.storage.arrow.scan import scan
 from strandline.tables.snapshot import Reader
 from tests.crash.mortal import _dead_pid, lost_files, unknown_files
 from tests.crash.scenarios import FILES, create, litter, state, verify, write, written
@@ -66,9 +66,9 @@ def replace_all(connect: Callable[..., Database], number: int = 1) -> Database:
 
 def rows_of(reader: Reader) -> set[tuple[Any, ...]]:
     """As if by a process that has nothing in its caches."""
-    forget()
+    forget(reader.runtime)
     view = reader.view("/t")
-    table = chain.scan(reader.runtime.files, view.info.schema, view.chain)
+    table = scan(reader.runtime.store.shelf, view.state)
     return set(zip(*(table.column(name).to_pylist() for name in ("k", "v", "n")), strict=True))
 
 
@@ -132,12 +132,12 @@ READER = f"""
 import sys
 import strandline
 from strandline.tables.snapshot import Reader
-from strandline.storage import chain
+from strandline.storage.arrow.scan import scan
 db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
 reader = Reader(db.runtime)
 view = reader.view("/t")
 {READY}
-print(chain.scan(db.runtime.files, view.info.schema, view.chain).num_rows)
+print(scan(db.runtime.store.shelf, view.state).num_rows)
 db.close()
 """
 
@@ -179,7 +179,7 @@ def test_a_dataframe_keeps_its_files(tmp_path: Path, spark: SparkSession) -> Non
 
 
 def at(db: Database, step: int) -> set[tuple[Any, ...]]:
-    forget()
+    forget(db.runtime)
     return set(db.sql(f"SELECT k, v, n FROM t VERSION AS OF {step}").rows())
 
 

@@ -14,11 +14,15 @@ from typing import Any
 from hypothesis import strategies as st
 
 from strandline.model import STEP, Chain, Digest, Key, Segment, TableSchema
-from strandline.storage import chain, segment
-from strandline.storage.changes import Mode
+from strandline.storage import segment
+from strandline.storage.arrow.merge import merge_logs
+from strandline.storage.arrow.scan import scan
+from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
 from strandline.storage.keys import keys_of
-from strandline.storage.merge import merge_logs
+from strandline.storage.rows import Mode
+from strandline.storage.segment import Inline
+from strandline.storage.shelf import Shelf
 from strandline.types import Type, parse_type
 from tests.storage.rowwise import Change, apply_write, is_fresh, log_table
 
@@ -88,7 +92,11 @@ class History:
     states: list[dict[Key, Row]] = field(default_factory=lambda: [{}])
     digests: list[Digest] = field(default_factory=lambda: [Digest()])
     log: list[tuple[int, Change]] = field(default_factory=list)
+    shelf: Shelf = field(init=False)
     _names: Any = field(default_factory=lambda: itertools.count())
+
+    def __post_init__(self) -> None:
+        self.shelf = Shelf(self.files)
 
     @property
     def step(self) -> int:
@@ -116,7 +124,7 @@ class History:
                 stepped=False,
                 after=step - 1,
                 upto=step,
-                inline_rows=2000 if inline else 0,
+                inline=Inline(2000 if inline else 0, 1 << 18),
             )
         )
         state = dict(self.states[-1])
@@ -132,7 +140,11 @@ class History:
     def merge(self, start: int, stop: int, inline: bool = True) -> None:
         """Replaces the log segments ``start:stop`` by one."""
         merged = merge_logs(
-            self.files, self.schema, self.segments[start:stop], self.name(), inline_rows=2000 if inline else 0
+            self.shelf,
+            self.schema,
+            self.segments[start:stop],
+            self.name(),
+            inline=Inline(2000 if inline else 0, 1 << 18),
         )
         self.segments[start:stop] = [merged]
 
@@ -141,7 +153,7 @@ class History:
         first = self.segments[:count]
         step = first[-1].upto
         last = {change.key: at for at, change in self.log if at <= step}
-        state = chain.scan(self.files, self.schema, Chain(tuple(first), step))
+        state = scan(self.shelf, State(self.schema, Chain(tuple(first), step)))
         keys = keys_of(self.schema, state)
         table = state.append_column(STEP, [[last[key] for key in keys]])
         self.segments[:count] = [

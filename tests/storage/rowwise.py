@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import Digest, IndexDef, Key, TableSchema
-from strandline.storage import changes as columnar
-from strandline.storage.changes import Changes, Mode, Row, table_of
+from strandline.storage.arrow import apply as columnar
+from strandline.storage.arrow.apply import Changes
 from strandline.storage.keys import keys_of
+from strandline.storage.rows import Mode, Row, table_of
 from strandline.types.arrays import column_to_python
 
 

@@ -70,7 +70,7 @@ def hash_of(type_: Type, value: Any) -> int:
 def test_spark_and_arrow_agree_on_values_of_every_type(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
-    from strandline.storage.spark_digest import digest_from_sums, digest_sums, hash_columns
+    from strandline.storage.spark.hashes import digest_from_sums, digest_sums, hash_columns
 
     schema = every_type()
     columns = arrays(schema, generated(schema, 400))

@@ -16,17 +16,27 @@ from hypothesis import strategies as st
 from strandline import Settings
 from strandline.model import Chain, Segment, TableSchema, order
 from strandline.storage import segment as segments
-from strandline.storage.order import Finding, doubled_keys, examine, examine_all
+from strandline.storage.chain import State
+from strandline.storage.files import LocalFiles
+from strandline.storage.order import Finding, examine_segment
+from strandline.storage.store import Store
 from tests.storage.damage import unsorted_segment
 from tests.storage.examples import SCHEMAS, QuickFiles, histories, schema, values
 
 KV = schema("k Int64", "v Utf8", key="k")
 PAIR = schema("a Utf8", "b Int32", "v Double", key="a b")
-HERE = Settings(bulk_rows=10**9)
 
 
-def no_spark() -> Any:
-    raise AssertionError("Spark was asked for")
+class Here(Store):
+    """A store that is asked for few rows only."""
+
+    @property
+    def spark(self) -> Any:
+        raise AssertionError("Spark was asked for")
+
+
+def here(files: LocalFiles) -> Store:
+    return Here(files, Settings(bulk_rows=10**9))
 
 
 @pytest.fixture
@@ -49,7 +59,7 @@ def made(request: pytest.FixtureRequest, files: QuickFiles) -> Callable[..., tup
 
 
 def kinds(path: str | None, table: TableSchema, segment: Segment) -> dict[str, tuple[Any, ...]]:
-    return {finding.kind: finding.keys for finding in examine(path, table, segment)}
+    return {finding.kind: finding.keys for finding in examine_segment(path, table, segment)}
 
 
 Made = Callable[..., tuple[str | None, Segment]]
@@ -61,13 +71,11 @@ def test_nothing_is_wrong_with_what_is_written(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     history = data.draw(histories(tmp_path_factory.mktemp("h")))
-    assert examine_all(history.files, history.schema, history.segments, HERE, no_spark) == []
+    assert here(history.files).examine(history.schema, history.segments) == []
     for step in range(history.step + 1):
         for ordered in (False, True):
             assert (
-                doubled_keys(
-                    history.files, history.schema, history.chain(step), HERE, no_spark, ordered=ordered
-                )
+                here(history.files).doubled_keys(State(history.schema, history.chain(step)), ordered=ordered)
                 == []
             )
 
@@ -82,11 +90,11 @@ def test_segments_that_meet_no_other_need_not_be_looked_at(
     forged = [replace(s, fresh=s.fresh or data.draw(st.booleans())) for s in history.segments]
     for step in range(history.step + 1):
         found = [
-            doubled_keys(history.files, history.schema, Chain(tuple(forged), step), HERE, no_spark, ordered=o)
+            here(history.files).doubled_keys(State(history.schema, Chain(tuple(forged), step)), ordered=o)
             for o in (False, True)
         ]
         # A log that has a key at several steps and calls itself fresh is found when it is examined.
-        if not examine_all(history.files, history.schema, forged, HERE, no_spark):
+        if not here(history.files).examine(history.schema, forged):
             assert found[0] == found[1]
 
 
@@ -147,14 +155,14 @@ def test_a_key_of_a_base_or_of_one_commit_occurs_once(made: Made) -> None:
 def test_the_ends_are_the_recorded_ones(made: Made) -> None:
     path, segment = made(None, 2, 3)
     assert (segment.min_key, segment.max_key) == ((None,), (3,))
-    (finding,) = examine(path, KV, replace(segment, min_key=(0,), max_key=(4,)))
+    (finding,) = examine_segment(path, KV, replace(segment, min_key=(0,), max_key=(4,)))
     assert (finding.kind, finding.keys) == ("unordered_rows", ((None,), (3,)))
     assert "(0,) and (4,)" in finding.message
 
 
 def test_steps_lie_in_the_window(made: Made) -> None:
     path, segment = made(1, 2, 3, 4, steps=[4, 5, 8, 9], after=4, upto=8)
-    (finding,) = examine(path, KV, segment)
+    (finding,) = examine_segment(path, KV, segment)
     assert (finding.kind, finding.keys) == ("unordered_rows", ((1,), (4,)))
     assert "2 rows" in finding.message
     assert "(4, 8]" in finding.message
@@ -162,14 +170,14 @@ def test_steps_lie_in_the_window(made: Made) -> None:
 
 def test_there_are_as_many_rows_as_recorded(made: Made) -> None:
     path, segment = made(1, 2, 3)
-    (finding,) = examine(path, KV, replace(segment, rows=4))
+    (finding,) = examine_segment(path, KV, replace(segment, rows=4))
     assert finding.kind == "corrupt_file"
     assert "3 rows instead of 4" in finding.message
 
 
 def test_five_examples_are_named(made: Made) -> None:
     path, segment = made(*range(20, 0, -1))
-    (finding,) = examine(path, KV, segment)
+    (finding,) = examine_segment(path, KV, segment)
     assert finding.message.startswith("19 rows")
     assert finding.keys == ((19,), (18,), (17,), (16,), (15,))
 
@@ -177,7 +185,7 @@ def test_five_examples_are_named(made: Made) -> None:
 def test_a_file_without_a_key_column_cannot_be_examined(files: QuickFiles) -> None:
     made = unsorted_segment(files, KV, [(1, "v")], "x.parquet")
     other = schema("other Int64", "v Utf8", key="other")
-    assert examine(files.path("x.parquet"), other, made) == [
+    assert examine_segment(files.path("x.parquet"), other, made) == [
         Finding("corrupt_file", "the file x.parquet has no column other")
     ]
 
@@ -189,11 +197,11 @@ def test_a_key_in_two_segments_that_call_it_new(files: QuickFiles) -> None:
     log = unsorted_segment(
         files, PAIR, [(None, 1, 0.0), ("a", 1, None), ("b", 1, None)], None, after=1, upto=2
     )
-    assert doubled_keys(files, PAIR, Chain((base, log), 1), HERE, no_spark) == []
-    assert doubled_keys(files, PAIR, Chain((base, log), 2), HERE, no_spark) == [
+    assert here(files).doubled_keys(State(PAIR, Chain((base, log), 1))) == []
+    assert here(files).doubled_keys(State(PAIR, Chain((base, log), 2))) == [
         Finding("doubled_key", "2 keys are in the table more than once", ((None, 1), ("a", 1)))
     ]
-    assert doubled_keys(files, PAIR, Chain((base, replace(log, fresh=False)), 2), HERE, no_spark) == []
+    assert here(files).doubled_keys(State(PAIR, Chain((base, replace(log, fresh=False)), 2))) == []
 
 
 def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(files: QuickFiles) -> None:
@@ -206,7 +214,7 @@ def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(file
         for step, (keys, fresh) in enumerate(given)
     ]
     chain = Chain(tuple(made), 4)
-    assert [doubled_keys(files, KV, chain, HERE, no_spark, ordered=ordered) for ordered in (False, True)] == [
+    assert [here(files).doubled_keys(State(KV, chain), ordered=ordered) for ordered in (False, True)] == [
         [],
         [],
     ]

@@ -169,7 +169,7 @@ def at_every_moment(
             found = run(pair.a, statement, name)
         if not happened:
             happen()
-        forget()
+        forget(pair.a.runtime, pair.b.runtime, pair.c.runtime)
         return replace(found, happened=happened[0], table=content(pair.c, name)), came
 
     before, moments = outcome(None)

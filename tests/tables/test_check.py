@@ -16,7 +16,6 @@ from strandline import Database, Settings
 from strandline.catalog import sqltables
 from strandline.errors import StrandlineError
 from strandline.tables.check import CheckReport
-from tests.memory import forget
 from tests.tables.examples import data_files, rows
 
 
@@ -65,7 +64,6 @@ def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, 
 
 def reopened(db: Database, connect: Callable[..., Database]) -> Database:
     """As another process sees it, which has nothing in its caches."""
-    forget()
     return connect(os.path.basename(db.runtime.files.path("data").rsplit("/data", 1)[0]))
 
 
@@ -146,7 +144,6 @@ def test_an_index_that_lost_entries(filled: Database, connect: Callable[..., Dat
 def test_spark_finds_the_same(filled: Database, connect: Callable[..., Database], spark: Any) -> None:
     rewrite(filled, "/t/i/indexImplTable", lambda table: table.slice(2, 5))
     here = reopened(filled, connect).check("/t")
-    forget()
     there = connect("warehouse-1", spark=spark, settings=Settings(bulk_rows=0, scan_rows=0)).check("/t")
     assert kinds(here) == kinds(there) != set()
     assert [p.keys for p in here.problems if p.keys] == [p.keys for p in there.problems if p.keys]

@@ -14,7 +14,7 @@ import pytest
 from strandline import Database
 from strandline.catalog import board, chains
 from strandline.model import OP
-from strandline.storage import chain as fold
+from strandline.storage.arrow import changes as logs_of
 from tests.tables.examples import ARROW, SPARK, assert_sound, content, read_with, refused, rows
 
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n), INDEX by_n GLOBAL ON (n, v))"
@@ -48,7 +48,7 @@ def changes(db: Database, path: str, after: int) -> list[tuple[Any, ...]]:
     with db.runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path))
         logs = chains.log_between(conn, info.id, after, board.current_step(conn))
-    found = fold.changes(db.runtime.files, info.schema, logs, after, 2**60)
+    found = logs_of.changes(db.runtime.store.shelf, info.schema, logs, after=after, upto=2**60)
     names = [*info.schema.key]
     return [
         (row[OP], tuple(row[n] for n in names), row["__strandline_was_hi"] is not None)
@@ -427,7 +427,7 @@ def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(
     db.table("t").delete(db.runtime.spark.createDataFrame([(2,), (9,)], "k int"))
     assert files() == 0, "Spark writes files, the process keeps few rows in the catalog"
     assert content(db, "/t") == [(1, "x", 1), (3, "z", None)]
-    monkeypatch.setattr("strandline.storage.spark.bulk.FEW_BYTES", 2)
+    monkeypatch.setattr("strandline.storage.store.FEW_BYTES", 2)
     db.table("t").upsert(db.runtime.spark.createDataFrame([(1, "wide"), (4, "rows")], "k int, v string"))
     assert files() > 0
     assert content(db, "/t") == [(1, "wide", 1), (3, "z", None), (4, "rows", None)]

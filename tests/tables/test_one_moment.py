@@ -140,7 +140,7 @@ def overslept(pair: Pair, t: str) -> None:
     pair.clock.sleep(7200.0)  # Nor does anybody else read what was before.
     pair.b.collect()
     pair.b.collect()
-    forget()
+    forget(pair.a.runtime)
 
 
 OFTEN = (restored, created_anew, column_again, index_again, overslept)

@@ -26,6 +26,7 @@ from strandline.errors import (
     Unavailable,
 )
 from strandline.runtime import Runtime
+from strandline.storage import frames
 from strandline.tables import describe
 from strandline.tables.attempts import once, repeat
 
@@ -395,10 +396,8 @@ class Database:
                 "Repeat the transaction.",
             ) from None
         except Exception as error:
-            if type(error).__module__.startswith(("pyspark", "py4j")):
-                from strandline.storage.spark.failures import translate
-
-                raise translate(error) from error
+            if frames.is_of_spark(error):
+                raise frames.translate(error) from error
             if isinstance(error, MemoryError | RecursionError):
                 raise Unavailable(
                     f"the statement is too large: {type(error).__name__}", "Split it into smaller ones."

@@ -7,11 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import PreconditionFailed
+from strandline.storage.frames import Collector, collector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
-
-    from strandline.storage.spark.collect import Collector
 
 
 class Result:
@@ -88,9 +87,7 @@ class Result:
 
     @cached_property
     def _collector(self) -> Collector:
-        from strandline.storage.spark.collect import Collector
-
-        return Collector(self.df)
+        return collector(self.df)
 
     def __repr__(self) -> str:
         parts = [

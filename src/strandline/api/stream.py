@@ -20,7 +20,6 @@ from strandline.catalog.tables import TableInfo
 from strandline.errors import Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.streams import StreamSpec
 from strandline.sql import statements as st
-from strandline.storage import feed as feeds
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
 
 if TYPE_CHECKING:
@@ -58,22 +57,17 @@ class Stream:
         key columns and what the stream's mode shows of the values. From the stream's position and up to now
         by default. Reading changes nothing, and what was read stays readable until it is committed. A name
         that a column of the table has already gets an underscore in front."""
-        from strandline.storage.spark import feed as on_spark
-        from strandline.tables.read import local_frame
-
         with self._database.guard():
             runtime = self._database.runtime
             feed = self._feed(after, upto)
-            if feed.rows_at_most <= runtime.settings.bulk_rows:
-                return local_frame(runtime, feeds.table(runtime.files, feed))
             runtime.session.lend(feed.upto, runtime.clock.now(), runtime.settings.read_seconds)
-            return on_spark.changes(runtime.spark, runtime.files, feed)
+            return runtime.store.feed(feed)
 
     def records(self, after: int | None = None, upto: int | None = None) -> list[dict[str, Any]]:
         """Return the same as dicts, in the order of step, then key. Times are aware datetimes in UTC. Needs
         no Spark; meant for windows that fit into memory."""
         with self._database.guard():
-            return list(feeds.records(self._database.runtime.files, self._feed(after, upto)))
+            return list(self._database.runtime.store.records(self._feed(after, upto)))
 
     def poll(self, timeout: float = 0.0, max_commits: int = 100) -> Iterator[Batch]:
         """Yield batches of records from the stream's position on, of about ``max_commits`` commits each, and

@@ -10,7 +10,7 @@ import pyarrow as pa
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
-from strandline.storage.changes import Mode
+from strandline.storage.rows import Mode, Outcome
 from strandline.tables import read, write
 from strandline.tables.attempts import repeat
 from strandline.tables.snapshot import Reader, Snapshot, TableView
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.api.database import Database
-    from strandline.storage.spark.bulk import BulkResult
 
 
 class Table:
@@ -61,7 +60,7 @@ class Table:
             view = reader.view(self.path)
             reader.read_whole(view)
             reader.lend()
-            return read.table_frame(runtime, view)
+            return read.table_frame(reader, view)
 
         with self._database.guard():
             if at is None:
@@ -112,26 +111,20 @@ class _Frame:
 
     def __init__(self, frame: DataFrame) -> None:
         self._rows: DataFrame | pa.Table = frame
-        self._written: tuple[TableSchema, tuple[str, ...], BulkResult | pa.Table] | None = None
+        self._written: tuple[TableSchema, tuple[str, ...], Outcome] | None = None
 
     def write(self, tx: Transaction, view: TableView, mode: Mode) -> None:
         if isinstance(self._rows, pa.Table):
             write.write_arrow(tx, view, mode, self._rows)
             return
         columns = write.frame_columns(view, mode, tuple(self._rows.columns))
-        self._written = view.info.schema, columns, write.write_frame(tx, view, mode, columns, self._rows)
+        self._written = view.info.schema, columns, tx.write(view, mode, self._rows.toDF(*columns))
 
     def keep(self, tx: Transaction) -> None:
         """Called before the files of a try that came to nothing are removed."""
         if self._written is None:
             return
-        schema, columns, written = self._written
-        if isinstance(written, pa.Table):
-            self._rows = written
-        else:
-            from strandline.storage.spark.bulk import given
-
-            self._rows = given(tx.runtime.spark, tx.runtime.files, schema, columns, written)
+        self._rows = tx.runtime.store.given(*self._written)
         self._written = None
 
 

@@ -26,8 +26,8 @@ from strandline.model import Chain, Digest, Segment, TableSchema
 from strandline.operations.kind import PartPlan, Plan, Run
 from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec, plan_drops
 from strandline.runtime import Runtime
-from strandline.storage.slices import Slice, Window, discard, write_slice
-from strandline.tables.entries import state_digest
+from strandline.storage.chain import State
+from strandline.storage.slices import Slice, Window
 
 
 class IncrementalBackup(Backup):
@@ -182,13 +182,11 @@ class SlicePart(StreamPart):
                 for s in chains.load(conn, target_id, step).segments
             ]
         name = runtime.session.file_name(body["target_id"])
-        made = write_slice(
-            runtime.files, source.schema, window, name, runtime.settings, lambda: runtime.spark
-        )
+        made = runtime.store.slice(source.schema, window, name)
         try:
             self._check(source, body, made, base, recorded)
         except StrandlineError:
-            discard(runtime.files, made.segments)
+            runtime.store.discard(made.segments)
             raise
         return made
 
@@ -202,7 +200,8 @@ class SlicePart(StreamPart):
         else:
             # Dropping a column changed the hashes of rows that the window does not hold, so for once all of
             # them are read.
-            found = state_digest(self._runtime, source.schema, Chain((*base, *made.segments), body["step"]))
+            chain = Chain((*base, *made.segments), body["step"])
+            found = self._runtime.store.digest(State(source.schema, chain))
         if found != recorded:
             raise Corrupted(
                 f"the changes of {source.path} since step {body['after']} lead to {found.hex} "

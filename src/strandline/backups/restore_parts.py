@@ -23,9 +23,9 @@ from strandline.errors import Corrupted, StrandlineError, TimedOut, Unavailable
 from strandline.model import Chain, Digest, Segment, TableSchema
 from strandline.operations.kind import Handler, Run
 from strandline.runtime import Runtime
+from strandline.storage.chain import State
 from strandline.storage.files import checksum_of
-from strandline.storage.slices import discard
-from strandline.tables.entries import index_entries, projection_digest, state_digest
+from strandline.storage.rows import Written
 
 RETRY_SECONDS = (0.1, 0.4, 1.6, 6.4)
 """Pauses after the first, the second ... failure of a part; after one more the restore fails."""
@@ -80,7 +80,7 @@ class ShardPart(_Part):
             for segment in found:
                 copies.append(self._copied(segment, part.body["table_id"]))
         except Exception:
-            discard(self._runtime.files, copies)
+            self._runtime.store.discard(copies)
             raise
         return copies
 
@@ -96,9 +96,7 @@ class ShardPart(_Part):
         if segment.file is None:
             _check_inline(segment.id, segment.data, segment.checksum)
             return replace(segment, id=0)
-        name = f"{self._runtime.session.file_name(table_id)}.parquet"
-        self._runtime.files.copy(self._runtime.files, segment.file, name, segment.checksum)
-        return replace(segment, id=0, file=name)
+        return self._runtime.store.copy(segment, f"{self._runtime.session.file_name(table_id)}.parquet")
 
     def configure(self, conn: Connection, run: Run, part: Part, made: list[Segment]) -> dict[str, Any]:
         step = run.operation.body["step"]
@@ -111,7 +109,7 @@ class ShardPart(_Part):
         return part.body
 
     def discard(self, made: list[Segment]) -> None:
-        discard(self._runtime.files, made)
+        self._runtime.store.discard(made)
 
     def time_limit(self, part: Part) -> float | None:
         """A shard that hangs is found out in time to say that the whole restore has run out of it."""
@@ -123,26 +121,23 @@ class ShardPart(_Part):
 class RebuildPart(_Part):
     """Builds an index that no backup holds, from the restored table."""
 
-    def _make(self, part: Part) -> tuple[tuple[Segment, ...], Digest]:
+    def _make(self, part: Part) -> Written:
         with self._runtime.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, part.body["table_id"]))
             chain = _incoming_chain(conn, table.id)
         ref = next(r for r in table.indexes if r.impl_id == part.body["impl_id"])
         name = self._runtime.session.file_name(ref.impl_id)
         impl = ref.definition.impl_schema(table.schema)
-        return index_entries(self._runtime, table.schema, chain, ref.definition, impl, name)
+        return self._runtime.store.entries(State(table.schema, chain), impl, name)
 
-    def configure(
-        self, conn: Connection, run: Run, part: Part, made: tuple[tuple[Segment, ...], Digest]
-    ) -> dict[str, Any]:
-        segments, digest = made
+    def configure(self, conn: Connection, run: Run, part: Part, made: Written) -> dict[str, Any]:
         step, impl_id = run.operation.body["step"], part.body["impl_id"]
-        chains.attach(conn, impl_id, chains.insert_segments(conn, segments, step), step)
-        tables.set_first_digest(conn, impl_id, digest)
+        chains.attach(conn, impl_id, chains.insert_segments(conn, made.segments, step), step)
+        tables.set_first_digest(conn, impl_id, made.delta)
         return part.body
 
-    def discard(self, made: tuple[tuple[Segment, ...], Digest]) -> None:
-        discard(self._runtime.files, made[0])
+    def discard(self, made: Written) -> None:
+        self._runtime.store.discard(made.segments)
 
 
 class VerifyPart(_Part):
@@ -163,7 +158,7 @@ class VerifyPart(_Part):
         for ref, impl_chain, impl_recorded in impls:
             impl = ref.definition.impl_schema(table.schema)
             _verify(runtime, f"{table.path}/{ref.definition.name}", impl, impl_chain, impl_recorded)
-            if projection_digest(runtime, table.schema, chain, impl) != impl_recorded:
+            if runtime.store.digest(State(table.schema, chain), impl) != impl_recorded:
                 raise Corrupted(
                     f"the restored index {table.path}/{ref.definition.name} does not match its table",
                     _NOTHING_PUBLISHED,
@@ -172,7 +167,7 @@ class VerifyPart(_Part):
 
 def _verify(runtime: Runtime, path: str, table: TableSchema, chain: Chain, recorded: Digest) -> None:
     _check_bytes(runtime, chain.segments)
-    found = state_digest(runtime, table, chain)
+    found = runtime.store.digest(State(table, chain))
     if found != recorded:
         raise Corrupted(
             f"{path} was backed up with {recorded.rows} rows ({recorded.hex}), but {found.rows} rows "

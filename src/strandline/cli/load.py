@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,16 +12,14 @@ from strandline.cli.completion import paths
 from strandline.cli.options import WORK_WITH_DATA, command
 from strandline.cli.session import Cli
 from strandline.cli.values import count, duration
-from strandline.errors import InvalidArgument, PathNotFound, Unavailable, Unsupported
+from strandline.errors import InvalidArgument, PathNotFound, Unavailable
 from strandline.sql.tokens import quote
+from strandline.storage.external import External, Format
+from strandline.types import parse_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
     from strandline.api import Database
 
-Format = Literal["parquet", "csv", "json"]
 Mode = Literal["upsert", "insert", "replace"]
 
 _ENDINGS: dict[str, Format] = {
@@ -69,22 +67,20 @@ def load(
                 f"there is no file {file}",
                 "Check its name; a folder's files are loaded by naming the folder.",
             )
-    where = [Path(file).absolute().as_uri() for file in files]
-    options = {"header": str(header).lower(), "sep": delimiter}
+    where = tuple(Path(file).absolute().as_uri() for file in files)
+    source = External(kind, where, {"header": str(header).lower(), "sep": delimiter})
     started = time.monotonic()
     with cli.database() as db:
-        from strandline.storage.spark.failures import spark_errors
-
-        with spark_errors():
-            created = _create(db, table, key, kind, where, options)
-            described = db.describe(table)
-            if described["type"] != "table":
-                raise InvalidArgument(
-                    f"{described['path']} is a {described['type']}, not a table", "Name a table."
-                )
-            before = described["rows"]
-            incoming = _read(db.runtime.spark, kind, where, options, described)
-            step = getattr(db.table(table), mode)(incoming)
+        created = _create(db, table, key, source)
+        described = db.describe(table)
+        if described["type"] != "table":
+            raise InvalidArgument(
+                f"{described['path']} is a {described['type']}, not a table", "Name a table."
+            )
+        before = described["rows"]
+        types = {column["name"]: parse_type(column["type"]) for column in described["columns"]}
+        incoming = db.runtime.store.external_rows(source, types)
+        step = getattr(db.table(table), mode)(incoming)
         after = db.describe(table)["rows"]
     seconds = time.monotonic() - started
     body = {
@@ -124,9 +120,7 @@ def _format_of(files: list[str]) -> Format:
     return kind
 
 
-def _create(
-    db: Database, table: str, key: str | None, kind: Format, where: list[str], options: dict[str, str]
-) -> bool:
+def _create(db: Database, table: str, key: str | None, source: External) -> bool:
     """Create the table from the files' columns if it is missing and a key is given; return whether it was."""
     if key is None:
         return False
@@ -135,8 +129,7 @@ def _create(
         return False
     except PathNotFound:
         pass
-    sample = _reader(db.runtime.spark, kind, {**options, "inferSchema": "true"}, where)
-    columns = {field.name: _type_name(field.dataType) for field in sample.schema.fields}
+    columns = db.runtime.store.external_columns(source)
     names = [name.strip() for name in key.split(",")]
     for name in names:
         if name not in columns:
@@ -146,65 +139,3 @@ def _create(
     ]
     db.sql(f"CREATE TABLE {quote(table)} ({', '.join(lines)}, PRIMARY KEY ({', '.join(map(quote, names))}))")
     return True
-
-
-def _type_name(type_: DataType) -> str:
-    name = type_.simpleString()
-    if name.startswith(("struct", "array", "map")):
-        return "Json"
-    return {"timestamp_ntz": "Timestamp", "string": "Utf8", "binary": "String", "void": "Utf8"}.get(
-        name, name
-    )
-
-
-def _reader(spark: SparkSession, kind: Format, options: dict[str, str], where: list[str]) -> DataFrame:
-    reader = spark.read.option("mode", "FAILFAST")
-    if kind == "parquet":
-        return reader.parquet(*where)
-    if kind == "csv":
-        for name, value in options.items():
-            reader = reader.option(name, value)
-        return reader.csv(where)
-    return reader.json(where)
-
-
-def _read(
-    spark: SparkSession, kind: Format, where: list[str], options: dict[str, str], described: dict[str, Any]
-) -> DataFrame:
-    """The files' rows. Text formats are read as text and then cast to the table's types, so that nothing is
-    guessed from the data."""
-    from pyspark.sql import functions as F
-
-    from strandline.storage.spark.columns import col, spark_type
-    from strandline.types import parse_type
-
-    if kind == "json":
-        frame = spark.read.option("mode", "FAILFAST").option("primitivesAsString", "true").json(where)
-    else:
-        frame = _reader(spark, kind, options, where)
-    if kind == "csv" and options["header"] == "false":
-        names = [column["name"] for column in described["columns"]]
-        if len(frame.columns) != len(names):
-            raise InvalidArgument(
-                f"the files have {count(len(frame.columns), 'column')}, the table has {len(names)}",
-                "Without a header, the files must have the table's columns in its order.",
-            )
-        frame = frame.toDF(*names)
-    types = {column["name"]: parse_type(column["type"]) for column in described["columns"]}
-    if kind == "parquet":
-        return frame
-    chosen = []
-    for field in frame.schema.fields:
-        type_, here = types.get(field.name), col(field.name)
-        name = field.dataType.simpleString()
-        if name.startswith(("struct", "array", "map")):
-            if type_ is not None and type_.kind != "json":
-                raise Unsupported(
-                    f"the column {field.name} holds nested values and is not Json",
-                    "Make it a Json column, or flatten it.",
-                )
-            here = F.to_json(here)
-        elif type_ is not None and type_.kind != "json":
-            here = here.cast(spark_type(type_))
-        chosen.append(here.alias(field.name))
-    return frame.select(*chosen)

@@ -1,35 +1,36 @@
 """Proving what every reader relies on: rows lie in their segment in the order of keys and steps, between the
 recorded ends, and a state has each key once.
 
-``examine`` looks into one segment and depends on nothing but its path and what was recorded of it, so that it
-runs wherever the file can be read: here for few rows, on executors for many.
+``examine_segment`` depends on nothing but a segment's path and what was recorded of it, so that it runs
+wherever the file can be read: here for few rows, on executors for many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.errors import Corrupted
-from strandline.model import STEP, Chain, Key, Segment, TableSchema, order
-from strandline.settings import Settings
-from strandline.storage.chain import scan, visible
-from strandline.storage.files import Files
-from strandline.storage.keys import Mask, codes, keys_of, neighbours
+from strandline.model import STEP, Key, Segment, TableSchema, order
+from strandline.storage.keys import Mask, keys_of, neighbours
 from strandline.storage.segment import label, read_batches
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["EXAMPLES", "Finding", "doubled_keys", "examine", "examine_all", "more_than_once"]
+__all__ = ["EXAMPLES", "Finding", "examine_segment", "meeting", "more_than_once"]
 
 EXAMPLES = 5
-Kind: TypeAlias = Literal["corrupt_file", "unordered_rows", "doubled_key"]
+Kind: TypeAlias = Literal[
+    "missing_file",
+    "corrupt_file",
+    "unordered_rows",
+    "doubled_key",
+    "missing_index_entry",
+    "dangling_index_entry",
+]
 
 
 @dataclass(frozen=True)
@@ -41,29 +42,9 @@ class Finding:
     keys: tuple[Key, ...] = ()
 
 
-def examine_all(
-    files: Files,
-    schema: TableSchema,
-    segments: Sequence[Segment],
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-) -> list[Finding]:
-    """What is wrong inside segments, in their order: found in this process up to ``bulk_rows`` rows, else on
-    Spark's executors."""
-    stored = [s for s in segments if s.file is not None]
-    if stored and sum(s.rows for s in segments) > settings.bulk_rows:
-        from strandline.storage.spark.verify import examine_files
-
-        found = examine_files(spark(), files, schema, stored)
-    else:
-        found = [examine(files.path(s.file or ""), schema, s) for s in stored]
-    inline = [examine(None, schema, s) for s in segments if s.file is None]
-    return [finding for findings in (*found, *inline) for finding in findings]
-
-
-def examine(path: str | None, schema: TableSchema, segment: Segment) -> list[Finding]:
-    """What is wrong with the rows of one segment, given what was recorded of it. ``path`` is that of its
-    file, None if it is inline. Only a part of the rows is in memory at a time."""
+def examine_segment(path: str | None, schema: TableSchema, segment: Segment) -> list[Finding]:
+    """Return what is wrong with the rows of one segment, given what was recorded of it. ``path`` is that of
+    its file, None if it is inline. Only a part of the rows is in memory at a time."""
     walk = _Walk(schema, segment)
     try:
         for rows in read_batches(path, schema, segment, [*schema.key, STEP]):
@@ -73,37 +54,9 @@ def examine(path: str | None, schema: TableSchema, segment: Segment) -> list[Fin
     return walk.findings()
 
 
-def doubled_keys(
-    files: Files,
-    schema: TableSchema,
-    chain: Chain,
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-    *,
-    ordered: bool = False,
-) -> list[Finding]:
-    """A finding if a key is in a state more than once, whichever segments its rows are in. ``ordered``:
-    nothing is wrong inside the segments, so that their ends tell which of them can have a key in common."""
-    if ordered:
-        chain = replace(chain, segments=_meeting(visible(chain)))
-    if chain.rows_at_most > settings.bulk_rows:
-        from strandline.storage.spark import verify
-
-        return verify.doubled_keys(spark(), files, schema, chain)
-    rows = scan(files, schema, chain, schema.key)
-    code, count = codes([rows.column(name) for name in schema.key])
-    doubled = np.flatnonzero(np.bincount(code, minlength=count) > 1)
-    if not len(doubled):
-        return []
-    first = np.empty(count, np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]
-    keys = sorted(keys_of(schema, rows.take(pa.array(first[doubled]))), key=order)
-    return [more_than_once(len(keys), keys)]
-
-
-def _meeting(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """The segments without those whose range of keys meets no other's. One that may change older rows stays:
-    which segments come before it and which after decides how the others are read."""
+def meeting(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Return the segments without those whose range of keys meets no other's. One that may change older rows
+    stays: which segments come before it and which after decides how the others are read."""
     by_key = sorted(segments, key=lambda s: order(s.min_key or ()))
     apart: set[int] = set()
     highest: tuple[object, ...] | None = None

@@ -7,26 +7,31 @@ size, its row count and the checksum of each page.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import Corrupted, Internal
-from strandline.lru import Cache
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segment, TableSchema
 from strandline.storage.files import Files, checksum_of, fault
 from strandline.storage.footer import Footer
-from strandline.storage.keys import keys_of, sort_indices
+from strandline.storage.keys import Mask, keys_of, sort_indices
+from strandline.storage.shelf import Shelf, Whole
 
 __all__ = [
     "ERASE",
     "META",
+    "NEVER",
     "ROW_GROUP_ROWS",
+    "Inline",
     "describe_file",
     "footer_of",
+    "in_window",
     "is_small",
     "label",
     "read_batches",
@@ -51,20 +56,19 @@ ERASE = pa.scalar("E", pa.string())
 """The OP of an erase. Made once: Arrow takes longer over a Python value than over a few rows."""
 
 
-class _Small:
-    """A whole segment in memory, under physical names."""
+@dataclass(frozen=True)
+class Inline:
+    """Up to how many rows and bytes a log segment is kept in the catalog and not in a file. As it is by
+    default, none is."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.indexes: dict[tuple[str, ...], dict[Key, int]] = {}
+    rows: int = -1
+    bytes: int = -1
 
-    @property
-    def cost(self) -> int:
-        return int(self.table.nbytes) + 300 * int(self.table.num_rows) + 4096
+    def takes(self, table: pa.Table) -> bool:
+        return bool(table.num_rows <= self.rows and table.nbytes <= self.bytes)
 
 
-_footers: Cache[str, Footer] = Cache(256 << 20, lambda footer: footer.cost)
-_small: Cache[str, _Small] = Cache(256 << 20, lambda small: small.cost)
+NEVER = Inline()
 
 
 def write_segment(
@@ -72,18 +76,17 @@ def write_segment(
     schema: TableSchema,
     table: pa.Table,
     *,
-    name: str,
+    name: str | Callable[[], str],
     role: Role,
     fresh: bool,
     stepped: bool,
     upto: int = PENDING,
     after: int = 0,
-    inline_rows: int = 2000,
-    inline_bytes: int = 262144,
+    inline: Inline = NEVER,
 ) -> Segment:
     """A segment of the rows of ``table``, which has the columns of ``schema`` under their logical names and
-    the meta columns that the role needs. A small log segment stays inline; otherwise the rows are durable in
-    the file ``name`` when this returns."""
+    the meta columns that the role needs. A log segment that ``inline`` takes carries its rows with it;
+    otherwise they are durable in the file ``name``, which is asked for only then, when this returns."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
     table = table.select([*schema.names, *meta])
     if table.num_rows > 1:
@@ -92,10 +95,8 @@ def write_segment(
     lowest, highest = _ends(schema, table)
     rows = table.num_rows
     table = table.rename_columns([*(c.physical for c in schema.columns), *meta])
-    data = None
-    if role == "log" and rows <= inline_rows and table.nbytes <= inline_bytes:
+    if role == "log" and inline.takes(table):
         data = _to_stream(table)
-    if data is not None and len(data) <= inline_bytes:
         return Segment(
             0,
             role,
@@ -112,6 +113,7 @@ def write_segment(
             data,
         )
     data = _to_parquet(table, [c.physical for c in schema.value_columns])
+    name = name if isinstance(name, str) else name()
     files.write(name, data)
     return Segment(
         0, role, fresh, stepped, after, upto, rows, len(data), name, checksum_of(data), lowest, highest
@@ -155,7 +157,7 @@ def describe_file(
 
 
 def read_segment(
-    files: Files,
+    shelf: Shelf,
     schema: TableSchema,
     segment: Segment,
     columns: Sequence[str] | None = None,
@@ -170,13 +172,13 @@ def read_segment(
     if columns is None:
         columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
     if segment.file is None or (is_small(segment) and row_groups is None):
-        stored = _whole(files, segment).table
+        stored = _whole(shelf, segment).table
     else:
-        footer = footer_of(files, segment)
+        footer = footer_of(shelf, segment)
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
         stored = _read_groups(
-            files, segment.file, footer, groups, [p for p in physical if p in footer.names], threads
+            shelf.files, segment.file, footer, groups, [p for p in physical if p in footer.names], threads
         )
     return _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
 
@@ -211,19 +213,19 @@ def is_small(segment: Segment) -> bool:
     return segment.file is None or (segment.rows <= ROW_GROUP_ROWS and segment.bytes <= SMALL_BYTES)
 
 
-def row_index(files: Files, schema: TableSchema, segment: Segment) -> dict[Key, int]:
+def row_index(shelf: Shelf, schema: TableSchema, segment: Segment) -> dict[Key, int]:
     """For a small segment: the number of the last row of each key."""
-    small = _whole(files, segment)
+    small = _whole(shelf, segment)
     which = tuple(c.physical for c in schema.key_columns)
     if which not in small.indexes:
-        keys = keys_of(schema, read_segment(files, schema, segment, schema.key))
+        keys = keys_of(schema, read_segment(shelf, schema, segment, schema.key))
         small.indexes[which] = dict(zip(keys, range(len(keys)), strict=True))
     return small.indexes[which]
 
 
-def footer_of(files: Files, segment: Segment) -> Footer:
+def footer_of(shelf: Shelf, segment: Segment) -> Footer:
     """The footer of a segment's file, checked against what was recorded when it was written."""
-    name = segment.file
+    files, name = shelf.files, segment.file
     if name is None:
         raise Internal("an inline segment was taken for a file")
 
@@ -238,7 +240,13 @@ def footer_of(files: Files, segment: Segment) -> Footer:
             raise Corrupted(f"the file {name} has {rows} rows instead of {segment.rows}")
         return footer
 
-    return _footers.get(files.path(name), load)
+    return shelf.footers.get(files.path(name), load)
+
+
+def in_window(table: pa.Table, after: int, upto: int) -> Mask:
+    """Return which rows have a step in ``(after, upto]``."""
+    steps = table.column(STEP).to_numpy()
+    return np.asarray((steps > after) & (steps <= upto), np.bool_)
 
 
 def label(segment: Segment) -> str:
@@ -249,8 +257,10 @@ def label(segment: Segment) -> str:
 # --- below: rows and bytes --------------------------------------------------------------------------------
 
 
-def _whole(files: Files, segment: Segment) -> _Small:
-    def load() -> _Small:
+def _whole(shelf: Shelf, segment: Segment) -> Whole:
+    files = shelf.files
+
+    def load() -> Whole:
         data = segment.data if segment.file is None else files.read(segment.file)
         if data is None or checksum_of(data) != segment.checksum:
             raise Corrupted(f"the {label(segment)} does not have the checksum that was recorded for it")
@@ -258,9 +268,9 @@ def _whole(files: Files, segment: Segment) -> _Small:
             table = (pq.read_table if segment.file else _from_stream)(pa.BufferReader(data))
         if table.num_rows != segment.rows:
             raise Corrupted(f"the {label(segment)} has {table.num_rows} rows instead of {segment.rows}")
-        return _Small(table.combine_chunks())
+        return Whole(table.combine_chunks())
 
-    return _small.get(files.path(segment.file) if segment.file else segment.checksum, load)
+    return shelf.whole.get(files.path(segment.file) if segment.file else segment.checksum, load)
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, Prec
 from strandline.model import Column, IndexDef, Key, TableSchema, order
 from strandline.runtime import Runtime
 from strandline.sql import statements as st
+from strandline.storage.chain import State
 from strandline.tables.attempts import repeat
-from strandline.tables.entries import state_digest
 from strandline.tables.indexes import build_index
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot
@@ -217,7 +217,7 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
         changed = _changed_schema(view.info, actions)
         # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
         drops = any(isinstance(a, st.DropColumn) for a in actions)
-        digest = state_digest(runtime, changed, view.chain) if drops else None
+        digest = runtime.store.digest(State(changed, view.chain)) if drops else None
         with publishing(runtime) as conn:
             commits.prove(conn, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
             paths.check_ready(paths.require_id(conn, view.info.id))

@@ -17,27 +17,14 @@ from strandline.catalog import collect, commits, maintenance, paths, sessions, t
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
-from strandline.model import STEP, Digest, Segment
+from strandline.model import Segment
 from strandline.runtime import Runtime
-from strandline.storage import chain as fold
-from strandline.storage.digest import digest_of, row_hashes
-from strandline.storage.merge import merge_logs
-from strandline.storage.segment import write_segment
-from strandline.storage.slices import by_shard
 from strandline.tables import indexes
 from strandline.tables.attempts import once
-from strandline.tables.publish import discard, publishing
-from strandline.tables.snapshot import Snapshot, TableView
+from strandline.tables.publish import publishing
+from strandline.tables.snapshot import Snapshot
 
 log = logging.getLogger("strandline")
-
-MEDIUM_ROWS = 200_000
-"""Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time; larger ones wait for
-compaction."""
-MEDIUM_SEGMENTS = 16
-GOOD_SIZE = 4
-"""A file of at least one part in so many of the target size is large enough to be left alone by
-compaction."""
 
 
 @dataclass
@@ -56,8 +43,7 @@ def after_commit(runtime: Runtime, snapshot: Snapshot, changed: Sequence[str]) -
     snapshot. Never fails a commit that is already done."""
     for path in changed:
         try:
-            seen = snapshot.table(path).chain
-            if len(_run(seen.segments, runtime.settings.inline_rows)) + 1 >= runtime.settings.merge_segments:
+            if runtime.store.small_logs(snapshot.table(path).chain, coming=1):
                 merge(runtime, path)
         except Exception as error:
             # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
@@ -69,14 +55,14 @@ def merge(runtime: Runtime, path: str) -> bool:
     else was at it."""
     snapshot = Snapshot(runtime)
     view = snapshot.table(path)
-    if len(_run(view.chain.segments, runtime.settings.inline_rows)) < runtime.settings.merge_segments:
+    if not runtime.store.small_logs(view.chain):
         return False
     with runtime.catalog.read() as conn:
         # A merged segment has the columns of today; older states must find the columns that were dropped
         # since.
         after = tables.last_drop(conn, view.info.id)
-    small = _run(view.chain.segments, runtime.settings.inline_rows, after)
-    if len(small) < runtime.settings.merge_segments:
+    small = runtime.store.small_logs(view.chain, after)
+    if not small:
         return False
     with _maintaining(runtime, view.info.id) as is_ours:
         if not is_ours:
@@ -84,31 +70,18 @@ def merge(runtime: Runtime, path: str) -> bool:
         _merge(runtime, view.info, small)
         snapshot = Snapshot(runtime)
         view = snapshot.table(path)
-        medium = _run(view.chain.segments, MEDIUM_ROWS, after)
-        if len(medium) >= MEDIUM_SEGMENTS:
+        medium = runtime.store.medium_logs(view.chain, after)
+        if medium:
             _merge(runtime, view.info, medium)
     return True
 
 
-def _run(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment]:
-    """The trailing logs that have at most so many rows each, all of steps later than ``after``."""
-    found: list[Segment] = []
-    for segment in reversed(segments):
-        if segment.role != "log" or segment.rows > rows or segment.after < after:
-            break
-        found.append(segment)
-    return found[::-1]
-
-
 def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> None:
-    settings = runtime.settings
-    name = f"{runtime.session.file_name(info.id)}.parquet"
-    merged = merge_logs(
-        runtime.files, info.schema, segments, name, inline_rows=0, inline_bytes=settings.inline_bytes
-    )
+    merged = runtime.store.merge(info.schema, segments, runtime.session.file_name(info.id))
     with contextlib.suppress(Stale), publishing(runtime, [merged]) as conn:
-        commits.replace_segments(conn, runtime.clock.now(), info.id, segments, [merged], "merge")
-        collect.drop_superseded(conn, runtime.clock.now(), info.id, grace_seconds=settings.grace_seconds)
+        now, grace = runtime.clock.now(), runtime.settings.grace_seconds
+        commits.replace_segments(conn, now, info.id, segments, [merged], "merge")
+        collect.drop_superseded(conn, now, info.id, grace_seconds=grace)
 
 
 def compact(runtime: Runtime, path: str) -> bool:
@@ -125,57 +98,26 @@ def compact(runtime: Runtime, path: str) -> bool:
         view = snapshot.table(path)
         if view.info.id != table_id or not any(s.role == "log" for s in view.chain.segments):
             return False  # Another table has taken the name, or there is nothing to fold.
-        new, old, digest = _compacted(runtime, view)
+        made = runtime.store.compact(view.state, runtime.session.file_name(view.info.id))
         with runtime.catalog.read() as conn:
             recorded = commits.digest_at(conn, view.info.id, snapshot.step)
-        if digest != recorded:
-            discard(runtime, new)
+        if made.digest != recorded:
+            runtime.store.discard(made.new)
             raise Corrupted(
-                f"compaction of {path} would turn {recorded.rows} rows ({recorded.hex}) into {digest.rows} "
-                f"rows ({digest.hex})",
+                f"compaction of {path} would turn {recorded.rows} rows ({recorded.hex}) into "
+                f"{made.digest.rows} rows ({made.digest.hex})",
                 f"Nothing was changed. Run db.check({path!r}) to see what is wrong.",
             )
-        if not new and not old:
+        if not made.new and not made.old:
             return False  # All of it is as compaction would make it.
         try:
-            with publishing(runtime, new) as conn:
-                commits.replace_segments(conn, runtime.clock.now(), view.info.id, old, new, "compact")
+            with publishing(runtime, made.new) as conn:
+                commits.replace_segments(
+                    conn, runtime.clock.now(), view.info.id, made.old, made.new, "compact"
+                )
         except Stale:
             return False
         return True
-
-
-def _compacted(runtime: Runtime, view: TableView) -> tuple[list[Segment], list[Segment], Digest]:
-    table, chain = view.info.schema, view.chain
-    name = runtime.session.file_name(view.info.id)
-    if chain.rows_at_most > runtime.settings.bulk_rows:
-        from strandline.storage.spark import compact as spark_compact
-
-        return spark_compact.compact(
-            runtime.spark, runtime.files, table, chain, name, runtime.settings.target_file_bytes
-        )
-    rows = fold.scan(runtime.files, table, chain, columns=[*table.names, STEP])
-    digest = digest_of(*row_hashes(table, {n: rows[n] for n in table.names}))
-    new: list[Segment] = []
-    try:
-        for number, part in enumerate(by_shard(table, rows)):
-            file = f"{name}-{number}.parquet"
-            new.append(
-                write_segment(
-                    runtime.files,
-                    table,
-                    part,
-                    name=file,
-                    role="base",
-                    fresh=True,
-                    stepped=True,
-                    upto=chain.step,
-                )
-            )
-    except Exception:
-        discard(runtime, new)
-        raise
-    return new, list(chain.segments), digest
 
 
 def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
@@ -256,23 +198,8 @@ def _maintain_table(runtime: Runtime, path: str, report: Report) -> None:
     for target in (view, *(snapshot.index(view, ref) for ref in view.info.indexes)):
         if merge(runtime, target.info.path):
             report.merged.append(target.info.path)
-        if _wants_compaction(runtime, target) and compact(runtime, target.info.path):
+        if runtime.store.wants_compaction(target.chain) and compact(runtime, target.info.path):
             report.compacted.append(target.info.path)
-
-
-def _wants_compaction(runtime: Runtime, view: TableView) -> bool:
-    """Whether too many rows have to be folded, or too many segments looked at. Large logs of new keys read
-    like a base."""
-    settings = runtime.settings
-    fresh = [s for s in view.chain.segments if s.fresh]
-    changes = sum(s.rows for s in view.chain.segments if not s.fresh)
-    crumbs = [
-        s
-        for s in view.chain.segments
-        if s.role == "log" and not (s.fresh and s.bytes * GOOD_SIZE >= settings.target_file_bytes)
-    ]
-    many = len(crumbs) > settings.compact_log_segments
-    return many or changes > max(sum(s.rows for s in fresh) * settings.compact_log_rows, settings.inline_rows)
 
 
 def _tables(runtime: Runtime, path: str) -> list[str]:

@@ -15,14 +15,11 @@ from strandline.catalog import board, chains, commits, holds, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.model import Chain, Digest, IndexDef, Segment, TableSchema
+from strandline.model import IndexDef, TableSchema
 from strandline.runtime import Runtime
-from strandline.storage import chain as fold
-from strandline.storage.changes import Changes, changes_between, index_changes, log_table
-from strandline.storage.keys import Wanted
-from strandline.storage.segment import write_segment
-from strandline.tables.entries import index_entries
-from strandline.tables.publish import discard, publishing
+from strandline.storage.chain import State
+from strandline.storage.rows import Written
+from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, TableView
 
 
@@ -30,8 +27,7 @@ from strandline.tables.snapshot import Snapshot, TableView
 class _Built:
     """Entries of an index for the table as it was at ``step``."""
 
-    segments: tuple[Segment, ...]
-    digest: Digest
+    entries: Written
     step: int
 
 
@@ -40,17 +36,17 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
     if that very table is not there any more, or has another description."""
     impl = index.impl_schema(table.info.schema)
     name = runtime.session.file_name(table.info.id)
-    built = _Built(*index_entries(runtime, table.info.schema, table.chain, index, impl, name), snapshot.step)
+    built = _Built(runtime.store.entries(table.state, impl, name), snapshot.step)
     while True:
         try:
             now = Snapshot(runtime)
             current = now.table(table.info.path)
-            built = _caught_up(runtime, table, current, index, impl, built)
+            built = _caught_up(runtime, table, current, impl, built)
             snapshot, table = now, current  # A view is good while its snapshot exists.
         except Exception:
-            discard(runtime, built.segments)
+            runtime.store.discard(built.entries.segments)
             raise
-        with publishing(runtime, built.segments) as conn:
+        with publishing(runtime, built.entries.segments) as conn:
             head = commits.prove(conn, Basis(table.info.id, table.info.version, None))
             if head.step <= built.step:
                 return _attach(runtime, conn, table.info.id, index, built)
@@ -58,42 +54,35 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
 
 
 def _caught_up(
-    runtime: Runtime, table: TableView, current: TableView, index: IndexDef, impl: TableSchema, built: _Built
+    runtime: Runtime, table: TableView, current: TableView, impl: TableSchema, built: _Built
 ) -> _Built:
     """Add what happened to the table between ``built.step`` and the step of ``current``."""
     if (current.info.id, current.info.version) != (table.info.id, table.info.version):
         raise Stale(table.info.id, "its description changed")
     step = current.chain.step
-    changes = _changes_between(runtime, current.info, replace(table.chain, step=built.step), current.chain)
-    entries = index_changes(changes, impl)
-    if not len(entries):
+    before = State(current.info.schema, replace(table.chain, step=built.step))
+    more = _followed(runtime, current, before, impl, table.info.id, at_any_size=True)
+    if more is None or not more.segments:
         return replace(built, step=step)
-    rows, delta = log_table(entries)
-    segment = write_segment(
-        runtime.files,
-        impl,
-        rows,
-        name=f"{runtime.session.file_name(table.info.id)}.parquet",
-        role="log",
-        fresh=False,
-        stepped=False,
-        after=built.step,
-        upto=step,
-        inline_rows=runtime.settings.inline_rows,
-        inline_bytes=runtime.settings.inline_bytes,
-    )
-    return _Built((*built.segments, segment), built.digest + delta, step)
+    later = (replace(s, after=built.step, upto=step) for s in more.segments)
+    entries = Written((*built.entries.segments, *later), built.entries.delta + more.delta)
+    return _Built(entries, step)
 
 
-def _changes_between(runtime: Runtime, info: TableInfo, before: Chain, after: Chain) -> Changes:
-    """What became of every key that was touched in ``(before.step, after.step]``."""
+def _followed(
+    runtime: Runtime, table: TableView, before: State, impl: TableSchema, owner: int, *, at_any_size: bool
+) -> Written | None:
+    """What an index has to do to come from an earlier state of its table to that of ``table``; None if it is
+    too much for that. Files are named after the path with the id ``owner``."""
     with runtime.catalog.read() as conn:
-        logs = chains.log_kept(conn, info.id, before.step, after.step)
-    files, schema = runtime.files, info.schema
-    keys = fold.touched(files, schema, logs, before.step)
-    old, new = (Wanted.of(schema, keys) for _ in range(2))
-    return changes_between(
-        schema, new.arrays, fold.rows_at(files, schema, before, old), fold.rows_at(files, schema, after, new)
+        logs = chains.log_kept(conn, table.info.id, before.chain.step, table.chain.step)
+    return runtime.store.follow(
+        before,
+        table.state,
+        logs,
+        impl,
+        name=lambda: f"{runtime.session.file_name(owner)}.parquet",
+        at_any_size=at_any_size,
     )
 
 
@@ -103,8 +92,8 @@ def _attach(runtime: Runtime, conn: Connection, table_id: int, index: IndexDef, 
     step = board.next_step(conn)
     now = runtime.clock.now()
     info = TableInfo.of(row)
-    ref = tables.add_index_paths(conn, step, now, row, info.schema, index, built.digest)
-    chains.attach(conn, ref.impl_id, chains.insert_segments(conn, built.segments, step), step)
+    ref = tables.add_index_paths(conn, step, now, row, info.schema, index, built.entries.delta)
+    chains.attach(conn, ref.impl_id, chains.insert_segments(conn, built.entries.segments, step), step)
     paths.set_body(conn, row.id, replace(info, indexes=(*info.indexes, ref)).body())
     paths.set_version(conn, row.id, info.version + 1)
     tables.publish(conn, step, now, [row.id, ref.index_id, ref.impl_id])
@@ -122,34 +111,17 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
         if followed is None or head <= followed:
             return False
         before = chains.load_kept(conn, table.info.id, followed)
-        logs = chains.log_kept(conn, table.info.id, followed, snapshot.step)
         is_streamed = holds.is_held(conn, ref.impl_id)
     impl = snapshot.index(table, ref)
-    if sum(s.rows for s in logs) > runtime.settings.bulk_rows and not is_streamed:
+    earlier = State(table.info.schema, before)
+    made = _followed(runtime, table, earlier, impl.info.schema, ref.impl_id, at_any_size=is_streamed)
+    if made is None:
         _rebuild(runtime, snapshot, table, ref, impl, followed)
         return True
-    changes = _changes_between(runtime, table.info, before, table.chain)
-    entries = index_changes(changes, impl.info.schema)
-    rows, delta = log_table(entries)
-    segments: tuple[Segment, ...] = ()
-    if len(entries):
-        segments = (
-            write_segment(
-                runtime.files,
-                impl.info.schema,
-                rows,
-                name=f"{runtime.session.file_name(ref.impl_id)}.parquet",
-                role="log",
-                fresh=False,
-                stepped=False,
-                inline_rows=runtime.settings.inline_rows,
-                inline_bytes=runtime.settings.inline_bytes,
-            ),
-        )
-    with publishing(runtime, segments) as conn:
+    with publishing(runtime, made.segments) as conn:
         tables.move_followed(conn, ref.impl_id, followed, snapshot.step)
-        if segments:
-            part = commits.TablePart(ref.impl_id, impl.info.version, None, segments, delta)
+        if made.segments:
+            part = commits.TablePart(ref.impl_id, impl.info.version, None, made.segments, made.delta)
             commits.commit(conn, runtime.clock.now(), [part])
     return True
 
@@ -160,13 +132,11 @@ def _rebuild(
     """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of
     every changed key. It leaves no changes behind, so it cannot be done under a stream."""
     name = runtime.session.file_name(ref.impl_id)
-    new, digest = index_entries(
-        runtime, table.info.schema, table.chain, ref.definition, impl.info.schema, name
-    )
-    with publishing(runtime, new) as conn:
+    new = runtime.store.entries(table.state, impl.info.schema, name)
+    with publishing(runtime, new.segments) as conn:
         if holds.is_held(conn, ref.impl_id):
             raise Stale(ref.impl_id, "a stream was created on it")
         tables.move_followed(conn, ref.impl_id, followed, snapshot.step)
         commits.replace_segments(
-            conn, runtime.clock.now(), ref.impl_id, impl.chain.segments, new, "rebuild", digest
+            conn, runtime.clock.now(), ref.impl_id, impl.chain.segments, new.segments, "rebuild", new.delta
         )

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
-from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.runtime import Runtime
 
@@ -25,17 +24,5 @@ def publishing(runtime: Runtime, segments: Iterable[Segment] = ()) -> Iterator[C
             decided = True
     except Exception:
         if not decided:
-            discard(runtime, segments)
+            runtime.store.discard(segments)
         raise
-
-
-def discard(runtime: Runtime, segments: Iterable[Segment]) -> None:
-    """Remove the files of segments that were never committed. What cannot be removed now is an orphan."""
-    if runtime.is_inherited:
-        return
-    for segment in segments:
-        if segment.file is not None:
-            try:
-                runtime.files.remove(segment.file)
-            except StrandlineError:
-                return

@@ -14,9 +14,7 @@ import pyarrow as pa
 from strandline.catalog import commits
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
-from strandline.model import DELETED, OP, Key
-from strandline.names import backticked
-from strandline.runtime import Runtime
+from strandline.model import Key
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, Range, key_ranges
 from strandline.sql.evaluate.simple import SimpleSelect, sort_rows
@@ -24,9 +22,7 @@ from strandline.sql.query import Query, parse_query
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
-from strandline.storage import chain as fold
-from strandline.storage.changes import Row
-from strandline.storage.segment import footer_of, is_small
+from strandline.storage.rows import Row
 from strandline.tables.snapshot import Reader, Snapshot, TableView
 from strandline.types import Type, row_value
 from strandline.types.arrays import column_to_python
@@ -60,11 +56,7 @@ def select(reader: Reader, query: Query) -> Selected:
 def lookup(
     reader: Reader, view: TableView, keys: Collection[Key], columns: Sequence[str] | None = None
 ) -> dict[Key, Row]:
-    return (
-        fold.lookup(reader.runtime.files, view.info.schema, view.chain, keys, columns)
-        if view.chain.segments
-        else {}
-    )
+    return reader.runtime.store.lookup(view.state, keys, columns)
 
 
 # --- in this process --------------------------------------------------------------------------------------
@@ -96,15 +88,13 @@ def _candidates(
         keys: list[Key] = list(itertools.product(*finite))
         reader.read_keys(view, keys)
         return lookup(reader, view, keys, columns).values()
-    if not view.chain.segments:
-        # Even the absence of rows is something that the outcome depends on.
-        reader.read_whole(view)
-        return []
-    lower, upper = _bounds(key, constraints)
-    if _rows_between(reader.runtime, view, lower, upper) > reader.runtime.settings.scan_rows:
-        return None
+    # Also if there is none: even the absence of rows is something that the outcome depends on.
     reader.read_whole(view)
-    rows = fold.scan(reader.runtime.files, view.info.schema, view.chain, columns, lower, upper)
+    if not view.chain.segments:
+        return []
+    rows = reader.runtime.store.scan(view.state, columns, *_bounds(key, constraints))
+    if rows is None:
+        return None
     values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]
     return list(zip(*values, strict=True)) if columns else [()] * rows.num_rows
 
@@ -126,18 +116,6 @@ def _bounds(key: Sequence[str], constraints: Constraints) -> tuple[Key | None, K
             upper += [] if allowed.high is None else [allowed.high]
         return tuple(lower) or None, tuple(upper) or None
     return tuple(prefix), tuple(prefix)
-
-
-def _rows_between(runtime: Runtime, view: TableView, lower: Key | None, upper: Key | None) -> int:
-    """At most so many rows have to be decoded to find the keys between two bounds."""
-    total = 0
-    for segment in view.chain.segments:
-        if (lower is None and upper is None) or is_small(segment):
-            total += segment.rows
-        elif fold.may_hold(segment, lower, upper):
-            footer = footer_of(runtime.files, segment)
-            total += sum(int(footer.rows[g]) for g in footer.groups_between(view.info.schema, lower, upper))
-    return total
 
 
 def _select_here(reader: Reader, simple: SimpleSelect) -> tuple[list[str], list[tuple[Any, ...]]] | None:
@@ -196,11 +174,11 @@ def _rows_here(
     mentioned = used | {n for n in types if where is not None and n.lower() in where.names}
     if mentioned <= set(names):
         return entries
-    if len(entries) > reader.runtime.settings.bulk_rows:
-        return None
     keys = [tuple(entry[n] for n in view.info.schema.key) for entry in entries]
     reader.read_keys(view, keys)
-    rows = lookup(reader, view, keys)
+    rows = reader.runtime.store.rows_behind(view.state, keys)
+    if rows is None:
+        return None
     # What the entry says comes first: an asynchronous index shows the table as it was when it was last
     # brought up to date.
     return [
@@ -216,9 +194,8 @@ def _rows_here(
 def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
     """The query as a DataFrame over the tables as the reader sees them."""
     frames = {f"t{i}": _reference_frame(reader, query, ref) for i, ref in enumerate(query.tables)}
-    return spark_sql(
-        reader.runtime, prefix + query.render([f"{{t{i}}}" for i in range(len(query.tables))]), frames
-    )
+    text = prefix + query.render([f"{{t{i}}}" for i in range(len(query.tables))])
+    return reader.runtime.store.sql(text, frames)
 
 
 def matching_frame(
@@ -235,12 +212,8 @@ def matching_frame(
 
 def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.ChunkedArray]:
     """The values of expressions that are about no row, each a column of one value."""
-    from strandline.storage.spark.failures import spark_errors
-
     items = ", ".join(f"({e.text}) AS __strandline_{i}" for i, e in enumerate(expressions))
-    frame = query_frame(reader, parse_query(f"SELECT {items}"))
-    with spark_errors():
-        found = frame.toArrow()
+    found = reader.runtime.store.values(query_frame(reader, parse_query(f"SELECT {items}")))
     if found.num_rows != 1:
         raise InvalidArgument(
             f"an expression in VALUES has {found.num_rows} values", "Write SELECT instead of VALUES."
@@ -248,29 +221,10 @@ def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.Chunk
     return list(found.columns)
 
 
-def spark_sql(runtime: Runtime, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-    from strandline.storage.spark.failures import spark_errors
-    from strandline.storage.spark.session import MEANING, settings
-
-    with spark_errors(), settings(runtime.spark, MEANING):
-        return runtime.spark.sql(text, **frames)  # type: ignore[arg-type]
-
-
-def local_frame(runtime: Runtime, table: pa.Table) -> DataFrame:
-    return runtime.spark.createDataFrame(table)
-
-
-def table_frame(runtime: Runtime, view: TableView) -> DataFrame:
+def table_frame(reader: Reader, view: TableView) -> DataFrame:
     """All rows of a table; of an incremental backup, its changes with the column that marks tombstones."""
-    from strandline.storage.spark import scan
-
-    if not view.increment:
-        return scan.scan(runtime.spark, runtime.files, view.info.schema, view.chain)
-    frame = scan.changes(
-        runtime.spark, runtime.files, view.info.schema, view.chain.segments, -1, view.chain.step
-    )
-    names = [backticked(name) for name in view.info.schema.names]
-    return frame.selectExpr(*names, f"{OP} = 'E' AS {DELETED}")
+    store = reader.runtime.store
+    return store.increment(view.state) if view.increment else store.frame(view.state)
 
 
 def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
@@ -278,30 +232,15 @@ def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
     reader.read_whole(view)
     reader.lend()
     if ref.index is None:
-        return table_frame(reader.runtime, view)
+        return table_frame(reader, view)
     impl = reader.index(view, view.info.index(ref.index))
     reader.read_whole(impl)
-    entries = table_frame(reader.runtime, impl)
     rest = [n for n in view.info.schema.names if n not in impl.info.schema]
     # A star, a NATURAL JOIN or a query that begins with FROM and has no SELECT may mean columns that it does
     # not name.
     unnamed = "*" in query.text or "natural" in query.names or "select" not in query.names
-    if rest and (unnamed or any(name.lower() in query.names for name in rest)):
-        rows = table_frame(reader.runtime, view)
-        keys = [(name, f"__strandline_{i}") for i, name in enumerate(view.info.schema.key)]
-        others = rows.selectExpr(
-            *(backticked(n) for n in rest), *(f"{backticked(n)} AS {k}" for n, k in keys)
-        )
-        same = None
-        for name, copy in keys:
-            part = entries[backticked(name)].eqNullSafe(others[copy])
-            same = part if same is None else same & part
-        entries = entries.join(others, same, "inner")
-    else:
-        rest = []
-    return entries.selectExpr(
-        *(backticked(n) for n in view.info.schema.names if n in rest or n in impl.info.schema)
-    )
+    whole = unnamed or any(name.lower() in query.names for name in rest)
+    return reader.runtime.store.through_index(view.state, impl.state, whole=whole)
 
 
 def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:

@@ -11,6 +11,7 @@ from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import InvalidArgument
 from strandline.model import Chain, Key, Segment
 from strandline.runtime import Runtime
+from strandline.storage.chain import State
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,11 @@ class TableView:
     info: TableInfo
     chain: Chain
     increment: bool = False
+
+    @property
+    def state(self) -> State:
+        """Its rows, as the store takes them."""
+        return State(self.info.schema, self.chain)
 
     def plus(self, pending: tuple[Segment, ...]) -> TableView:
         return replace(self, chain=self.chain.plus(pending)) if pending else self

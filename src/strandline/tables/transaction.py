@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,16 +21,16 @@ from strandline.catalog.moment import Named
 from strandline.catalog.stale import RowsChanged
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import InvalidArgument, StrandlineError, Unavailable
-from strandline.model import PENDING, Digest, Segment
+from strandline.model import PENDING, Digest, Segment, TableSchema
 from strandline.runtime import Runtime
-from strandline.storage import chain as fold
-from strandline.storage.changes import Changes, index_changes, log_table
-from strandline.storage.collapse import collapse
 from strandline.storage.keys import keys_of
-from strandline.storage.segment import write_segment
+from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.tables import housekeeping
-from strandline.tables.publish import discard, publishing
+from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass
@@ -83,42 +84,49 @@ class Transaction(Reader):
             )
         return view
 
-    def impl_of(self, view: TableView, ref: IndexRef) -> TableInfo:
-        """The implementation table of an index that must be written with its table."""
-        return self.snapshot.index(view, ref).info
-
     def read_keys(self, view: TableView, keys: Keys) -> None:
         self._of(view.info).keys.append(keys)
 
     def read_whole(self, view: TableView) -> None:
         self._of(view.info).whole = True
 
-    def next_statement(self) -> int:
-        """The provisional step of the next statement's changes: later than any committed one, and than
-        earlier statements'."""
+    def write(self, view: TableView, mode: Mode, rows: pa.Table | DataFrame) -> Outcome:
+        """Do with rows what ``mode`` says to a table, and to its indexes what follows. The rows have columns
+        of the table, by name."""
+        impls: dict[str, TableInfo] = {}
+
+        def indexes() -> dict[str, TableSchema]:
+            for ref in view.info.indexes:
+                if ref.definition.is_sync:
+                    impls[ref.definition.name] = self.snapshot.index(view, ref).info
+            return {name: impl.schema for name, impl in impls.items()}
+
+        made = self.runtime.store.write(
+            Target(
+                state=view.state,
+                indexes=indexes,
+                name=lambda: self.runtime.session.file_name(view.info.id),
+                reads=lambda keys: self.read_keys(view, keys),
+            ),
+            mode,
+            rows,
+        )
         self._statement += 1
-        return PENDING + self._statement
+        # The provisional step of the changes: later than any committed one, and than earlier statements'.
+        at = PENDING + self._statement
+        self._add(view.info, made.table, at, follows=False)
+        for name, entries in made.indexes.items():
+            self._add(impls[name], entries, at, follows=True)
+        self.rows_changed += made.rows
+        return made
 
-    def apply(self, view: TableView, changes: Changes) -> None:
-        """Changes of rows, in this process, with the changes of the indexes that follow from them."""
-        if not len(changes):
+    def _add(self, info: TableInfo, written: Written, at: int, *, follows: bool) -> None:
+        if not written.segments:
             return
-        at = self.next_statement()
-        self._write(view.info, changes, at, follows=False)
-        for ref in view.info.indexes:
-            if ref.definition.is_sync:
-                impl = self.impl_of(view, ref)
-                entries = index_changes(changes, impl.schema)
-                if len(entries):
-                    self._write(impl, entries, at, follows=True)
-        self.rows_changed += len(changes)
-
-    def add(self, info: TableInfo, segments: Iterable[Segment], delta: Digest, *, follows: bool) -> None:
-        """Segments that were written elsewhere (on Spark)."""
         pending = self._of(info)
         pending.follows = follows
-        pending.segments.extend(segments)
-        pending.delta += delta
+        pending.segments.extend(replace(s, upto=at) for s in written.segments)
+        pending.delta += written.delta
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -130,7 +138,7 @@ class Transaction(Reader):
         except BaseException:
             for table_id, pending in self._pending.items():
                 kept, delta = before.get(table_id, (0, Digest()))
-                discard(self.runtime, pending.segments[kept:])
+                self.runtime.store.discard(pending.segments[kept:])
                 pending.segments[kept:] = []
                 pending.delta = delta
             self.rows_changed = rows_changed
@@ -185,49 +193,21 @@ class Transaction(Reader):
     def abort(self) -> None:
         """Forget the changes. Files that cannot be removed now are orphans, which the collector finds."""
         for pending in self._pending.values():
-            discard(self.runtime, pending.segments)
+            self.runtime.store.discard(pending.segments)
         self._pending.clear()
 
     def _of(self, info: TableInfo) -> _Pending:
         return self._pending.setdefault(info.id, _Pending(info, self.snapshot.step))
 
-    def _write(self, info: TableInfo, changes: Changes, at: int, *, follows: bool) -> None:
-        rows, delta = log_table(changes)
-        settings = self.runtime.settings
-        small = len(changes) <= settings.inline_rows and rows.nbytes <= settings.inline_bytes
-        segment = write_segment(
-            self.runtime.files,
-            info.schema,
-            rows,
-            # A name needs a durable session, which a commit that stays in the catalog can do without.
-            name="" if small else f"{self.runtime.session.file_name(info.id)}.parquet",
-            role="log",
-            fresh=changes.is_fresh,
-            stepped=False,
-            upto=at,
-            inline_rows=settings.inline_rows,
-            inline_bytes=2**62 if small else settings.inline_bytes,
-        )
-        self.add(info, [segment], delta, follows=follows)
-
     def _collapse(self, pending: _Pending) -> None:
         """A commit has one change per key, however many statements changed it."""
-        name = self.runtime.session.file_name(pending.info.id)
-        files, settings, table = self.runtime.files, self.runtime.settings, pending.info.schema
-        replaced = pending.segments
-        if sum(s.rows for s in replaced) > settings.bulk_rows:
-            from strandline.storage.spark import bulk
-
-            pending.segments = list(bulk.collapse(self.runtime.spark, files, table, replaced, name))
-        else:
-            pending.segments = [
-                collapse(
-                    files, table, replaced, f"{name}.parquet", settings.inline_rows, settings.inline_bytes
-                )
-            ]
-        for segment in replaced:
-            if segment.file is not None:
-                files.remove(segment.file)
+        store, replaced = self.runtime.store, pending.segments
+        pending.segments = list(
+            store.collapse(
+                pending.info.schema, replaced, lambda: self.runtime.session.file_name(pending.info.id)
+            )
+        )
+        store.discard(replaced)
 
     def _let_pass(self, stale: RowsChanged) -> None:
         """Move on to the table's present step if nothing that was committed since touches what this
@@ -238,13 +218,13 @@ class Transaction(Reader):
         with self.runtime.catalog.read() as conn:
             head = chains.state(conn, stale.table_id).step
             logs = chains.log_kept(conn, stale.table_id, pending.read_step, head)
-        touched = fold.touched(self.runtime.files, pending.info.schema, logs, pending.read_step)
+        touched = self.runtime.store.touched(pending.info.schema, logs, pending.read_step)
         read = (
             keys_of(pending.info.schema, keys) if isinstance(keys, pa.Table) else keys
             for keys in pending.keys
         )
-        if any(not touched.isdisjoint(keys) for keys in read) or fold.overlaps(
-            self.runtime.files, pending.info.schema, pending.segments, touched
+        if any(not touched.isdisjoint(keys) for keys in read) or self.runtime.store.overlaps(
+            pending.info.schema, pending.segments, touched
         ):
             raise stale
         pending.read_step = head

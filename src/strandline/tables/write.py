@@ -1,14 +1,9 @@
-"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: from a statement, or from rows, to changes in a transaction.
-
-Two ways with one result. Few rows are changed in this process with Arrow, and no JVM starts; many rows, and
-expressions that only Spark can evaluate, go through Spark.
-"""
+"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: from a statement, or from rows, to changes in a transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,21 +16,13 @@ from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.query import Query
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
-from strandline.storage import chain as fold
-from strandline.storage.changes import Mode, Row, apply_write, once_per_key, table_of
-from strandline.storage.keys import Wanted
+from strandline.storage.rows import Mode, Row, table_of
 from strandline.tables import read
 from strandline.tables.ddl import find_column
 from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
 from strandline.types import coerce
 from strandline.types.arrays import array_from_user, check_source, column_to_python
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from strandline.storage.spark.bulk import BulkResult
-
 
 EVALUATED = 200
 """So many expressions are evaluated by one query."""
@@ -64,7 +51,7 @@ def write_rows(
     tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], rows: Sequence[Row]
 ) -> None:
     """Apply rows of canonical values."""
-    _write(tx, view, mode, table_of(view.info.schema, columns, rows))
+    tx.write(view, mode, table_of(view.info.schema, columns, rows))
 
 
 def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) -> None:
@@ -72,21 +59,7 @@ def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) ->
     table = view.info.schema
     columns = frame_columns(view, mode, tuple(data.column_names))
     arrays = [array_from_user(table[name].type, data.column(i), name) for i, name in enumerate(columns)]
-    _write(tx, view, mode, pa.table(arrays, list(columns)))
-
-
-def _write(tx: Transaction, view: TableView, mode: Mode, given: pa.Table) -> None:
-    """Apply rows in the physical types of the columns that they name."""
-    table = view.info.schema
-    if given.num_rows > tx.runtime.settings.bulk_rows:
-        write_frame(tx, view, mode, given.column_names, read.local_frame(tx.runtime, given))
-        return
-    given = once_per_key(table, mode, given)
-    keys = given.select(list(table.key))
-    tx.read_keys(view, keys)
-    wanted = Wanted(table, [column.combine_chunks() for column in keys.columns])
-    positions, old = fold.rows_at(tx.runtime.files, table, view.chain, wanted)
-    tx.apply(view, apply_write(table, mode, given, wanted.places[positions], old))
+    tx.write(view, mode, pa.table(arrays, list(columns)))
 
 
 def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -117,38 +90,6 @@ def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Map
         write_rows(tx, tx.writable(view.info.path), mode, columns, group)
 
 
-def write_frame(
-    tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], frame: DataFrame
-) -> BulkResult | pa.Table:
-    """Apply the rows of a DataFrame: on Spark, but for few that change a table. Its columns are ``columns``,
-    in this order. Answers what was made of them."""
-    from strandline.storage.spark.bulk import bulk_write
-
-    impls = [(ref, tx.impl_of(view, ref)) for ref in view.info.indexes if ref.definition.is_sync]
-    result = bulk_write(
-        frame.sparkSession,
-        tx.runtime.files,
-        view.info.schema,
-        view.chain,
-        mode,
-        tuple(columns),
-        frame.toDF(*columns),
-        [(ref.definition, impl.schema) for ref, impl in impls],
-        tx.runtime.session.file_name(view.info.id),
-        few_rows=tx.runtime.settings.bulk_rows,
-    )
-    if isinstance(result, pa.Table):
-        _write(tx, view, mode, result)
-        return result
-    at = tx.next_statement()
-    tx.add(view.info, [replace(s, upto=at) for s in result.segments], result.delta, follows=False)
-    for ref, impl in impls:
-        segments, delta = result.indexes[ref.definition.name]
-        tx.add(impl, [replace(s, upto=at) for s in segments], delta, follows=True)
-    tx.rows_changed += sum(s.rows for s in result.segments)
-    return result
-
-
 def _from_source(
     tx: Transaction, view: TableView, mode: Mode, columns: tuple[str, ...], source: st.Values | Query
 ) -> None:
@@ -159,7 +100,7 @@ def _from_source(
                 f"the SELECT has {len(frame.columns)} columns, and {len(columns)} are to be written",
                 "Select one value for each column.",
             )
-        write_frame(tx, view, mode, columns, frame)
+        tx.write(view, mode, frame.toDF(*columns))
         return
     for row in source.rows:
         if len(row) != len(columns):
@@ -226,9 +167,8 @@ def _update(tx: Transaction, statement: st.Update) -> None:
         f"{_assigned(table, name, value)} AS {quote(name)}"
         for name, (_, value) in zip(names, statement.assignments, strict=True)
     ]
-    write_frame(
-        tx, view, "UPDATE", columns, read.matching_frame(tx, view, statement.alias, assigned, statement.where)
-    )
+    found = read.matching_frame(tx, view, statement.alias, assigned, statement.where)
+    tx.write(view, "UPDATE", found.toDF(*columns))
 
 
 def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str, Any], alias: str) -> Any:
@@ -259,9 +199,8 @@ def _delete(tx: Transaction, statement: st.Delete) -> None:
         keys: list[Key] = [tuple(row[i] for i in at) for row in rows]
         write_rows(tx, view, "DELETE", table.key, keys)
         return
-    write_frame(
-        tx, view, "DELETE", table.key, read.matching_frame(tx, view, statement.alias, [], statement.where)
-    )
+    found = read.matching_frame(tx, view, statement.alias, [], statement.where)
+    tx.write(view, "DELETE", found.toDF(*table.key))
 
 
 def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:

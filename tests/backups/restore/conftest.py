@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from strandline.api.database import Database
-from tests.backups.restore.story import TOLD_AT, Story, Told, every_segment_a_file, open_at, tell
+from tests.backups.restore.story import TOLD_AT, Story, Told, open_at, tell
 from tests.world import ManualClock
 
 
@@ -28,7 +28,7 @@ def in_catalog(tmp_path_factory: pytest.TempPathFactory) -> Told:
 def in_files(tmp_path_factory: pytest.TempPathFactory) -> Told:
     """On SQLite, every segment a file."""
     folder = tmp_path_factory.mktemp("in_files") / "w"
-    with every_segment_a_file(), open_at(folder, clock=ManualClock(TOLD_AT), inline_rows=0) as db:
+    with open_at(folder, clock=ManualClock(TOLD_AT), inline_rows=0) as db:
         return Told(folder, tell(db))
 
 
@@ -37,7 +37,7 @@ def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> 
     """On PostgreSQL, every segment a file."""
     folder = tmp_path_factory.mktemp("on_postgres") / "w"
     url = _new_database(postgres_url)
-    with every_segment_a_file(), open_at(folder, url, clock=ManualClock(TOLD_AT), inline_rows=0) as db:
+    with open_at(folder, url, clock=ManualClock(TOLD_AT), inline_rows=0) as db:
         return Told(folder, tell(db), url)
 
 

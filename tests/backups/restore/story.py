@@ -3,8 +3,6 @@ increments; and what each backup must bring back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from strandline.clock import Clock
 from strandline.operations.engine import Engine
 from strandline.settings import Settings
 from strandline.storage.files import Files, LocalFiles
-from strandline.storage.segment import write_segment
 
 IN_PROCESS = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0, grace_seconds=0)
 
@@ -82,20 +79,6 @@ def open_at(
             catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
         )
     return db
-
-
-@contextmanager
-def every_segment_a_file() -> Iterator[None]:
-    """Slices of increments follow no setting: without this, those of a small table are kept in the
-    catalog."""
-    defaults = write_segment.__kwdefaults__
-    assert defaults is not None
-    kept = dict(defaults)
-    defaults.update(inline_rows=0)
-    try:
-        yield
-    finally:
-        defaults.update(kept)
 
 
 def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engine, str]:

@@ -57,9 +57,11 @@ class Process(Runner):
         self._on_commit = on_commit
         self._writing = False
         self._renewing = False
+        self._runtime: Runtime | None = None
         catalog = SimCatalog(self, folder)
         context = Runtime(catalog, SimFiles(self, folder), settings, SimClock(self))
         context.session = SimSession(catalog, settings.session_seconds, settings.grace_seconds)
+        self._runtime = context
         self.session = context.session
         self.db = Database(context)
         self.db._running.engine.scheduler = Shuffled(baton.random)
@@ -82,7 +84,8 @@ class Process(Runner):
                 self.baton.hold(self)
                 self.baton.trace(f"{self.name} {'stops' if self.sleeps else 'is held'} before {what}")
         self.baton.point(self, what)
-        forget()  # Processes share no memory.
+        if self._runtime is not None:
+            forget(self._runtime)  # So that it notices what others take away before it goes on.
         self._renew_if_due()
 
     def sleep(self, seconds: float) -> None:

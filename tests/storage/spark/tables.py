@@ -14,10 +14,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, IndexDef, Key, Segment, TableSchema
-from strandline.storage.changes import Mode
+from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
-from strandline.storage.segment import write_segment
+from strandline.storage.rows import Mode, Outcome, Target
+from strandline.storage.segment import Inline, write_segment
+from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import spark_type
+from strandline.storage.spark.write import Few, write
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
 from tests.storage.rowwise import Change, apply_write, index_changes, is_fresh, log_table
@@ -99,6 +102,10 @@ class Table:
     digest: Digest = field(default_factory=Digest)
     impls: dict[str, Table] = field(default_factory=dict)
     names: int = 0
+    shelf: Shelf = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shelf = Shelf(self.files)
 
     @staticmethod
     def new(folder: Path, schema: TableSchema, *indexes: IndexDef) -> Table:
@@ -110,6 +117,19 @@ class Table:
     @property
     def chain(self) -> Chain:
         return Chain(self.segments, self.step)
+
+    @property
+    def state(self) -> State:
+        return State(self.schema, self.chain)
+
+    def target(self, *pending: Segment, name: str | None = None) -> Target:
+        """The table with these pending changes, for a write that needs to be told nothing."""
+        return Target(
+            state=State(self.schema, self.chain.plus(pending)),
+            indexes=lambda: {index.name: impl for index, impl in self.index_schemas},
+            name=self.fresh_name if name is None else lambda: name,
+            reads=lambda keys: None,
+        )
 
     @property
     def index_schemas(self) -> list[tuple[IndexDef, TableSchema]]:
@@ -149,7 +169,7 @@ class Table:
                 stepped=False,
                 after=self.step - 1,
                 upto=self.step,
-                inline_rows=2000 if inline else -1,
+                inline=Inline(2000 if inline else -1, 1 << 18),
             )
             self.segments = (*self.segments, segment)
             self.digest += delta
@@ -216,6 +236,13 @@ def comparable(value: Any) -> Any:
 
 def log_of(df: DataFrame, schema: TableSchema) -> list[Row]:
     return plain(df, schema, [*schema.names, OP, WAS_HI, WAS_LO, *([STEP] if STEP in df.columns else [])])
+
+
+def write_on_spark(target: Target, shelf: Shelf, mode: Mode, rows: DataFrame) -> Outcome:
+    """A write on Spark that brings no rows here, however few they are."""
+    made = write(shelf, target, mode, rows, Few(-1, 0))
+    assert isinstance(made, Outcome)
+    return made
 
 
 def frame(spark: SparkSession, schema: TableSchema, columns: Sequence[str], rows: Sequence[Row]) -> DataFrame:

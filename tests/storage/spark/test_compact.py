@@ -11,12 +11,14 @@ from pyspark.sql import SparkSession
 
 from strandline.errors import Corrupted
 from strandline.model import STEP, Chain, Segment, TableSchema, order
-from strandline.storage import chain as arrow
+from strandline.storage.arrow.scan import scan as scan_here
+from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
-from strandline.storage.spark import scan as scanning
+from strandline.storage.shelf import Shelf
+from strandline.storage.spark import rows as reading
 from strandline.storage.spark.compact import compact
+from strandline.storage.spark.digest import digest
 from strandline.storage.spark.scan import scan
-from strandline.storage.spark.verify import state_digest
 from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, in_order, plain, random_table
 
 HUGE = 1 << 40
@@ -24,11 +26,11 @@ HUGE = 1 << 40
 
 def compacted(spark: SparkSession, table: Table, target: int) -> tuple[list[Segment], list[Segment], Chain]:
     table.segments = tuple(replace(s, id=i) for i, s in enumerate(table.segments, 1))
-    new, old, digest = compact(spark, table.files, table.schema, table.chain, table.fresh_name(), target)
-    assert digest == table.digest
-    kept = [s for s in table.segments if s not in old]
-    assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in new)
-    return new, old, Chain((*new, *kept), table.step)
+    made = compact(spark, table.shelf, State(table.schema, table.chain), table.fresh_name(), target)
+    assert made.digest == table.digest
+    kept = [s for s in table.segments if s not in made.old]
+    assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in made.new)
+    return list(made.new), list(made.old), Chain((*made.new, *kept), table.step)
 
 
 @pytest.mark.parametrize("folding", ["here", "there"])
@@ -37,21 +39,21 @@ def test_the_state_and_the_step_of_each_row_stay(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: TableSchema, folding: str
 ) -> None:
     if folding == "there":
-        monkeypatch.setattr(scanning, "IN_PROCESS_ROWS", 0)
+        monkeypatch.setattr(reading, "IN_PROCESS_ROWS", 0)
     table = random_table(tmp_path, schema, 17)
     columns = [*schema.names, STEP]
-    before = plain(scan(spark, table.files, schema, table.chain, columns), schema)
+    before = plain(scan(spark, table.shelf, State(schema, table.chain), columns), schema)
     new, old, after = compacted(spark, table, HUGE)
     assert set(old) == set(table.segments)
     assert len(new) == 1
-    assert plain(scan(spark, table.files, schema, after, columns), schema) == before
+    assert plain(scan(spark, table.shelf, State(schema, after), columns), schema) == before
     assert in_order(rows(table.files, schema, after)) == in_order(table.rows.values())
 
 
 def rows(files: LocalFiles, schema: TableSchema, chain: Chain) -> list[tuple[object, ...]]:
     from strandline.types.arrays import column_to_python
 
-    table = arrow.scan(files, schema, chain)
+    table = scan_here(Shelf(files), State(schema, chain))
     return list(zip(*(column_to_python(schema[n].type, table[n]) for n in schema.names), strict=True))
 
 
@@ -66,7 +68,7 @@ def test_shards_and_sizes_cut_the_files(spark: SparkSession, tmp_path: Path) -> 
     assert ranges[1] == ((100,), (199,))
     assert len(ranges) >= 3
     assert all(order(a[1]) < order(b[0]) for a, b in zip(ranges, ranges[1:], strict=False))
-    assert plain(scan(spark, table.files, schema, after), schema) == in_order(table.rows.values())
+    assert plain(scan(spark, table.shelf, State(schema, after)), schema) == in_order(table.rows.values())
 
 
 def test_shards_of_keys_with_nulls_and_prefixes(spark: SparkSession, tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_shards_of_keys_with_nulls_and_prefixes(spark: SparkSession, tmp_path: P
     table = random_table(tmp_path, schema, 3)
     new, _, after = compacted(spark, table, HUGE)
     assert len(new) == 4  # Nothing lies between ("b",) and ("b", NULL).
-    assert plain(scan(spark, table.files, schema, after), schema) == in_order(table.rows.values())
+    assert plain(scan(spark, table.shelf, State(schema, after)), schema) == in_order(table.rows.values())
 
 
 def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -87,8 +89,8 @@ def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_pat
     table.write("UPSERT", [(9000, "small", 1, None)])
     new, old, after = compacted(spark, table, table.segments[0].bytes)
     assert {s.id for s in old} == {1, 3, 4, 5}
-    assert plain(scan(spark, table.files, SMALL, after), SMALL) == in_order(table.rows.values())
-    assert state_digest(spark, table.files, SMALL, after) == table.digest
+    assert plain(scan(spark, table.shelf, State(SMALL, after)), SMALL) == in_order(table.rows.values())
+    assert digest(spark, table.shelf, State(SMALL, after), SMALL) == table.digest
     assert new
 
 
@@ -97,7 +99,7 @@ def test_a_table_that_became_empty(spark: SparkSession, tmp_path: Path) -> None:
     table.write("DELETE ON", list(table.rows), ("k",))
     new, old, after = compacted(spark, table, HUGE)
     assert (new, len(old)) == ([], len(table.segments))
-    assert scan(spark, table.files, SMALL, after).count() == 0
+    assert scan(spark, table.shelf, State(SMALL, after)).count() == 0
 
 
 def damage(path: Path, column: str) -> None:
@@ -120,5 +122,5 @@ def test_a_failure_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     damage(Path(table.files.path(str(table.segments[0].file))), "x")
     before = list(table.files.names())
     with pytest.raises(Corrupted, match="Spark cannot read the file"):
-        compact(spark, table.files, table.schema, table.chain, "x", HUGE)
+        compact(spark, table.shelf, State(table.schema, table.chain), "x", HUGE)
     assert list(table.files.names()) == before

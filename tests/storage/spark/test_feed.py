@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline.model import Chain, TableSchema
-from strandline.storage import feed as here
+from strandline.storage.arrow.feed import feed as feed_here
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
-from strandline.storage.spark import feed as there
+from strandline.storage.spark.feed import feed as feed_there
 from strandline.types import parse_type
 from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, comparable, random_table
 
@@ -35,8 +35,8 @@ def listed(df: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def same(spark: SparkSession, table: Table, feed: Feed) -> list[tuple[Any, ...]]:
-    on_spark = there.changes(spark, table.files, feed)
-    local = spark.createDataFrame(here.table(table.files, feed))
+    on_spark = feed_there(spark, table.shelf, feed)
+    local = spark.createDataFrame(feed_here(table.shelf, feed))
     assert [(f.name, f.dataType.simpleString()) for f in on_spark.schema] == [
         (f.name, f.dataType.simpleString()) for f in local.schema
     ]

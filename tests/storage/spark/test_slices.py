@@ -8,33 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, Segment, TableSchema, order
-from strandline.settings import Settings
-from strandline.storage.segment import read_segment
-from strandline.storage.slices import Slice, Window, shard_of, write_slice
+from strandline.storage.arrow.slices import write_slice as write_slice_here
+from strandline.storage.segment import Inline, read_segment
+from strandline.storage.slices import Slice, Window, shard_of
 from strandline.storage.spark.columns import col
-from strandline.storage.spark.shards import shard_number, write_by_shard
+from strandline.storage.spark.slices import shard_number, write_slice
+from strandline.storage.spark.sort import write_sorted
 from strandline.types.arrays import column_to_python
 from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, comparable, frame, random_table
 
 
 def written(spark: SparkSession, table: Table, window: Window, name: str) -> tuple[Slice, Slice]:
     """The slice as the process makes it, and as Spark does."""
-    here = write_slice(
-        table.files,
-        table.schema,
-        window,
-        f"{name}-here",
-        Settings(bulk_rows=10**9),
-        lambda: pytest.fail("Spark was used"),
-    )
-    there = write_slice(
-        table.files, table.schema, window, f"{name}-there", Settings(bulk_rows=-1), lambda: spark
-    )
+    here = write_slice_here(table.shelf, table.schema, window, f"{name}-here", Inline(2_000, 1 << 18))
+    there = write_slice(spark, table.shelf, table.schema, window, f"{name}-there")
     return here, there
 
 
@@ -42,7 +33,7 @@ def rows_of(table: Table, segments: tuple[Segment, ...]) -> list[tuple[Any, ...]
     """All rows as values; within a segment they must be in the order of keys."""
     found = []
     for segment in segments:
-        rows = read_segment(table.files, table.schema, segment)
+        rows = read_segment(table.shelf, table.schema, segment)
         values = [column_to_python(c.type, rows[c.name]) for c in table.schema.columns]
         values += [rows[n].to_pylist() for n in (OP, WAS_HI, WAS_LO, STEP)]
         part = list(zip(*values, strict=True))
@@ -123,7 +114,9 @@ def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
     log = rows.orderBy(F.hash("k")).withColumns(
         {OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing, STEP: F.lit(1).cast("bigint")}
     )
-    segments, delta = write_by_shard(log, table.files, schema, "big", after=0, upto=1)
+    cut = shard_number(schema)
+    made = write_sorted(log, table.shelf, schema, "big", role="log", stepped=True, after=0, upto=1, cut=cut)
+    segments, delta = made.segments, made.delta
     assert delta.rows == 150_000 == sum(s.rows for s in segments)
     ranges = sorted((s.min_key[0], s.max_key[0]) for s in segments if s.min_key and s.max_key)
     assert ranges[0][0] == 0
@@ -158,7 +151,5 @@ def test_hundreds_of_shards_in_one_job(spark: SparkSession, tmp_path: Path) -> N
 def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL)
     for window in (Window(0, 5), Window(0, 5, chain=Chain((), 5))):
-        assert write_slice(
-            table.files, SMALL, window, "empty", Settings(bulk_rows=-1), lambda: spark
-        ) == Slice((), 0, 0, Digest())
+        assert write_slice(spark, table.shelf, SMALL, window, "empty") == Slice((), 0, 0, Digest())
     assert list(table.files.names()) == []

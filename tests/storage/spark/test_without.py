@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from strandline.storage.changes import table_of
 from strandline.storage.keys import keys_of
+from strandline.storage.rows import table_of
 from strandline.storage.spark.rows import local
 from strandline.storage.spark.without import without
 from strandline.types import parse_type

@@ -1,1 +1,31 @@
-"""The bulk side of storage: scans, loads, compaction and verification as Spark jobs."""
+"""Chains of segments on Spark: the same work as in ``storage.arrow``, for many rows."""
+
+from strandline.storage.spark import (
+    changes,
+    check,
+    compact,
+    digest,
+    entries,
+    external,
+    feed,
+    query,
+    scan,
+    session,
+    slices,
+    write,
+)
+
+__all__ = [
+    "changes",
+    "check",
+    "compact",
+    "digest",
+    "entries",
+    "external",
+    "feed",
+    "query",
+    "scan",
+    "session",
+    "slices",
+    "write",
+]

@@ -11,10 +11,10 @@ from pyspark.sql.types import DataType
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import Column as TableColumn
 from strandline.model import TableSchema
-from strandline.storage.changes import Mode
+from strandline.storage.rows import Mode
+from strandline.storage.spark.casts import spark_cast
 from strandline.storage.spark.columns import col, key_text
 from strandline.storage.spark.failures import refuse
-from strandline.storage.spark_types import spark_cast
 
 __all__ = [
     "ORDINAL",

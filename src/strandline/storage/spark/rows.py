@@ -13,13 +13,18 @@ from pyspark.sql import types as T
 
 from strandline.errors import Corrupted, Internal
 from strandline.model import OP, STEP, Segment, TableSchema
+from strandline.storage.chain import cover
 from strandline.storage.files import Files
-from strandline.storage.find import cover, in_window
-from strandline.storage.segment import META, read_segment
+from strandline.storage.segment import META, in_window, read_segment
+from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col, struct
 from strandline.storage.spark.failures import refuse
 
-__all__ = ["POSITION", "local", "one_commit", "rows_of", "spark_path", "union"]
+__all__ = ["POSITION", "is_brought_along", "local", "one_commit", "rows_of", "spark_path", "union"]
+
+IN_PROCESS_ROWS = 300_000
+IN_PROCESS_BYTES = 32 << 20
+"""Up to so much of overwriting logs is folded here and travels inside the plan; more is folded on Spark."""
 
 POSITION = "__strandline_position"
 """Column that says where in the chain a row's segment is."""
@@ -52,6 +57,11 @@ def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFram
     return spark.createDataFrame(table, struct(schema, table.column_names))
 
 
+def is_brought_along(logs: Sequence[Segment]) -> bool:
+    """Return whether what logs fold to is small enough to travel inside a plan."""
+    return sum(s.rows for s in logs) <= IN_PROCESS_ROWS and sum(s.bytes for s in logs) <= IN_PROCESS_BYTES
+
+
 def one_commit(segments: Sequence[Segment]) -> bool:
     """Whether no key can occur twice: one commit changes a key once."""
     return (len(segments) == 1 and segments[0].fresh) or (
@@ -61,13 +71,13 @@ def one_commit(segments: Sequence[Segment]) -> bool:
 
 def rows_of(
     spark: SparkSession,
-    files: Files,
+    shelf: Shelf,
     schema: TableSchema,
     segments: Sequence[Segment],
     columns: Sequence[str],
+    *,
     after: int,
     upto: int,
-    *,
     position: bool = False,
 ) -> DataFrame:
     """``columns`` of the rows in ``(after, upto]``, meta columns among them; with ``position`` also the place
@@ -76,13 +86,16 @@ def rows_of(
     numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
     parts: list[DataFrame] = []
     if inline := [(i, s) for i, s in numbered if s.file is None]:
-        parts.append(_inline(spark, files, schema, inline, columns, after, upto, position))
+        found = _inline(spark, shelf, schema, inline, columns, after=after, upto=upto)
+        parts.append(found if position else found.drop(POSITION))
     stored = [(i, s) for i, s in numbered if s.file is not None]
     for whole in (True, False):
         group = [(i, s) for i, s in stored if (cover(s, after, upto) == "all") == whole]
         window = None if whole else col(STEP).between(after + 1, upto)
         for batch in _distinct(group):
-            parts.append(_stored(spark, files, schema, batch, columns, window, position))
+            parts.append(
+                _stored(spark, shelf.files, schema, batch, columns, window=window, position=position)
+            )
     return union(parts) if parts else _nothing(spark, schema, columns, position)
 
 
@@ -102,19 +115,19 @@ def _nothing(spark: SparkSession, schema: TableSchema, columns: Sequence[str], p
 
 def _inline(
     spark: SparkSession,
-    files: Files,
+    shelf: Shelf,
     schema: TableSchema,
     segments: Sequence[tuple[int, Segment]],
     columns: Sequence[str],
+    *,
     after: int,
     upto: int,
-    position: bool,
 ) -> DataFrame:
     tables = []
     for i, segment in segments:
         partly = cover(segment, after, upto) == "some"
         table = read_segment(
-            files, schema, segment, [*columns, *((STEP,) if partly and STEP not in columns else ())]
+            shelf, schema, segment, [*columns, *((STEP,) if partly and STEP not in columns else ())]
         )
         if partly:
             table = table.filter(pa.array(in_window(table, after, upto)))
@@ -122,8 +135,7 @@ def _inline(
         tables.append(table.append_column(POSITION, pa.repeat(pa.scalar(i, pa.int32()), table.num_rows)))
     table = pa.concat_tables(tables)
     wanted = struct(schema, columns).add(POSITION, T.IntegerType())
-    df = spark.createDataFrame(table, wanted)
-    return df if position else df.drop(POSITION)
+    return spark.createDataFrame(table, wanted)
 
 
 def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[int, Segment]]]:
@@ -152,6 +164,7 @@ def _stored(
     schema: TableSchema,
     segments: Sequence[tuple[int, Segment]],
     columns: Sequence[str],
+    *,
     window: Column | None,
     position: bool,
 ) -> DataFrame:

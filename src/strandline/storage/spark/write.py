@@ -1,204 +1,354 @@
-"""Writing sorted segments on Spark: one job that sorts, writes and sums up the digest."""
+"""A write of many rows, as Spark jobs: what a DataFrame does to a table and to its indexes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, Row
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from strandline.errors import StrandlineError
-from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Digest, Role, Segment, TableSchema, order
-from strandline.storage.chain import BEGINNING
+from strandline.model import OP, PENDING, WAS_HI, WAS_LO, Segment, TableSchema
+from strandline.model import Column as TableColumn
+from strandline.storage.chain import BEGINNING, State, visible
 from strandline.storage.files import Files
-from strandline.storage.keys import neighbours
-from strandline.storage.segment import ROW_GROUP_ROWS, describe_file, footer_of, read_segment
-from strandline.storage.spark.columns import col
-from strandline.storage.spark.rows import rows_of, spark_path
+from strandline.storage.rows import Mode, Outcome, Target, Written
+from strandline.storage.shelf import Shelf
+from strandline.storage.spark.changes import fold
+from strandline.storage.spark.columns import col, keys_from, mated, renamed, same_key, spark_type
+from strandline.storage.spark.hashes import hash_columns
+from strandline.storage.spark.incoming import (
+    ORDINAL,
+    kinds_of,
+    not_null,
+    numbered,
+    once_per_key,
+    order_matters,
+    refuse_present,
+    typed,
+)
+from strandline.storage.spark.ranges import narrowed
+from strandline.storage.spark.rows import rows_of, union
+from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
-from strandline.storage.spark_digest import digest_from_sums, digest_sums, hash_columns
+from strandline.storage.spark.sort import RepeatedKey, arranged, write_sorted
 
-__all__ = ["RepeatedKey", "arranged", "digest_of", "write_sorted"]
+__all__ = ["collapse", "write"]
 
-WRITING = {
-    "compression": "zstd",
-    # Small row groups, so that a reader in the process finds one row by decoding little: by rows, and by
-    # bytes for wide rows.
-    "parquet.block.row.count.limit": str(2 * ROW_GROUP_ROWS),
-    "parquet.block.size": str(4 << 20),
-    # After the first page of a row group the writer gives up a dictionary that does not pay; a short page
-    # lets it know soon.
-    "parquet.page.row.count.limit": "4096",
-    "parquet.page.write-checksum.enabled": "true",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-}
-_HI, _LO = "__strandline_hash_hi", "__strandline_hash_lo"
-GROUPS_AT_ONCE = 32
-_CUT = "__strandline_cut"
-_NOW, _WAS, _ROWS, _ROUGH = "now", "was", "rows", "rough"
+BROADCAST_ROWS = 1_000_000
+"""So many keys are sent to every executor to find their old rows; for more, both sides are shuffled."""
+
+_COUNT, _SIZE, _ENDS = "__strandline_count", "__strandline_size", "__strandline_ends"
 
 
-class RepeatedKey(Exception):
-    """A key occurs more than once in rows that were to be written as they are. Never reaches a caller."""
+@dataclass(frozen=True)
+class Few:
+    """So many rows, with at most so many bytes of text in them, are brought into the process."""
+
+    rows: int
+    bytes: int
 
 
-def arranged(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
-    """The rows cut into ranges of keys and sorted by key, then by ``then``. Without a number of partitions
-    they are joined to a good size when their size is known."""
-    return _ranges(df, schema, partitions).sortWithinPartitions(*map(col, schema.key), *then)
+def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Few) -> Outcome | pa.Table:
+    """Do to the table what ``mode`` says with the rows of ``incoming``, as the write in the process would,
+    and to its indexes what follows.
+
+    Where a key occurs more than once the last row counts, in the order of the DataFrame. Files are written
+    below the target's name and ``name-<n>``, which must be new; they are durable when this returns, and gone
+    when it raises.
+
+    ``few`` rows for a table that has some are not written, but answered in the physical types, one for each
+    key: the process finds the old rows of so few keys without a scan of the table."""
+    spark = incoming.sparkSession
+    with working(spark):
+        kinds = kinds_of(incoming, target.state.schema, incoming.columns)
+        work = _Work(
+            spark=spark,
+            shelf=shelf,
+            state=target.state,
+            mode=mode,
+            kinds=kinds,
+            incoming=incoming,
+            indexes=tuple(target.indexes().items()),
+            name_prefix=target.name(),
+        )
+        with _undone(shelf.files, [work.name_prefix, *map(work.index_prefix, range(len(work.indexes)))]):
+            return _into_rows(work, few) if visible(target.state.chain) else _into_nothing(work)
 
 
-def _ranges(df: DataFrame, schema: TableSchema, partitions: int | None) -> DataFrame:
-    keys = map(col, schema.key)
-    return df.repartitionByRange(*keys) if partitions is None else df.repartitionByRange(partitions, *keys)
+@dataclass(frozen=True)
+class _Work:
+    spark: SparkSession
+    shelf: Shelf
+    state: State
+    mode: Mode
+    kinds: Mapping[str, DataType]
+    incoming: DataFrame
+    indexes: tuple[tuple[str, TableSchema], ...]
+    name_prefix: str
 
+    @property
+    def schema(self) -> TableSchema:
+        return self.state.schema
 
-def write_sorted(
-    df: DataFrame,
-    files: Files,
-    schema: TableSchema,
-    name_prefix: str,
-    *,
-    role: Role,
-    stepped: bool = False,
-    fresh: bool | None = None,
-    after: int = 0,
-    upto: int = PENDING,
-    partitions: int | None = None,
-    in_order: bool = False,
-    cut: Column | None = None,
-    once: bool = False,
-    plain: bool = False,
-) -> tuple[tuple[Segment, ...], Digest]:
-    """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table.
-    ``df`` has the columns of the schema under their logical names and the meta columns that the role needs;
-    ``in_order`` says that it is ``arranged`` already. The files go into the folder ``name_prefix``, which
-    must be new, and are durable when this returns; when it raises, there is none. ``fresh`` None, for a log:
-    find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
-    ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an upsert,
-    so no column need say so."""
-    meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
-    names = [*schema.names, *meta]
-    by_step = [col(STEP)] if stepped and role == "log" else []
-    with working(df.sparkSession):
-        cuts = [] if cut is None else [_CUT]
-        if cut is not None:
-            rows = _ranges(df.select(*map(col, names), cut.alias(_CUT)), schema, partitions)
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.kinds)
+
+    @property
+    def op(self) -> str:
+        return "E" if self.mode.startswith("DELETE") else "R" if self.mode == "REPLACE" else "U"
+
+    def index_prefix(self, number: int) -> str:
+        return f"{self.name_prefix}-{number}"
+
+    def typed(self) -> DataFrame:
+        """The caller's rows in the types of the table, numbered where their order may matter."""
+        if self.op == "E":
+            return typed(self.incoming, self.schema, self.kinds, self.schema.key)
+        if not order_matters(self.mode):
+            return typed(self.incoming, self.schema, self.kinds, self.columns)
+        return typed(numbered(self.incoming), self.schema, self.kinds, self.columns, [ORDINAL])
+
+    def image(self, name: str, *, of_old: bool) -> Column:
+        """The value of a column after the write, in a row that has the given columns and, with ``of_old``,
+        under ``mated`` names those of the old row that are kept."""
+        column = self.schema[name]
+        if name in self.schema.key:
+            return col(name)
+        if self.op == "E":
+            return _null(column)
+        if name in self.columns:
+            value = col(name)
+        elif self.keeps and of_old:
+            value = col(mated(name))
         else:
-            rows = df if in_order else arranged(df.select(*map(col, names)), schema, partitions, *by_step)
-        seen = Observation()
-        # Summed up after the last exchange, where a task counts once, however often the rows before it are
-        # computed.
-        observed = _hashed(rows, schema, [*names, *cuts]).observe(seen, *_sums(role, fresh))
-        if cut is not None:
-            # Last of all, where Spark sees that the rows are in the order that folders need; it would sort
-            # them by that alone.
-            observed = observed.sortWithinPartitions(col(_CUT), *map(col, schema.key), *by_step)
-        chosen = [col(c.name).alias(c.physical) for c in schema.columns]
-        try:
-            writer = observed.select(*chosen, *map(col, [*meta, *cuts])).write.options(**WRITING)
-            writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
-            sums = Row(**seen.get)
-            described = _described(files, schema, name_prefix, role, stepped, after, upto)
-            if once and _repeats(files, schema, described):
-                raise RepeatedKey
-            if sum(s.rows for s in described) != sums[_ROWS]:
-                # A task was lost and repeated, and counted twice after all. What is in the files is right.
-                again = rows_of(df.sparkSession, files, schema, described, names, BEGINNING, upto)
-                sums = _only_row(_hashed(again, schema, names).agg(*_sums(role, fresh)))
-        except BaseException:
-            with suppress(StrandlineError):
-                files.remove_tree(name_prefix)
-            raise
-    fresh = not sums[_ROUGH] if fresh is None else fresh
-    delta = digest_from_sums(sums, _NOW) - (
-        digest_from_sums(sums, _WAS) if _watched(role, fresh) else Digest()
+            value = _null(column)
+        return not_null(self.schema, column, value)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether columns that are not given keep their value."""
+        return self.mode in ("UPSERT", "UPDATE")
+
+    @property
+    def only_existing(self) -> bool:
+        return self.mode in ("UPDATE", "DELETE")
+
+    def watched(self) -> list[str]:
+        """Columns whose old value matters to an index."""
+        found = dict.fromkeys(
+            name for _, impl in self.indexes for name in impl.names if name not in self.schema.key
+        )
+        return list(found)
+
+
+def _into_nothing(work: _Work) -> Outcome:
+    """A write to an empty table: there is nothing to look up, so the rows are sorted once and written in the
+    same pass."""
+    if work.only_existing:
+        return Outcome()
+    table = _loaded(work)
+    indexes: dict[str, Written] = {}
+    for i, (index, impl) in enumerate(work.indexes):
+        if table.segments and work.op != "E":
+            # From the files just written: they are there, they are in columns, and each key is in them once.
+            entries = rows_of(
+                work.spark,
+                work.shelf,
+                work.schema,
+                table.segments,
+                impl.names,
+                after=BEGINNING,
+                upto=PENDING,
+            )
+            indexes[index] = write_sorted(
+                entries, work.shelf, impl, work.index_prefix(i), role="log", fresh=True, plain=True
+            )
+    return Outcome(table, indexes)
+
+
+def _loaded(work: _Work) -> Written:
+    schema = work.schema
+    write = partial(
+        write_sorted,
+        shelf=work.shelf,
+        schema=schema,
+        name_prefix=work.name_prefix,
+        role="log",
+        plain=work.op == "U",
     )
-    return tuple(replace(s, fresh=fresh) for s in described), delta
+    if work.op != "E":
+        # Nearly always no key is repeated, and to find that out afterwards is cheaper than to number the rows
+        # first.
+        with suppress(RepeatedKey):
+            values = {name: kind for name, kind in work.kinds.items() if name not in schema.key}
+            # Values are checked when the rows are in place: before, Spark would do it twice, as it first
+            # looks for the ranges.
+            rows = arranged(typed(work.incoming, schema, work.kinds, schema.key, list(values)), schema)
+            log = _new_rows(work, typed(rows, schema, values, work.columns))
+            return write(log, fresh=True, in_order=True, once=True)
+    once = once_per_key(work.typed().repartitionByRange(*map(col, schema.key)), schema, work.mode)
+    log = _new_rows(work, once.sortWithinPartitions(*map(col, schema.key)))
+    return write(log, fresh=work.op != "E", in_order=True)
 
 
-def digest_of(df: DataFrame, schema: TableSchema) -> Digest:
-    """The digest of rows that have the columns of the schema under their logical names."""
-    with working(df.sparkSession):
-        return digest_from_sums(_only_row(_hashed(df, schema, []).agg(*digest_sums(col(_HI), col(_LO)))))
+def _new_rows(work: _Work, rows: DataFrame) -> DataFrame:
+    no_hash = F.lit(None).cast("bigint")
+    return rows.select(
+        *(work.image(name, of_old=False).alias(name) for name in work.schema.names),
+        F.lit(work.op).alias(OP),
+        no_hash.alias(WAS_HI),
+        no_hash.alias(WAS_LO),
+    )
 
 
-def _only_row(df: DataFrame) -> Row:
-    return df.collect()[0]
-
-
-def _hashed(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> DataFrame:
-    """``names`` with the hash of each row beside them: computed once, though several sums need it."""
-    high, low = hash_columns(schema, col)
-    return df.select(*map(col, names), high.alias(_HI), low.alias(_LO))
-
-
-def _watched(role: Role, fresh: bool | None) -> bool:
-    """Whether rows may replace others or erase."""
-    return role == "log" and not fresh
-
-
-def _sums(role: Role, fresh: bool | None) -> list[Column]:
-    total = F.count(F.lit(1)).alias(_ROWS)
-    if not _watched(role, fresh):
-        return [total, *digest_sums(col(_HI), col(_LO), prefix=_NOW)]
-    erased = col(OP) == "E"
-    rough = F.count_if(erased | col(WAS_HI).isNotNull()).alias(_ROUGH)
-    now = digest_sums(col(_HI), col(_LO), ~erased, _NOW)
-    return [total, rough, *now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix=_WAS)]
-
-
-def _described(
-    files: Files, schema: TableSchema, folder: str, role: Role, stepped: bool, after: int, upto: int
-) -> list[Segment]:
-    """The segments in a folder that only we know of, without what else Spark leaves there."""
-    names = list(files.names(folder))
-    found = [name for name in names if name.endswith(".parquet")]
-
-    def describe(name: str) -> Segment:
-        return describe_file(
-            files, schema, name, role=role, fresh=True, stepped=stepped, after=after, upto=upto
+def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
+    """A write to a table with rows: each new row beside the old one of its key, from which follows what
+    happens to the indexes."""
+    schema = work.schema
+    # Kept, because it is needed more than once, and what a caller's query gives might differ the second time.
+    with _kept(once_per_key(work.typed(), schema, work.mode)) as now:
+        key = F.struct(*map(col, schema.key))
+        size = F.coalesce(F.sum(_long_bytes(schema, now.columns)), F.lit(0))
+        whole = now.agg(
+            F.count(F.lit(1)).alias(_COUNT), size.alias(_SIZE), F.array(F.min(key), F.max(key)).alias(_ENDS)
         )
-
-    files.seal(found)
-    with ThreadPoolExecutor(
-        4
-    ) as pool:  # Checksums read the files, and the interpreter's lock is free meanwhile.
-        segments = list(pool.map(describe, found))
-    for name in [name for name in names if name not in found] + [
-        s.file for s in segments if s.file and not s.rows
-    ]:
-        files.remove(name)
-    if not any(s.rows for s in segments):
-        files.remove_tree(folder)
-    return sorted((s for s in segments if s.rows), key=lambda s: order(s.min_key or ()))
-
-
-def _repeats(files: Files, schema: TableSchema, segments: Sequence[Segment]) -> bool:
-    """Whether a key occurs more than once in sorted segments. Found here, in the keys alone, because Spark
-    could only tell by handing every row to a window."""
-    with ThreadPoolExecutor(4) as pool:
-        return any(a.max_key == b.min_key for a, b in pairwise(segments)) or any(
-            pool.map(partial(_repeats_in, files, schema), segments)
+        # All in one job, as two rows: the first and the last key.
+        ends = whole.select(_COUNT, _SIZE, F.inline(_ENDS)).toArrow()
+        count, bytes_ = (ends.column(name)[0].as_py() for name in (_COUNT, _SIZE))
+        if not count:
+            return Outcome()
+        if count <= few.rows and bytes_ <= few.bytes:
+            return now.toArrow().cast(pa.schema([(name, schema[name].type.arrow) for name in now.columns]))
+        lower, upper = keys_from(ends, schema)
+        near = replace(work.state, chain=narrowed(work.state.chain, lower, upper))
+        old = scan(work.spark, work.shelf, near)
+        if count <= BROADCAST_ROWS:
+            old = old.join(F.broadcast(renamed(now, schema.key)), same_key(schema), "left_semi")
+        pairs = now.join(_old_side(work, old), same_key(schema), "inner" if work.only_existing else "left")
+        log = pairs.select(
+            *(_checked(work, name).alias(name) for name in schema.names),
+            F.lit(work.op).alias(OP),
+            col(WAS_HI),
+            col(WAS_LO),
+            *(col(mated(name)) for name in work.watched()),
         )
+        if not work.indexes:
+            return Outcome(write_sorted(log, work.shelf, schema, work.name_prefix, role="log"))
+        with _kept(log) as kept:
+            table = write_sorted(kept, work.shelf, schema, work.name_prefix, role="log")
+            indexes = {
+                index: write_sorted(
+                    index_log(kept, schema, impl), work.shelf, impl, work.index_prefix(i), role="log"
+                )
+                for i, (index, impl) in enumerate(work.indexes)
+            }
+            return Outcome(table, indexes)
 
 
-def _repeats_in(files: Files, schema: TableSchema, segment: Segment) -> bool:
-    groups = footer_of(files, segment).groups
-    before: pa.Table | None = None
-    for start in range(0, groups, GROUPS_AT_ONCE):
-        keys = read_segment(
-            files, schema, segment, schema.key, range(start, min(groups, start + GROUPS_AT_ONCE))
-        )
-        if before is not None:
-            keys = pa.concat_tables([before.slice(before.num_rows - 1), keys])
-        if neighbours(keys.columns)[1].any():
-            return True
-        before = keys
-    return False
+def _long_bytes(schema: TableSchema, names: Iterable[str]) -> Column:
+    """How many bytes a row has in columns that may hold any number of them."""
+    sizes = [
+        F.coalesce(F.octet_length(col(name)).cast("bigint"), F.lit(0))
+        for name in names
+        if schema[name].type.kind in ("text", "bytes", "json")
+    ]
+    return reduce(Column.__add__, sizes, F.lit(0))
+
+
+def _checked(work: _Work, name: str) -> Column:
+    value = work.image(name, of_old=True)
+    return (
+        refuse_present(work.schema, col(WAS_HI).isNotNull(), value)
+        if work.mode == "INSERT" and name == work.schema.key[0]
+        else value
+    )
+
+
+def _old_side(work: _Work, old: DataFrame) -> DataFrame:
+    """Of the old rows what is still needed: the key, the hash, and values that are kept or that an index
+    has."""
+    kept = (
+        [n for n in work.schema.names if n not in work.columns and n not in work.schema.key]
+        if work.keeps
+        else []
+    )
+    names = list(dict.fromkeys([*work.schema.key, *kept, *work.watched()]))
+    high, low = hash_columns(work.schema, col)
+    return old.select(*(col(n).alias(mated(n)) for n in names), high.alias(WAS_HI), low.alias(WAS_LO))
+
+
+def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFrame:
+    """What the changes in a table's log do to an index. The log also has the old values of the index's
+    columns, as ``mated``."""
+
+    def was(name: str) -> Column:
+        return col(name) if name in schema.key else col(mated(name))
+
+    def same(names: Sequence[str]) -> Column:
+        whole = F.lit(True)
+        for name in names:
+            whole = whole & col(name).eqNullSafe(was(name))
+        return whole
+
+    high, low = hash_columns(impl, was)
+    had, has = col(WAS_HI).isNotNull(), col(OP) != "E"
+    stays = had & has & same([n for n in impl.key if n not in schema.key])
+    values = [c.name for c in impl.value_columns]
+    gone = log.where(had & ~stays).select(
+        *(was(name).alias(name) for name in impl.key),
+        *(_null(impl[name]).alias(name) for name in values),
+        F.lit("E").alias(OP),
+        high.alias(WAS_HI),
+        low.alias(WAS_LO),
+    )
+    come = log.where(has & ~(stays & same(values))).select(
+        *map(col, impl.names),
+        F.lit("U").alias(OP),
+        F.when(stays, high).alias(WAS_HI),
+        F.when(stays, low).alias(WAS_LO),
+    )
+    return union([gone, come])
+
+
+def collapse(
+    spark: SparkSession, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], name: str
+) -> tuple[Segment, ...]:
+    """Return the pending segments of several statements as those of one: the last image of each key, and the
+    hash of the row that was there before the first."""
+    ordered = sorted(segments, key=lambda s: s.upto)
+    with working(spark):
+        folded = fold(spark, shelf, schema, ordered, after=BEGINNING, upto=PENDING)
+        return write_sorted(folded, shelf, schema, name, role="log").segments
+
+
+def _null(column: TableColumn) -> Column:
+    return F.lit(None).cast(spark_type(column.type))
+
+
+@contextmanager
+def _kept(df: DataFrame) -> Iterator[DataFrame]:
+    df = df.persist()
+    try:
+        yield df
+    finally:
+        df.unpersist()
+
+
+@contextmanager
+def _undone(files: Files, folders: Sequence[str]) -> Iterator[None]:
+    """Removes the folders if something goes wrong: what one part has written is of no use without the
+    others."""
+    try:
+        yield
+    except BaseException:
+        for folder in folders:
+            with suppress(StrandlineError):
+                files.remove_tree(folder)
+        raise

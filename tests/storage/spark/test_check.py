@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from strandline import Settings
 from strandline.errors import Unavailable
 from strandline.model import Chain
+from strandline.storage.arrow.check import doubled_keys as doubled_here
+from strandline.storage.arrow.check import examine as examine_here
+from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
-from strandline.storage.order import doubled_keys as doubled_here
-from strandline.storage.order import examine
-from strandline.storage.spark.verify import compare_index, doubled_keys, examine_files, state_digest
+from strandline.storage.shelf import Shelf
+from strandline.storage.spark.check import compare_index, doubled_keys, examine
+from strandline.storage.spark.digest import digest
 from tests.storage.damage import unsorted_segment
 from tests.storage.rowwise import Change
 from tests.storage.spark.tables import ALL_TYPES, BY_NK, BY_V, SMALL, Table, random_table
@@ -25,15 +27,15 @@ def test_the_digest_of_a_state_is_the_sum_of_its_commits(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed)
-    assert state_digest(spark, table.files, ALL_TYPES, table.chain) == table.digest
+    assert digest(spark, table.shelf, State(ALL_TYPES, table.chain), ALL_TYPES) == table.digest
     assert table.digest.rows == len(table.rows)
 
 
 def problems(spark: SparkSession, table: Table, name: str) -> list[tuple[str, int, tuple[object, ...]]]:
-    index, impl = next(pair for pair in table.index_schemas if pair[0].name == name)
-    found = compare_index(spark, table.files, table.schema, table.chain, index, impl, table.impls[name].chain)
-    assert all(str(p.count) in p.message and len(p.keys) == min(p.count, 5) for p in found)
-    return [(p.kind, p.count, p.keys) for p in found]
+    found = compare_index(spark, table.shelf, table.state, table.impls[name].state, name)
+    counts = [int(p.message.split()[0]) for p in found]
+    assert all(len(p.keys) == min(count, 5) for p, count in zip(found, counts, strict=True))
+    return [(p.kind, count, p.keys) for p, count in zip(found, counts, strict=True)]
 
 
 def test_an_index_that_follows_its_table_is_right(spark: SparkSession, tmp_path: Path) -> None:
@@ -83,9 +85,8 @@ def test_executors_find_nothing_wrong_with_what_is_written(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed, inline=False)
-    stored = [s for s in table.segments if s.file is not None]
-    assert examine_files(spark, table.files, ALL_TYPES, stored) == [[] for _ in stored]
-    assert doubled_keys(spark, table.files, ALL_TYPES, table.chain) == []
+    assert examine(spark, table.shelf, ALL_TYPES, table.segments) == []
+    assert doubled_keys(spark, table.shelf, State(ALL_TYPES, table.chain)) == []
 
 
 def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Path) -> None:
@@ -98,10 +99,16 @@ def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Pa
     ]
     segments[3] = replace(segments[3], rows=5)
     segments[4] = replace(segments[4], min_key=(0,))
-    found = examine_files(spark, files, SMALL, segments)
-    assert found == [examine(files.path(s.file or ""), SMALL, s) for s in segments]
-    kinds = [[finding.kind for finding in findings] for findings in found]
-    assert kinds == [[], ["unordered_rows"], ["doubled_key"], ["corrupt_file"], ["unordered_rows"], []]
+    segments.insert(1, unsorted_segment(files, SMALL, [(2, "v", 1, 0.5), (1, "v", 1, 0.5)], None))
+    found = examine(spark, Shelf(files), SMALL, segments)
+    assert found == examine_here(Shelf(files), SMALL, segments)
+    assert [finding.kind for finding in found] == [
+        "unordered_rows",
+        "unordered_rows",
+        "doubled_key",
+        "corrupt_file",
+        "unordered_rows",
+    ]
 
 
 def test_a_doubled_key_is_what_the_segments_say_and_not_what_a_scan_shows(
@@ -130,8 +137,8 @@ def test_a_doubled_key_is_what_the_segments_say_and_not_what_a_scan_shows(
         ((table.segments[0], again, replace(again, upto=step + 2)), [(None,), (2,), (3,), (5,)]),
     ):
         chain = Chain(tuple(segments), step + 2)
-        found = doubled_keys(spark, table.files, SMALL, chain)
-        assert found == doubled_here(table.files, SMALL, chain, Settings(), lambda: spark)
+        found = doubled_keys(spark, table.shelf, State(SMALL, chain))
+        assert found == doubled_here(table.shelf, State(SMALL, chain))
         assert [key for finding in found for key in finding.keys] == expected
 
 
@@ -141,4 +148,4 @@ def test_what_an_executor_cannot_do_is_an_error_of_ours(spark: SparkSession, tmp
     (segment,) = table.segments
     long = replace(segment, file="x" * 300 + ".parquet")  # A name that no file system takes.
     with pytest.raises(Unavailable, match="cannot read the file xxx"):
-        examine_files(spark, table.files, SMALL, [long])
+        examine(spark, table.shelf, SMALL, [long])

@@ -12,31 +12,31 @@ from hypothesis import strategies as st
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.model import OP, STEP, Chain, Key, Segment, TableSchema, order
-from strandline.settings import Settings
-from strandline.storage import chain as chains
+from strandline.storage.arrow.changes import changes
+from strandline.storage.arrow.scan import scan
+from strandline.storage.arrow.shards import by_shard
+from strandline.storage.arrow.slices import write_slice
+from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
-from strandline.storage.segment import read_segment
-from strandline.storage.slices import Slice, Window, by_shard, shard_of, write_slice
+from strandline.storage.segment import Inline, read_segment
+from strandline.storage.shelf import Shelf
+from strandline.storage.slices import Slice, Window, shard_of
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema
 
-HERE = Settings(bulk_rows=10**9)
+INLINE = Inline(2_000, 1 << 18)
 KV = schema("k Int64", "v Utf8", "n Int32", key="k")
 
 
-def no_spark() -> Any:
-    raise AssertionError("Spark was used")
-
-
 def slice_of(history: History, window: Window, name: str = "slice") -> Slice:
-    return write_slice(history.files, history.schema, window, name, HERE, no_spark)
+    return write_slice(history.shelf, history.schema, window, name, INLINE)
 
 
 def rows_of(files: LocalFiles, table: TableSchema, segments: tuple[Segment, ...]) -> list[dict[str, Any]]:
     found = []
     for segment in segments:
-        part = read_segment(files, table, segment)
+        part = read_segment(Shelf(files), table, segment)
         columns = {n: column_to_python(table[n].type, part[n]) for n in table.names} | {
             n: part[n].to_pylist() for n in (OP, STEP)
         }
@@ -76,7 +76,7 @@ def test_every_window_of_every_history(tmp_path_factory: pytest.TempPathFactory,
     assert made.tombstones == sum(row[OP] == "E" for row in rows)
     assert history.digests[after] + made.delta == history.digests[upto]
     if after == 0:  # A slice from the beginning is a chain of its own.
-        assert chains.scan(history.files, history.schema, Chain(made.segments, upto)).num_rows == len(
+        assert scan(history.shelf, State(history.schema, Chain(made.segments, upto))).num_rows == len(
             history.states[upto]
         )
 
@@ -143,7 +143,7 @@ def test_ten_thousand_shards_are_cut_at_once(tmp_path: Path) -> None:
     bounds = tuple((i * 10,) for i in range(1, 10_000))
     history = History(QuickFiles(tmp_path), replace(KV, bounds=bounds))
     history.write("UPSERT", ["k"], [(i,) for i in range(0, 100_000, 50)])
-    rows = chains.changes(history.files, history.schema, history.segments, 0, 1)
+    rows = changes(history.shelf, history.schema, history.segments, after=0, upto=1)
     assert [part["k"].to_pylist() for part in by_shard(history.schema, rows)] == [
         [i] for i in range(0, 100_000, 50)
     ]
@@ -172,7 +172,7 @@ def test_a_column_that_was_dropped_is_not_in_the_slice(tmp_path: Path) -> None:
     history = History(QuickFiles(tmp_path), KV)
     history.write("UPSERT", ["k", "v", "n"], [(1, "old", 1)])
     later = KV.without_column("v").with_column("v", parse_type("Utf8"))
-    made = write_slice(history.files, later, Window(0, 1, tuple(history.segments)), "slice", HERE, no_spark)
+    made = write_slice(history.shelf, later, Window(0, 1, tuple(history.segments)), "slice", INLINE)
     assert rows_of(history.files, later, made.segments) == [{"k": 1, "n": 1, "v": None, OP: "U", STEP: 1}]
 
 
@@ -196,5 +196,5 @@ def test_a_slice_that_cannot_be_written_leaves_no_file(
     history.write("UPSERT", ["k", "n"], [(i, i) for i in range(0, 30_000, 3)])
     before = list(history.files.names())
     with pytest.raises(StrandlineError, match="full"):
-        write_slice(FullDisk(tmp_path), table, Window(0, 1, tuple(history.segments)), "slice", HERE, no_spark)
+        write_slice(Shelf(FullDisk(tmp_path)), table, Window(0, 1, tuple(history.segments)), "slice", INLINE)
     assert list(history.files.names()) == before

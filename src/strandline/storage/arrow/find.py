@@ -5,46 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from strandline.model import PENDING, STEP, Segment, TableSchema
-from strandline.storage.files import Files
+from strandline.model import STEP, Segment, TableSchema
+from strandline.storage.chain import cover
 from strandline.storage.footer import Footer
-from strandline.storage.keys import Ints, Mask, Wanted, match
-from strandline.storage.segment import footer_of, is_small, read_segment, row_index
+from strandline.storage.keys import Ints, Wanted, match
+from strandline.storage.segment import footer_of, in_window, is_small, read_segment, row_index
+from strandline.storage.shelf import Shelf
 
-__all__ = ["cover", "find", "in_window"]
+__all__ = ["find"]
 
-Cover: TypeAlias = Literal["none", "some", "all"]
 BATCH_ROWS = 1 << 17
 """About how many rows are decoded at a time."""
 
 
-def cover(segment: Segment, after: int, upto: int) -> Cover:
-    """How many of the segment's rows have a step in ``(after, upto]``. Pending ones always count."""
-    if segment.upto >= PENDING or (
-        after < segment.upto <= upto and (not segment.stepped or after <= segment.after)
-    ):
-        return "all"
-    if not segment.stepped or segment.upto <= after or segment.after >= upto:
-        return "none"
-    return "some"
-
-
-def in_window(table: pa.Table, after: int, upto: int) -> Mask:
-    steps = table.column(STEP).to_numpy()
-    return np.asarray((steps > after) & (steps <= upto), np.bool_)
-
-
 def find(
-    files: Files,
+    shelf: Shelf,
     schema: TableSchema,
     segment: Segment,
     wanted: Wanted,
     columns: Sequence[str],
+    *,
     after: int,
     upto: int,
 ) -> tuple[Ints, pa.Table] | None:
@@ -54,19 +38,20 @@ def find(
     if covered == "none" or not wanted.may_be_in(segment.min_key, segment.max_key):
         return None
     if covered == "all" and is_small(segment):
-        index = row_index(files, schema, segment)
+        index = row_index(shelf, schema, segment)
         common = list(index.keys() & wanted.left)
         if not common:
             return None
-        rows = read_segment(files, schema, segment, columns).take(
+        rows = read_segment(shelf, schema, segment, columns).take(
             pa.array([index[key] for key in common], pa.int64())
         )
         return np.array([wanted.position[key] for key in common], np.int64), rows
     if is_small(segment):
         here = wanted.between(segment.min_key or (), segment.max_key or ())
-        parts = [_pick(files, schema, segment, here, columns, (after, upto), None)]
+        parts = [_pick(shelf, schema, segment, here, columns, window=(after, upto), groups=None)]
     else:
-        parts = _search(files, schema, segment, wanted, columns, None if covered == "all" else (after, upto))
+        window = None if covered == "all" else (after, upto)
+        parts = _search(shelf, schema, segment, wanted, columns, window=window)
     positions = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0, np.int64)
     if not len(positions):
         return None
@@ -78,20 +63,22 @@ def find(
 
 
 def _search(
-    files: Files,
+    shelf: Shelf,
     schema: TableSchema,
     segment: Segment,
     wanted: Wanted,
     columns: Sequence[str],
+    *,
     window: tuple[int, int] | None,
 ) -> list[tuple[Ints, pa.Table]]:
-    footer = footer_of(files, segment)
+    footer = footer_of(shelf, segment)
     here = wanted.between(segment.min_key or (), segment.max_key or ())
 
     batches = list(_batches(footer, footer.groups_with(schema, here[1])))
 
     def pick(groups: list[int]) -> tuple[Ints, pa.Table]:
-        return _pick(files, schema, segment, here, columns, window, groups, threads=len(batches) < 2)
+        threads = len(batches) < 2
+        return _pick(shelf, schema, segment, here, columns, window=window, groups=groups, threads=threads)
 
     if len(batches) < 2:
         return list(map(pick, batches))
@@ -102,14 +89,14 @@ def _search(
 
 
 def _pick(
-    files: Files,
+    shelf: Shelf,
     schema: TableSchema,
     segment: Segment,
     wanted: tuple[Ints, list[pa.Array]],
     columns: Sequence[str],
+    *,
     window: tuple[int, int] | None,
     groups: list[int] | None,
-    *,
     threads: bool = True,
 ) -> tuple[Ints, pa.Table]:
     """The rows of wanted keys in some row groups. First only what tells which rows these are is read, then
@@ -117,7 +104,7 @@ def _pick(
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
     positions, arrays = wanted
-    table = read_segment(files, schema, segment, first, groups, threads=threads)
+    table = read_segment(shelf, schema, segment, first, groups, threads=threads)
     rows, hits = match([table.column(name) for name in schema.key], arrays)
     if window and len(rows):
         seen = in_window(table.select([STEP]).take(rows), *window)
@@ -125,13 +112,13 @@ def _pick(
     found = table.take(rows)
     if rest:
         if groups is not None:
-            starts = np.concatenate([[0], np.cumsum(footer_of(files, segment).rows[groups])])
+            starts = np.concatenate([[0], np.cumsum(footer_of(shelf, segment).rows[groups])])
             where = np.searchsorted(starts, rows, "right") - 1
             needed = np.unique(where)
             lengths = (starts[1:] - starts[:-1])[needed]
             rows = rows - starts[where] + (np.cumsum(lengths) - lengths)[np.searchsorted(needed, where)]
             groups = [groups[i] for i in needed.tolist()]
-        others = read_segment(files, schema, segment, rest, groups, threads=threads).take(rows)
+        others = read_segment(shelf, schema, segment, rest, groups, threads=threads).take(rows)
         for name in rest:
             found = found.append_column(name, others.column(name))
     return positions[hits], found.select(list(columns))

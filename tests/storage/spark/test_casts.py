@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from strandline.errors import InvalidArgument
-from strandline.storage import spark_types
+from strandline.storage.spark import casts as module
+from strandline.storage.spark.casts import spark_cast
 from strandline.storage.spark.failures import spark_errors
-from strandline.storage.spark_types import spark_cast
 from strandline.types import parse_type
 from strandline.types.arrays import array_from_user, column_to_python
 
@@ -130,7 +130,7 @@ def test_spark_judges_as_arrow_does(
 ) -> None:
     # Instead of raising at the first refused value, give NULL for it, so that one job answers for all of
     # them.
-    monkeypatch.setattr(spark_types, "_checked", lambda type_, col, converted, *rest: converted)
+    monkeypatch.setattr(module, "_checked", lambda type_, col, converted, *rest: converted)
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", zone)
     for source, (arrow, values) in SOURCES.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,26 +15,18 @@ from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import OP, WAS_HI, WAS_LO, Digest, TableSchema
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import Ints, Mask, firsts_and_lasts, keys_of, to_mask
+from strandline.storage.rows import Mode
 from strandline.storage.segment import ERASE
 from strandline.types import Type
-from strandline.types.arrays import python_to_array
 
 __all__ = [
     "Changes",
-    "Mode",
-    "Row",
     "apply_write",
     "changes_between",
     "index_changes",
     "log_table",
     "once_per_key",
-    "table_of",
 ]
-
-Row: TypeAlias = tuple[Any, ...]
-"""The values of a row, in the order of the schema's columns."""
-
-Mode: TypeAlias = Literal["UPSERT", "REPLACE", "INSERT", "UPDATE", "DELETE", "DELETE ON"]
 
 _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
@@ -67,13 +59,6 @@ class Changes:
     def old_beside(self) -> pa.Table:
         """The old row of each change; NULL in all columns where there was none."""
         return _beside(self.old, np.cumsum(self.had) - 1, self.had)
-
-
-def table_of(schema: TableSchema, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Canonical values of ``columns`` as a table."""
-    return pa.table(
-        {name: python_to_array(schema[name].type, [row[i] for row in rows]) for i, name in enumerate(columns)}
-    )
 
 
 def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:

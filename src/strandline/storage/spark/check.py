@@ -1,11 +1,9 @@
-"""Checking what is stored against what it should be: digests from rows, an index against its table, the order
-of rows in files."""
+"""Checking what is stored in many rows against what it should be, as Spark jobs."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -13,19 +11,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import StrandlineError
-from strandline.model import OP, STEP, Chain, Digest, IndexDef, Key, Segment, TableSchema
-from strandline.storage.chain import BEGINNING, split, visible
-from strandline.storage.files import Files
-from strandline.storage.order import EXAMPLES, Finding, examine, more_than_once
+from strandline.model import OP, STEP, Segment, TableSchema
+from strandline.storage.chain import BEGINNING, State, split, visible
+from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
+from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col, keys_in
 from strandline.storage.spark.failures import carried
+from strandline.storage.spark.hashes import digest_of, hash_columns
 from strandline.storage.spark.rows import POSITION, rows_of, union
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
-from strandline.storage.spark.write import digest_of
-from strandline.storage.spark_digest import hash_columns
 
-__all__ = ["IndexProblem", "compare_index", "doubled_keys", "examine_files", "state_digest"]
+__all__ = ["compare_index", "doubled_keys", "examine"]
 
 TASKS = 1024
 """So many files are examined by a task of their own each; of more, some share one."""
@@ -33,35 +30,30 @@ _PLACE, _WORK, _TIMES = "__strandline_place", "__strandline_work", "__strandline
 _WANTED, _FOUND, _HI, _LO = "__strandline_wanted", "__strandline_found", "__strandline_hi", "__strandline_lo"
 
 
-@dataclass(frozen=True)
-class IndexProblem:
-    """One way in which an index is wrong: ``kind`` is missing_index_entry or dangling_index_entry (which may
-    also be an entry with wrong covered values, or one too many), ``keys`` are a few of the entries' keys."""
-
-    kind: str
-    message: str
-    keys: tuple[Key, ...]
-    count: int
-
-
-def state_digest(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain) -> Digest:
-    """Row count and digest of a state, computed from its rows."""
-    return digest_of(scan(spark, files, schema, chain), schema)
+def examine(
+    spark: SparkSession, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]
+) -> list[Finding]:
+    """Return what is wrong inside segments, in their order. Files are read on executors: this process sees a
+    row per file."""
+    stored = iter(_examined(spark, shelf, schema, [s for s in segments if s.file is not None]))
+    found = (next(stored) if s.file is not None else examine_segment(None, schema, s) for s in segments)
+    return [finding for findings in found for finding in findings]
 
 
-def examine_files(
-    spark: SparkSession, files: Files, schema: TableSchema, segments: Sequence[Segment]
+def _examined(
+    spark: SparkSession, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]
 ) -> list[list[Finding]]:
-    """What is wrong inside each of these segments, all of them files, which are read on executors: this
-    process sees a row per file."""
+    """What is wrong inside each of these segments, all of them files."""
 
     def work(described: bytes) -> bytes:
         try:
-            return pickle.dumps(examine(*pickle.loads(described)))
+            return pickle.dumps(examine_segment(*pickle.loads(described)))
         except StrandlineError as error:
             raise carried(error) from error
 
-    described = [pickle.dumps((files.path(s.file or ""), schema, s)) for s in segments]
+    if not segments:
+        return []
+    described = [pickle.dumps((shelf.files.path(s.file or ""), schema, s)) for s in segments]
     with working(spark):
         # A function of rows, for there is one row per file; one of Arrow batches would need pandas, though it
         # does not use it.
@@ -73,14 +65,14 @@ def examine_files(
     return [pickle.loads(row[_WORK]) for row in sorted(found, key=lambda row: int(row[_PLACE]))]
 
 
-def doubled_keys(spark: SparkSession, files: Files, schema: TableSchema, chain: Chain) -> list[Finding]:
-    """A finding if a key is in the state more than once. By the definition of a state, and not by a scan,
-    which may take for granted that there is no such key."""
-    old, middle, _ = split(segments := visible(chain))
+def doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[Finding]:
+    """Return a finding if a key is in the state more than once. By the definition of a state, and not by a
+    scan, which may take for granted that there is no such key."""
+    schema, step = state.schema, state.chain.step
+    old, middle, _ = split(segments := visible(state.chain))
+    names = [*schema.key, OP, STEP]
     with working(spark):
-        rows = rows_of(
-            spark, files, schema, segments, [*schema.key, OP, STEP], BEGINNING, chain.step, position=True
-        )
+        rows = rows_of(spark, shelf, schema, segments, names, after=BEGINNING, upto=step, position=True)
         is_old, is_new = col(POSITION) < len(old), col(POSITION) >= len(old) + len(middle)
         decides = ~is_old & ~is_new
         last = F.max_by(F.when(decides, col(OP)), F.when(decides, F.struct(col(POSITION), col(STEP))))
@@ -92,54 +84,49 @@ def doubled_keys(spark: SparkSession, files: Files, schema: TableSchema, chain: 
 
 
 def compare_index(
-    spark: SparkSession,
-    files: Files,
-    schema: TableSchema,
-    chain: Chain,
-    index: IndexDef,
-    impl: TableSchema,
-    impl_chain: Chain,
-) -> list[IndexProblem]:
-    """What is wrong with an index at a step, given both chains at it; nothing if it is right."""
-    wanted = scan(spark, files, schema, chain, impl.names)
-    found = scan(spark, files, impl, impl_chain, impl.names)
+    spark: SparkSession, shelf: Shelf, table: State, entries: State, index: str
+) -> list[Finding]:
+    """Return what is wrong with an index at a step, given its table and its entries at it. A dangling entry
+    may also be one with wrong covered values, or one too many."""
+    impl = entries.schema
+    wanted, found = scan(spark, shelf, table, impl.names), scan(spark, shelf, entries, impl.names)
     if digest_of(wanted, impl) == digest_of(found, impl):
         return []
     with working(spark):
-        entries = _entries(wanted, found, impl)
+        differing = _differing(wanted, found, impl)
         missing, extra, wrong = (
             col(_WANTED) > col(_FOUND),
             col(_WANTED) < col(_FOUND),
             (col(_WANTED) == col(_FOUND)) & ((col(_HI) != 0) | (col(_LO) != 0)),
         )
-        entries.persist()
+        differing.persist()
         try:
             problems = [
-                _problem(
-                    entries.where(missing),
+                _finding(
+                    differing.where(missing),
                     impl,
                     "missing_index_entry",
-                    f"rows have no entry in the index {index.name}",
+                    f"rows have no entry in the index {index}",
                 ),
-                _problem(
-                    entries.where(extra),
+                _finding(
+                    differing.where(extra),
                     impl,
                     "dangling_index_entry",
-                    f"entries of the index {index.name} have no row",
+                    f"entries of the index {index} have no row",
                 ),
-                _problem(
-                    entries.where(wrong),
+                _finding(
+                    differing.where(wrong),
                     impl,
                     "dangling_index_entry",
-                    f"entries of the index {index.name} have other covered values than their row",
+                    f"entries of the index {index} have other covered values than their row",
                 ),
             ]
         finally:
-            entries.unpersist()
-        return [problem for problem in problems if problem.count]
+            differing.unpersist()
+        return [finding for findings in problems for finding in findings]
 
 
-def _entries(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFrame:
+def _differing(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFrame:
     """For each key how often it should be there, how often it is, and by how much the hashes differ.
     Grouping, unlike a join, takes NULLs for equal."""
     high, low = hash_columns(impl, col)
@@ -162,7 +149,9 @@ def _entries(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFram
     )
 
 
-def _problem(entries: DataFrame, impl: TableSchema, kind: str, said: str) -> IndexProblem:
+def _finding(entries: DataFrame, impl: TableSchema, kind: Kind, said: str) -> list[Finding]:
     count = entries.count()
-    keys = keys_in(entries.orderBy(*map(col, impl.key)).limit(EXAMPLES), impl) if count else []
-    return IndexProblem(kind, f"{count} {said}", tuple(keys), count)
+    if not count:
+        return []
+    keys = keys_in(entries.orderBy(*map(col, impl.key)).limit(EXAMPLES), impl)
+    return [Finding(kind, f"{count} {said}", tuple(keys))]

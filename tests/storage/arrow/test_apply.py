@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, TableSchema
-from strandline.storage.changes import (
+from strandline.storage.arrow.apply import (
     Changes,
-    Mode,
     apply_write,
     changes_between,
     index_changes,
     log_table,
     once_per_key,
-    table_of,
 )
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import keys_of
+from strandline.storage.rows import Mode, table_of
 from strandline.types.arrays import python_to_array
 from tests.storage import rowwise
 from tests.storage.examples import SCHEMAS, schema, values

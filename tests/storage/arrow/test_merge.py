@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from strandline.errors import Internal
 from strandline.model import PENDING, STEP
-from strandline.storage import chain as chains
-from strandline.storage.merge import merge_logs
-from strandline.storage.segment import read_segment
+from strandline.storage.arrow.changes import changes
+from strandline.storage.arrow.lookup import lookup
+from strandline.storage.arrow.merge import merge_logs
+from strandline.storage.chain import State
+from strandline.storage.segment import Inline, read_segment
 from tests.storage.examples import History, QuickFiles, histories, schema
 
 KV = schema("k Int64 NOT NULL", "v Utf8", key="k")
@@ -29,11 +31,15 @@ def test_a_merge_keeps_every_change(tmp_path_factory: pytest.TempPathFactory, da
     logs = [s for s in history.segments if s.role == "log"]
     if not logs:
         return
-    before = chains.changes(history.files, history.schema, logs, -1, history.step)
+    before = changes(history.shelf, history.schema, logs, after=-1, upto=history.step)
     merged = merge_logs(
-        history.files, history.schema, logs, history.name(), inline_rows=data.draw(st.sampled_from([0, 2000]))
+        history.shelf,
+        history.schema,
+        logs,
+        history.name(),
+        inline=Inline(data.draw(st.sampled_from([0, 2000])), 1 << 18),
     )
-    after = chains.changes(history.files, history.schema, [merged], -1, history.step)
+    after = changes(history.shelf, history.schema, [merged], after=-1, upto=history.step)
     assert after.equals(before)
     assert (merged.after, merged.upto, merged.stepped) == (logs[0].after, logs[-1].upto, True)
     assert merged.rows == sum(s.rows for s in logs)
@@ -42,20 +48,20 @@ def test_a_merge_keeps_every_change(tmp_path_factory: pytest.TempPathFactory, da
 def test_rows_lie_by_key_then_step(history: History) -> None:
     history.write("UPSERT", ["k", "v"], [(2, "a"), (1, "a")])
     history.write("UPSERT", ["k", "v"], [(1, "b")])
-    merged = merge_logs(history.files, KV, history.segments, "m")
-    found = read_segment(history.files, KV, merged, ["k", "v", STEP]).to_pydict()
+    merged = merge_logs(history.shelf, KV, history.segments, "m")
+    found = read_segment(history.shelf, KV, merged, ["k", "v", STEP]).to_pydict()
     assert found == {"k": [1, 1, 2], "v": ["a", "b", "a"], STEP: [1, 2, 1]}
 
 
 def test_fresh_logs_stay_fresh_when_no_key_repeats(history: History) -> None:
     history.write("INSERT", ["k"], [(1,)])
     history.write("INSERT", ["k"], [(2,)])
-    assert merge_logs(history.files, KV, history.segments, "a").fresh
+    assert merge_logs(history.shelf, KV, history.segments, "a").fresh
     history.write("UPSERT", ["k"], [(1,)])
-    assert not merge_logs(history.files, KV, history.segments, "b").fresh
+    assert not merge_logs(history.shelf, KV, history.segments, "b").fresh
     # Both fresh, but the erase between them is missing here: a repeated key alone makes it not fresh.
     again = replace(history.segments[0], after=1, upto=2)
-    assert not merge_logs(history.files, KV, [history.segments[0], again], "c").fresh
+    assert not merge_logs(history.shelf, KV, [history.segments[0], again], "c").fresh
 
 
 def test_what_is_merged_can_be_merged_again(history: History) -> None:
@@ -65,7 +71,7 @@ def test_what_is_merged_can_be_merged_again(history: History) -> None:
     history.merge(0, 3, inline=False)
     history.merge(0, len(history.segments))
     for step in range(7):
-        found = chains.lookup(history.files, KV, history.chain(step), [(0,), (1,)])
+        found = lookup(history.shelf, State(KV, history.chain(step)), [(0,), (1,)])
         assert found == history.states[step]
 
 
@@ -75,4 +81,4 @@ def test_only_committed_logs_in_order_are_merged(history: History) -> None:
     first, second = history.segments
     for wrong in ([], [replace(first, upto=PENDING)], [second, first], [replace(first, role="base"), second]):
         with pytest.raises(Internal):
-            merge_logs(history.files, KV, wrong, "m")
+            merge_logs(history.shelf, KV, wrong, "m")

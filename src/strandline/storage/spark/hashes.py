@@ -1,15 +1,20 @@
-"""Row hashes and digests in Spark, by the same definition as ``digest``."""
+"""Row hashes and their sums in Spark, by the same definition as ``storage.digest``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from pyspark.sql import Column, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from strandline.model import Digest, TableSchema
 from strandline.storage.digest import HIGH, LOW, tagged
+from strandline.storage.spark.columns import col
+from strandline.storage.spark.session import working
 
+__all__ = ["HASH_HI", "HASH_LO", "digest_from_sums", "digest_of", "digest_sums", "hash_columns", "hashed"]
+
+HASH_HI, HASH_LO = "__strandline_hash_hi", "__strandline_hash_lo"
 _SHIFTS = (42, 21, 0)
 """A half is summed in parts of 22, 21 and 21 bits: a sum of bigint then overflows only beyond 2**41 rows, not
 at 2."""
@@ -50,3 +55,16 @@ def digest_from_sums(row: Row, prefix: str = "digest") -> Digest:
         sum(row[f"{prefix}_{name}_{shift}"] << shift for shift in _SHIFTS) for name in ("high", "low")
     )
     return Digest(row[f"{prefix}_rows"], (high * 2**64 + low) % 2**128)
+
+
+def hashed(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> DataFrame:
+    """Return ``names`` with the hash of each row beside them: computed once, though several sums need it."""
+    high, low = hash_columns(schema, col)
+    return df.select(*map(col, names), high.alias(HASH_HI), low.alias(HASH_LO))
+
+
+def digest_of(df: DataFrame, schema: TableSchema) -> Digest:
+    """Return the digest of rows that have the columns of the schema under their logical names."""
+    with working(df.sparkSession):
+        sums = hashed(df, schema, []).agg(*digest_sums(col(HASH_HI), col(HASH_LO)))
+        return digest_from_sums(sums.collect()[0])

@@ -9,21 +9,19 @@ import pyarrow as pa
 
 from strandline.errors import Internal
 from strandline.model import PENDING, Segment, TableSchema
-from strandline.storage.files import Files
 from strandline.storage.keys import codes
-from strandline.storage.segment import read_segment, write_segment
+from strandline.storage.segment import NEVER, Inline, read_segment, write_segment
+from strandline.storage.shelf import Shelf
 
 __all__ = ["merge_logs"]
 
 
 def merge_logs(
-    files: Files,
+    shelf: Shelf,
     schema: TableSchema,
     segments: Sequence[Segment],
     name: str,
-    *,
-    inline_rows: int = 2000,
-    inline_bytes: int = 262144,
+    inline: Inline = NEVER,
 ) -> Segment:
     """One stepped log segment with every change of some consecutive, committed log segments, oldest first.
     Nothing is folded: streams and earlier steps read the same from it."""
@@ -31,12 +29,12 @@ def merge_logs(
         raise Internal("only committed log segments can be merged")
     if any(later.upto < earlier.upto for earlier, later in pairwise(segments)):
         raise Internal("the log segments to merge are not in the order of their steps")
-    table = pa.concat_tables([read_segment(files, schema, segment) for segment in segments])
+    table = pa.concat_tables([read_segment(shelf, schema, segment) for segment in segments])
     fresh = (
         all(s.fresh for s in segments) and codes([table.column(n) for n in schema.key])[1] == table.num_rows
     )
     return write_segment(
-        files,
+        shelf.files,
         schema,
         table,
         name=name,
@@ -45,6 +43,5 @@ def merge_logs(
         stepped=True,
         after=segments[0].after,
         upto=segments[-1].upto,
-        inline_rows=inline_rows,
-        inline_bytes=inline_bytes,
+        inline=inline,
     )

@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 
 from strandline.errors import Corrupted
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Key, TableSchema, order
-from strandline.storage import chain as chains
 from strandline.storage import segment as segments
+from strandline.storage.arrow.changes import changes, fold
+from strandline.storage.arrow.lookup import lookup, overlaps, touched
+from strandline.storage.arrow.scan import scan
+from strandline.storage.chain import BEGINNING, State, split, visible
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import keys_of
-from strandline.storage.segment import describe_file, read_segment, write_segment
+from strandline.storage.segment import Inline, describe_file, read_segment, write_segment
+from strandline.storage.shelf import Shelf
 from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema, values
 from tests.storage.rowwise import apply_write, is_fresh, log_table
@@ -64,20 +68,20 @@ def test_every_way_of_reading_agrees_with_the_history(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "ROW_GROUP_ROWS", data.draw(st.sampled_from([2, 3, 8192])))
         history = data.draw(histories(tmp_path_factory.mktemp("h")))
-        files, table = history.files, history.schema
+        shelf, table = history.shelf, history.schema
         keys = {change.key for _, change in history.log}
         first = min((s.upto for s in history.segments if s.role == "base"), default=0)
         for step in range(first, history.step + 1):
             state, chain = history.states[step], history.chain(step)
-            found = chains.scan(files, table, chain)
+            found = scan(shelf, State(table, chain))
             assert by_key(table, found) == state
             assert (
                 digest_of(*row_hashes(table, {n: found.column(n) for n in table.names}))
                 == history.digests[step]
             )
-            assert chains.lookup(files, table, chain, keys) == state
+            assert lookup(shelf, State(table, chain), keys) == state
             some = data.draw(st.lists(st.sampled_from(sorted(keys, key=order)))) if keys else []
-            assert chains.lookup(files, table, chain, some) == {k: state[k] for k in some if k in state}
+            assert lookup(shelf, State(table, chain), some) == {k: state[k] for k in some if k in state}
 
 
 @settings(deadline=None)
@@ -101,7 +105,7 @@ def test_a_range_is_what_lies_between_two_prefixes(
             ),
         )
         lower, upper = data.draw(prefix), data.draw(prefix)
-        found = by_key(table, chains.scan(history.files, table, history.chain(), lower=lower, upper=upper))
+        found = by_key(table, scan(history.shelf, State(table, history.chain()), lower=lower, upper=upper))
         expected = {
             key: row
             for key, row in history.states[-1].items()
@@ -117,14 +121,14 @@ def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "ROW_GROUP_ROWS", data.draw(st.sampled_from([2, 8192])))
         history = data.draw(histories(tmp_path_factory.mktemp("h")))
-        files, table = history.files, history.schema
+        shelf, table = history.shelf, history.schema
         first = min((s.upto for s in history.segments if s.role == "base"), default=0)
         logs = [s for s in history.segments if s.role == "log"]
         after = data.draw(st.integers(first, history.step))
         upto = data.draw(st.integers(after, history.step))
         window = [(step, change) for step, change in history.log if after < step <= upto]
 
-        found = chains.changes(files, table, logs, after, upto)
+        found = changes(shelf, table, logs, after=after, upto=upto)
         expected = sorted(window, key=lambda item: (item[0], order(item[1].key)))
         assert found.column(STEP).to_pylist() == [step for step, _ in expected]
         assert found.column(OP).to_pylist() == [change.op for _, change in expected]
@@ -132,7 +136,7 @@ def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data:
         was = list(zip(found.column(WAS_HI).to_pylist(), found.column(WAS_LO).to_pylist(), strict=True))
         assert was == [was_of(table, change.old) for _, change in expected]
 
-        folded = chains.fold_logs(files, table, logs, upto, after=after)
+        folded = fold(shelf, table, logs, after=after, upto=upto)
         was = list(zip(folded.column(WAS_HI).to_pylist(), folded.column(WAS_LO).to_pylist(), strict=True))
         steps = folded.column(STEP).to_pylist()
         ops = folded.column(OP).to_pylist()
@@ -145,10 +149,10 @@ def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data:
         }
 
         later = {change.key for step, change in history.log if step > after}
-        assert chains.touched(files, table, logs, after) == later
+        assert touched(shelf, table, logs, after) == later
         known = sorted({change.key for _, change in history.log}, key=order)
         asked = data.draw(st.lists(st.sampled_from(known))) if known else []
-        assert chains.overlaps(files, table, logs, asked, after) == bool(later & set(asked))
+        assert overlaps(shelf, table, logs, asked, after) == bool(later & set(asked))
 
 
 # --- examples ---------------------------------------------------------------------------------------------
@@ -158,21 +162,21 @@ def test_an_erased_key_is_gone_and_comes_back_without_its_old_columns(history: H
     history.write("UPSERT", ["k", "v", "n"], [(1, "a", 1), (2, "b", 2)])
     history.write("DELETE", ["k"], [(1,)])
     history.write("UPSERT", ["k", "n"], [(1, 7)])
-    assert chains.lookup(history.files, KV, history.chain(2), [(1,), (2,)]) == {(2,): (2, "b", 2)}
-    assert chains.lookup(history.files, KV, history.chain(), [(1,)]) == {(1,): (1, None, 7)}
+    assert lookup(history.shelf, State(KV, history.chain(2)), [(1,), (2,)]) == {(2,): (2, "b", 2)}
+    assert lookup(history.shelf, State(KV, history.chain()), [(1,)]) == {(1,): (1, None, 7)}
 
 
 def test_only_the_asked_columns_are_answered_in_their_order(history: History) -> None:
     history.write("UPSERT", ["k", "v", "n"], [(1, "a", 10)])
-    assert chains.lookup(history.files, KV, history.chain(), [(1,)], ["n", "k"]) == {(1,): (10, 1)}
-    assert chains.scan(history.files, KV, history.chain(), ["v"]).to_pydict() == {"v": ["a"]}
+    assert lookup(history.shelf, State(KV, history.chain()), [(1,)], ["n", "k"]) == {(1,): (10, 1)}
+    assert scan(history.shelf, State(KV, history.chain()), ["v"]).to_pydict() == {"v": ["a"]}
 
 
 def test_columns_without_the_key_are_right_where_rows_are_overwritten(history: History) -> None:
     history.write("UPSERT", ["k", "v"], [(1, "a"), (2, "b")])
     history.write("UPSERT", ["k", "v"], [(2, "c")])
     history.write("INSERT", ["k", "v"], [(3, "d")])
-    found = chains.scan(history.files, KV, history.chain(), ["v"])
+    found = scan(history.shelf, State(KV, history.chain()), ["v"])
     assert found.column_names == ["v"]
     assert sorted(found.column("v").to_pylist()) == ["a", "c", "d"]
 
@@ -184,7 +188,7 @@ def test_the_step_of_each_row_can_be_asked_for(history: History) -> None:
     history.write("INSERT", ["k"], [(3,)])
     history.merge(1, 3)
     for step, expected in ((1, {1: 1, 2: 1}), (2, {1: 1, 2: 2}), (3, {1: 1, 2: 2, 3: 3})):
-        found = chains.scan(history.files, KV, history.chain(step), ["k", STEP])
+        found = scan(history.shelf, State(KV, history.chain(step)), ["k", STEP])
         assert (
             dict(zip(found.column("k").to_pylist(), found.column(STEP).to_pylist(), strict=True)) == expected
         )
@@ -192,19 +196,27 @@ def test_the_step_of_each_row_can_be_asked_for(history: History) -> None:
 
 def test_an_empty_chain_has_no_rows(files: QuickFiles) -> None:
     empty = Chain((), 5)
-    assert chains.lookup(files, KV, empty, [(1,)]) == {}
-    assert chains.scan(files, KV, empty).schema.names == ["k", "v", "n"]
-    assert chains.scan(files, KV, empty).num_rows == 0
-    assert chains.changes(files, KV, [], 0, 5).num_rows == 0
-    assert chains.fold_logs(files, KV, [], 5).column_names == ["k", "v", "n", OP, WAS_HI, WAS_LO, STEP]
-    assert chains.touched(files, KV, [], 0) == set()
-    assert not chains.overlaps(files, KV, [], [(1,)])
+    assert lookup(Shelf(files), State(KV, empty), [(1,)]) == {}
+    assert scan(Shelf(files), State(KV, empty)).schema.names == ["k", "v", "n"]
+    assert scan(Shelf(files), State(KV, empty)).num_rows == 0
+    assert changes(Shelf(files), KV, [], after=0, upto=5).num_rows == 0
+    assert fold(Shelf(files), KV, [], after=BEGINNING, upto=5).column_names == [
+        "k",
+        "v",
+        "n",
+        OP,
+        WAS_HI,
+        WAS_LO,
+        STEP,
+    ]
+    assert touched(Shelf(files), KV, [], 0) == set()
+    assert not overlaps(Shelf(files), KV, [], [(1,)])
 
 
 def test_nothing_is_read_for_no_keys(history: History) -> None:
     history.write("UPSERT", ["k"], [(1,)])
-    assert chains.lookup(history.files, KV, history.chain(), []) == {}
-    assert not chains.overlaps(history.files, KV, history.segments, [])
+    assert lookup(history.shelf, State(KV, history.chain()), []) == {}
+    assert not overlaps(history.shelf, KV, history.segments, [])
 
 
 def test_later_statements_of_a_transaction_see_its_pending_changes_in_order(history: History) -> None:
@@ -217,40 +229,41 @@ def test_later_statements_of_a_transaction_see_its_pending_changes_in_order(hist
         ("UPSERT", [(2, "again")]),
     ]
     for at, (mode, rows) in enumerate(statements):
-        changes = apply_write(KV, mode, ["k", "v"][: len(rows[0])], rows, state)
+        done = apply_write(KV, mode, ["k", "v"][: len(rows[0])], rows, state)
         pending = write_segment(
             history.files,
             KV,
-            log_table(KV, changes)[0],
+            log_table(KV, done)[0],
             name="",
             role="log",
-            fresh=is_fresh(changes),
+            fresh=is_fresh(done),
             stepped=False,
             upto=PENDING + at,
+            inline=Inline(100, 1 << 18),
         )
         chain = chain.plus((pending,))
-        for change in changes:
+        for change in done:
             if change.new is None:
                 state.pop(change.key, None)
             else:
                 state[change.key] = change.new
-        assert by_key(KV, chains.scan(history.files, KV, chain)) == state
-        assert chains.lookup(history.files, KV, chain, [(1,), (2,), (3,)]) == state
-    assert chains.overlaps(history.files, KV, chain.segments[1:], [(3,)], after=history.step)
+        assert by_key(KV, scan(history.shelf, State(KV, chain))) == state
+        assert lookup(history.shelf, State(KV, chain), [(1,), (2,), (3,)]) == state
+    assert overlaps(history.shelf, KV, chain.segments[1:], [(3,)], after=history.step)
 
 
 def test_a_key_with_many_steps_across_row_groups_reads_as_its_last(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr("strandline.storage.find.BATCH_ROWS", 4)
+    monkeypatch.setattr("strandline.storage.arrow.find.BATCH_ROWS", 4)
     for i in range(30):
         history.write("UPSERT", ["k", "n"], [(1, i), (2 + i, i)])
     history.merge(0, 30, inline=False)
     assert history.segments[0].file is not None
     for step in (1, 7, 30):
-        assert chains.lookup(history.files, KV, history.chain(step), [(1,)]) == {(1,): (1, None, step - 1)}
-    assert chains.scan(history.files, KV, history.chain(9)).num_rows == 10
+        assert lookup(history.shelf, State(KV, history.chain(step)), [(1,)]) == {(1,): (1, None, step - 1)}
+    assert scan(history.shelf, State(KV, history.chain(9))).num_rows == 10
 
 
 def test_null_is_a_key_like_any_other(files: QuickFiles) -> None:
@@ -265,8 +278,10 @@ def test_null_is_a_key_like_any_other(files: QuickFiles) -> None:
     history.compact(1)
     history.write("UPSERT", ["a", "b", "v"], [(None, 1, "new")])
     history.write("DELETE", ["a", "b"], [("", None)])
-    assert by_key(table, chains.scan(files, table, history.chain())) == history.states[-1]
-    found = chains.lookup(files, table, history.chain(), [(None, None), (None, 1), ("", None), ("", 2)])
+    assert by_key(table, scan(Shelf(files), State(table, history.chain()))) == history.states[-1]
+    found = lookup(
+        Shelf(files), State(table, history.chain()), [(None, None), (None, 1), ("", None), ("", 2)]
+    )
     assert found == {(None, None): (None, None, "1"), (None, 1): (None, 1, "new")}
 
 
@@ -274,9 +289,12 @@ def test_a_range_finds_null_in_a_row_group_that_also_has_values(files: QuickFile
     table = schema("a Int64", "v Int64", key="a")
     history = History(files, table)
     history.write("UPSERT", ["a", "v"], [(None, 0), *((i, i) for i in range(100, 9_000))], inline=False)
-    assert chains.scan(files, table, history.chain(), upper=(50,)).to_pydict() == {"a": [None], "v": [0]}
-    assert chains.scan(files, table, history.chain(), lower=(None,), upper=(None,)).num_rows == 1
-    assert chains.scan(files, table, history.chain(), lower=(8_999,)).num_rows == 1
+    assert scan(Shelf(files), State(table, history.chain()), upper=(50,)).to_pydict() == {
+        "a": [None],
+        "v": [0],
+    }
+    assert scan(Shelf(files), State(table, history.chain()), lower=(None,), upper=(None,)).num_rows == 1
+    assert scan(Shelf(files), State(table, history.chain()), lower=(8_999,)).num_rows == 1
 
 
 def test_only_row_groups_that_may_hold_the_key_are_read(
@@ -286,18 +304,18 @@ def test_only_row_groups_that_may_hold_the_key_are_read(
     read: list[tuple[list[str], Any]] = []
 
     def spy(
-        files: Any, table: Any, segment: Any, columns: Any = None, row_groups: Any = None, **how: Any
+        shelf: Any, table: Any, segment: Any, columns: Any = None, row_groups: Any = None, **how: Any
     ) -> pa.Table:
         read.append((list(columns), row_groups))
-        return read_segment(files, table, segment, columns, row_groups, **how)
+        return read_segment(shelf, table, segment, columns, row_groups, **how)
 
-    monkeypatch.setattr("strandline.storage.find.read_segment", spy)
-    assert chains.lookup(history.files, KV, history.chain(), [(9_000,), (-1,), (50_000,)]) == {
+    monkeypatch.setattr("strandline.storage.arrow.find.read_segment", spy)
+    assert lookup(history.shelf, State(KV, history.chain()), [(9_000,), (-1,), (50_000,)]) == {
         (9_000,): (9_000, "v9000", None)
     }
     assert read == [(["k"], [1]), (["v", "n", OP], [1])]
     read.clear()
-    assert chains.lookup(history.files, KV, history.chain(), [(-5,)]) == {}
+    assert lookup(history.shelf, State(KV, history.chain()), [(-5,)]) == {}
     assert read == []
 
 
@@ -305,7 +323,7 @@ def test_a_second_key_column_narrows_the_search_where_the_first_does_not(files: 
     table = schema("tenant Utf8", "id Int64", key="tenant id")
     history = History(files, table)
     history.write("UPSERT", ["tenant", "id"], [("one", i) for i in range(40_000)], inline=False)
-    footer = segments.footer_of(files, history.segments[0])
+    footer = segments.footer_of(Shelf(files), history.segments[0])
     assert footer.groups_with(table, [pa.array(["one"]), pa.array([20_000])]) == [2]
     assert footer.groups_with(table, [pa.array(["one", "one"]), pa.array([None, 39_999])]) == [4]
     assert footer.groups_between(table, ("one", 8_192), ("one", 16_383)) == [1]
@@ -321,10 +339,12 @@ def test_keys_whose_statistics_are_missing_or_left_out_are_found(
     pq.write_table(rows, files.path("f"), row_group_size=1_000, **options)
     segment = describe_file(files, table, "f", role="base", fresh=True, stepped=True, upto=1)
     chain = Chain((segment,), 1)
-    assert chains.lookup(files, table, chain, [(keys[4_321],), ("é",)]) == {
+    assert lookup(Shelf(files), State(table, chain), [(keys[4_321],), ("é",)]) == {
         (keys[4_321],): (keys[4_321], 4_321)
     }
-    assert chains.scan(files, table, chain, lower=(keys[10],), upper=(keys[12],)).column("v").to_pylist() == [
+    assert scan(Shelf(files), State(table, chain), lower=(keys[10],), upper=(keys[12],)).column(
+        "v"
+    ).to_pylist() == [
         10,
         11,
         12,
@@ -344,7 +364,7 @@ def test_many_keys_over_many_row_groups(files: QuickFiles) -> None:
     stepped = rows.append_column(STEP, pa.array(np.ones(count, np.int64)))
     base = write_segment(files, table, stepped, name="b", role="base", fresh=True, stepped=True, upto=1)
     keys: list[Key] = [(i // 30_000, i * 2 + i % 2) for i in range(0, count, 3)]
-    found = chains.lookup(files, table, Chain((base,), 1), keys)
+    found = lookup(Shelf(files), State(table, Chain((base,), 1)), keys)
     assert found == {(i // 30_000, i * 2): (i // 30_000, i * 2, i) for i in range(0, count, 6)}
 
 
@@ -352,7 +372,7 @@ def test_a_damaged_file_in_a_chain_is_named(history: History) -> None:
     history.write("UPSERT", ["k"], [(i,) for i in range(9_000)], inline=False)
     history.files.remove("t/0.parquet")
     with pytest.raises(Corrupted, match=r"t/0\.parquet"):
-        chains.lookup(history.files, KV, history.chain(), [(1,)])
+        lookup(history.shelf, State(KV, history.chain()), [(1,)])
 
 
 def test_a_column_added_later_is_null_in_older_rows(history: History) -> None:
@@ -362,8 +382,8 @@ def test_a_column_added_later_is_null_in_older_rows(history: History) -> None:
     history.states[-1] = {key: (*row, None) for key, row in history.states[-1].items()}
     history.write("UPSERT", ["k", "extra"], [(2, 5)])
     expected = {(1,): (1, "a", None, None), (2,): (2, None, None, 5)}
-    assert chains.lookup(history.files, longer, history.chain(), [(1,), (2,)]) == expected
-    assert by_key(longer, chains.scan(history.files, longer, history.chain())) == expected
+    assert lookup(history.shelf, State(longer, history.chain()), [(1,), (2,)]) == expected
+    assert by_key(longer, scan(history.shelf, State(longer, history.chain()))) == expected
 
 
 def test_split_keeps_fresh_logs_on_both_sides_as_they_are(history: History) -> None:
@@ -376,17 +396,17 @@ def test_split_keeps_fresh_logs_on_both_sides_as_they_are(history: History) -> N
         ("INSERT", 4),
     ):
         history.write(mode, ["k"], [(key,)])  # type: ignore[arg-type]
-    old, middle, new = chains.split(history.segments)
+    old, middle, new = split(history.segments)
     assert [len(old), len(middle), len(new)] == [2, 3, 1]
-    assert [len(part) for part in chains.split(old)] == [2, 0, 0]
+    assert [len(part) for part in split(old)] == [2, 0, 0]
 
 
 def test_segments_beyond_the_step_are_not_visible(history: History) -> None:
     for key in range(4):
         history.write("INSERT", ["k"], [(key,)])
-    assert chains.visible(history.chain(2)) == history.segments[:2]
+    assert visible(history.chain(2)) == history.segments[:2]
     history.merge(0, 4)
-    assert len(chains.visible(history.chain(2))) == 1
-    assert chains.scan(history.files, KV, history.chain(2)).num_rows == 2
+    assert len(visible(history.chain(2))) == 1
+    assert scan(history.shelf, State(KV, history.chain(2))).num_rows == 2
     later = replace(history.segments[0], after=2)
-    assert chains.visible(Chain((later,), 2)) == []
+    assert visible(Chain((later,), 2)) == []

@@ -14,12 +14,14 @@ from pyspark.sql import functions as F
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import PENDING, IndexDef, Segment, TableSchema
-from strandline.storage.changes import Mode
+from strandline.storage.chain import State
 from strandline.storage.digest import digest_of, row_hashes
+from strandline.storage.rows import Mode, Outcome, Written
 from strandline.storage.segment import read_segment
-from strandline.storage.spark import bulk
-from strandline.storage.spark.bulk import build_index, bulk_write, collapse
+from strandline.storage.spark import write as module
+from strandline.storage.spark.entries import entries
 from strandline.storage.spark.scan import scan
+from strandline.storage.spark.write import collapse
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
 from tests.storage.rowwise import Change, index_changes, is_fresh, log_table
@@ -35,6 +37,7 @@ from tests.storage.spark.tables import (
     plain,
     random_row,
     random_table,
+    write_on_spark,
 )
 
 MODES: list[Mode] = ["UPSERT", "REPLACE", "UPDATE", "DELETE", "DELETE ON", "INSERT"]
@@ -44,7 +47,7 @@ def written(table: Table, schema: TableSchema, segments: Sequence[Segment]) -> l
     """The rows of log segments, read in the process."""
     found = []
     for segment in segments:
-        rows = read_segment(table.files, schema, segment)
+        rows = read_segment(table.shelf, schema, segment)
         names = [name for name in rows.column_names if name != "__strandline_step"]
         columns = [
             column_to_python(schema[n].type, rows[n]) if n in schema else rows[n].to_pylist() for n in names
@@ -64,29 +67,19 @@ def logged(schema: TableSchema, changes: list[Change]) -> list[Row]:
 
 def check(
     spark: SparkSession, table: Table, mode: Mode, columns: Sequence[str], rows: Sequence[Row]
-) -> bulk.BulkResult:
+) -> Outcome:
     expected = table.changes(mode, columns, rows)
     incoming = frame(spark, table.schema, columns, rows)
-    result = bulk_write(
-        spark,
-        table.files,
-        table.schema,
-        table.chain,
-        mode,
-        columns,
-        incoming,
-        table.index_schemas,
-        table.fresh_name(),
-    )
-    assert written(table, table.schema, result.segments) == logged(table.schema, expected)
-    assert result.delta == log_table(table.schema, expected)[1]
-    assert all(s.fresh == is_fresh(expected) and s.upto == PENDING for s in result.segments)
+    result = write_on_spark(table.target(), table.shelf, mode, incoming)
+    assert written(table, table.schema, result.table.segments) == logged(table.schema, expected)
+    assert result.table.delta == log_table(table.schema, expected)[1]
+    assert all(s.fresh == is_fresh(expected) and s.upto == PENDING for s in result.table.segments)
     for index, impl in table.index_schemas:
-        entries = index_changes(table.schema, index, impl, expected)
-        segments, delta = result.indexes[index.name]
-        assert written(table, impl, segments) == logged(impl, entries)
-        assert delta == log_table(impl, entries)[1]
-        assert all(s.fresh == is_fresh(entries) for s in segments)
+        wanted = index_changes(table.schema, index, impl, expected)
+        made = result.indexes.get(index.name, Written())
+        assert written(table, impl, made.segments) == logged(impl, wanted)
+        assert made.delta == log_table(impl, wanted)[1]
+        assert all(s.fresh == is_fresh(wanted) for s in made.segments)
     leftover = [n for n in table.files.names() if not n.endswith(".parquet")]
     assert leftover == []
     return result
@@ -110,7 +103,7 @@ def test_indexes_follow(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, broadcast: bool
 ) -> None:
     if not broadcast:
-        monkeypatch.setattr(bulk, "BROADCAST_ROWS", 0)
+        monkeypatch.setattr(module, "BROADCAST_ROWS", 0)
     rng = random.Random(mode)
     table = random_table(tmp_path, SMALL, 5, BY_V, BY_NK, commits=4)
     columns = ("k",) if mode.startswith("DELETE") else ("n", "k", "v")
@@ -136,7 +129,7 @@ def test_the_last_of_several_rows_of_a_key_counts(spark: SparkSession, tmp_path:
     table = Table.new(tmp_path, SMALL)
     rows: list[Row] = [(1, str(i)) for i in range(50)] + [(2, "x"), (1, "last")]
     result = check(spark, table, "UPSERT", ("k", "v"), rows)
-    assert result.delta.rows == 2
+    assert result.table.delta.rows == 2
 
 
 def test_files_are_sorted_disjoint_and_few(spark: SparkSession, tmp_path: Path) -> None:
@@ -144,12 +137,14 @@ def test_files_are_sorted_disjoint_and_few(spark: SparkSession, tmp_path: Path) 
     incoming = spark.range(20_000).select(
         (F.col("id") * 7919 % 20_000).alias("k"), F.col("id").cast("string").alias("v")
     )
-    result = bulk_write(spark, table.files, SMALL, table.chain, "UPSERT", ("k", "v"), incoming, [], "load")
-    assert len(result.segments) == 1
-    keys = [k for s in result.segments for k in read_segment(table.files, SMALL, s, ["k"])["k"].to_pylist()]
+    result = write_on_spark(table.target(name="load"), table.shelf, "UPSERT", incoming)
+    assert len(result.table.segments) == 1
+    keys = [
+        k for s in result.table.segments for k in read_segment(table.shelf, SMALL, s, ["k"])["k"].to_pylist()
+    ]
     assert keys == list(range(20_000))
-    assert (result.segments[0].min_key, result.segments[0].max_key) == ((0,), (19_999,))
-    assert sorted(table.files.names()) == sorted(str(s.file) for s in result.segments)
+    assert (result.table.segments[0].min_key, result.table.segments[0].max_key) == ((0,), (19_999,))
+    assert sorted(table.files.names()) == sorted(str(s.file) for s in result.table.segments)
 
 
 NOT_NULL = TableSchema.of(
@@ -197,17 +192,7 @@ def test_refusals_leave_nothing(
     ddl = ", ".join(f"c{i} {types.get(name, 'int')}" for i, name in enumerate(columns))
     incoming = spark.createDataFrame(rows, ddl)
     with pytest.raises(kind, match=message):
-        bulk_write(
-            spark,
-            table.files,
-            NOT_NULL,
-            table.chain,
-            mode,
-            columns,
-            incoming.toDF(*columns),
-            table.index_schemas,
-            table.fresh_name(),
-        )
+        write_on_spark(table.target(), table.shelf, mode, incoming.toDF(*columns))
     assert list(table.files.names()) == before
 
 
@@ -216,7 +201,7 @@ def test_insert_refuses_a_key_that_is_there(spark: SparkSession, tmp_path: Path)
     key = next(iter(table.rows))
     incoming = frame(spark, SMALL, ("k", "v"), [(5000, "a"), (key[0], "b")])
     with pytest.raises(PreconditionFailed, match=r"the key \(k = .*\) is already in the table"):
-        bulk_write(spark, table.files, SMALL, table.chain, "INSERT", ("k", "v"), incoming, [], "x")
+        write_on_spark(table.target(name="x"), table.shelf, "INSERT", incoming)
 
 
 def test_update_keeps_a_column_that_must_not_be_null(spark: SparkSession, tmp_path: Path) -> None:
@@ -250,39 +235,37 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
             F.timestamp_micros(F.lit(1711848600000001)).alias("K"),
             F.lit(Decimal("1.50")).alias("d"),
         )
-        result = bulk_write(
-            spark, table.files, schema, table.chain, "UPSERT", ("k", "K", "d"), incoming, [], "x"
-        )
+        result = write_on_spark(table.target(name="x"), table.shelf, "UPSERT", incoming)
         assert {key: spark.conf.get(key) for key in own} == own
     finally:
         for key, old in before.items():
             spark.conf.unset(key) if old is None else spark.conf.set(key, old)
     row = (0, datetime(2024, 3, 31, 1, 30, 0, 1, timezone.utc), Decimal("1.50"))
-    assert written(table, schema, result.segments) == [(*row, "U", None, None)]
+    assert written(table, schema, result.table.segments) == [(*row, "U", None, None)]
     expected = table.changes("UPSERT", schema.names, [row])
-    assert result.delta == log_table(schema, expected)[1]
+    assert result.table.delta == log_table(schema, expected)[1]
 
 
 def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 9, BY_V, BY_NK)
     for index, impl in table.index_schemas:
-        segments, digest = build_index(
-            spark, table.files, SMALL, table.chain, index, impl, table.fresh_name()
+        built = entries(spark, table.shelf, State(SMALL, table.chain), impl, table.fresh_name())
+        assert all(
+            (s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in built.segments
         )
-        assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in segments)
         known = table.impls[index.name]
-        assert digest == known.digest
+        assert built.delta == known.digest
         from strandline.model import Chain
 
-        assert plain(scan(spark, table.files, impl, Chain(segments, table.step)), impl) == in_order(
-            known.rows.values()
-        )
+        assert plain(
+            scan(spark, table.shelf, State(impl, Chain(built.segments, table.step))), impl
+        ) == in_order(known.rows.values())
 
 
 def test_build_index_of_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL, BY_V)
-    ((index, impl),) = table.index_schemas
-    assert build_index(spark, table.files, SMALL, table.chain, index, impl, "x")[0] == ()
+    ((_, impl),) = table.index_schemas
+    assert entries(spark, table.shelf, State(SMALL, table.chain), impl, "x").segments == ()
     assert list(table.files.names()) == []
 
 
@@ -301,28 +284,18 @@ def test_statements_of_a_transaction_are_collapsed(spark: SparkSession, tmp_path
         rows = [row[: len(columns)] for row in rows]
         changes = table.changes(mode, columns, rows)
         incoming = frame(spark, SMALL, columns, rows)
-        result = bulk_write(
-            spark,
-            table.files,
-            SMALL,
-            table.chain.plus(pending),
-            mode,
-            columns,
-            incoming,
-            [],
-            table.fresh_name(),
-        )
-        pending += tuple(replace(s, upto=PENDING + n) for s in result.segments)
-        total += result.delta
+        result = write_on_spark(table.target(*pending), table.shelf, mode, incoming)
+        pending += tuple(replace(s, upto=PENDING + n) for s in result.table.segments)
+        total += result.table.delta
         table.apply(changes)
-    segments = collapse(spark, table.files, SMALL, pending, table.fresh_name())
-    rows_now = scan(spark, table.files, SMALL, table.chain.plus(segments))
+    segments = collapse(spark, table.shelf, SMALL, pending, table.fresh_name())
+    rows_now = scan(spark, table.shelf, State(SMALL, table.chain.plus(segments)))
     assert plain(rows_now, SMALL) == in_order(table.rows.values())
     keys = [row[0] for row in written(table, SMALL, segments)]
     assert len(keys) == len(set(keys))
     from tests.storage.spark.tables import Digest
 
-    state = scan(spark, table.files, SMALL, table.chain.plus(segments))
+    state = scan(spark, table.shelf, State(SMALL, table.chain.plus(segments)))
     rows = state.toArrow()
     assert digest_of(*row_hashes(SMALL, {n: rows[n] for n in SMALL.names})) == total
     assert before != table.rows

@@ -1,0 +1,36 @@
+"""What logs say happened: every change, or the last one of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from strandline.model import STEP, WAS_HI, WAS_LO, Segment, TableSchema
+from strandline.storage.arrow.parts import log
+from strandline.storage.keys import firsts_and_lasts, sort_indices
+from strandline.storage.shelf import Shelf
+
+__all__ = ["changes", "fold"]
+
+
+def changes(
+    shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], *, after: int, upto: int
+) -> pa.Table:
+    """Return all changes in ``(after, upto]`` in the order of step, then key: the columns of the schema, OP,
+    WAS_HI, WAS_LO and STEP. ``segments`` are logs."""
+    found = log(shelf, schema, segments, after, upto)
+    return found.take(sort_indices([found.column(name) for name in (STEP, *schema.key)]))
+
+
+def fold(
+    shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], *, after: int, upto: int
+) -> pa.Table:
+    """Return the last change in ``(after, upto]`` of each key, with its STEP, and with the hash of the row
+    that was there before the first of them. ``segments`` are logs, oldest first."""
+    found = log(shelf, schema, segments, after, upto)
+    firsts, lasts = firsts_and_lasts([found.column(name) for name in schema.key])
+    folded = found.take(lasts)
+    for name in (WAS_HI, WAS_LO):
+        folded = folded.set_column(folded.column_names.index(name), name, found.column(name).take(firsts))
+    return folded

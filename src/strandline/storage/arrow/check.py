@@ -1,0 +1,73 @@
+"""Checking what is stored in few rows against what it should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.model import Segment, TableSchema, order
+from strandline.storage.arrow.scan import scan
+from strandline.storage.chain import State
+from strandline.storage.keys import codes, keys_of
+from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
+from strandline.storage.shelf import Shelf
+from strandline.types.arrays import column_to_python
+
+__all__ = ["compare_index", "doubled_keys", "examine"]
+
+
+def examine(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
+    """Return what is wrong inside segments, in their order."""
+    return [
+        finding
+        for s in segments
+        for finding in examine_segment(shelf.files.path(s.file) if s.file else None, schema, s)
+    ]
+
+
+def doubled_keys(shelf: Shelf, state: State) -> list[Finding]:
+    """Return a finding if a key is in a state more than once, whichever segments its rows are in."""
+    schema = state.schema
+    rows = scan(shelf, state, schema.key)
+    code, count = codes([rows.column(name) for name in schema.key])
+    doubled = np.flatnonzero(np.bincount(code, minlength=count) > 1)
+    if not len(doubled):
+        return []
+    first = np.empty(count, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    keys = sorted(keys_of(schema, rows.take(pa.array(first[doubled]))), key=order)
+    return [more_than_once(len(keys), keys)]
+
+
+def compare_index(shelf: Shelf, table: State, impl: State, index: str) -> list[Finding]:
+    """Return what is wrong with an index at a step, given its table and its entries at it."""
+    names = impl.schema.names
+    expected, actual = _entries(shelf, table, names), _entries(shelf, impl, names)
+    width = len(impl.schema.key)
+    sides: tuple[tuple[Kind, Counter[tuple[Any, ...]], str], ...] = (
+        ("missing_index_entry", expected - actual, "rows have no entry"),
+        ("dangling_index_entry", actual - expected, "entries have no row"),
+    )
+    return [
+        Finding(
+            kind,
+            f"{lost.total()} {said}",
+            tuple(sorted((entry[:width] for entry in lost), key=repr)[:EXAMPLES]),
+        )
+        for kind, lost, said in sides
+        if lost
+    ]
+
+
+def _entries(shelf: Shelf, state: State, names: Sequence[str]) -> Counter[tuple[Any, ...]]:
+    rows = scan(shelf, state, names)
+    columns = [[_comparable(v) for v in column_to_python(state.schema[n].type, rows[n])] for n in names]
+    return Counter(zip(*columns, strict=True))
+
+
+def _comparable(value: Any) -> Any:
+    return "NaN" if isinstance(value, float) and value != value else value

@@ -1,0 +1,37 @@
+"""What a window of a table's changes does to one of its indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from strandline.model import Segment, TableSchema
+from strandline.storage.arrow.apply import changes_between, index_changes
+from strandline.storage.arrow.lookup import rows_at, touched
+from strandline.storage.arrow.write import logged
+from strandline.storage.chain import State
+from strandline.storage.keys import Wanted
+from strandline.storage.rows import Written
+from strandline.storage.segment import Inline
+from strandline.storage.shelf import Shelf
+
+__all__ = ["follow"]
+
+
+def follow(
+    shelf: Shelf,
+    before: State,
+    after: State,
+    logs: Sequence[Segment],
+    impl: TableSchema,
+    *,
+    name: Callable[[], str],
+    inline: Inline,
+) -> Written:
+    """Return what an index with the implementation schema ``impl`` has to do to get from one state of the
+    table to a later one, between which are the ``logs``."""
+    schema = after.schema
+    keys = touched(shelf, schema, logs, before.chain.step)
+    old, new = (Wanted.of(schema, keys) for _ in range(2))
+    changes = changes_between(schema, new.arrays, rows_at(shelf, before, old), rows_at(shelf, after, new))
+    entries = index_changes(changes, impl)
+    return logged(shelf, entries, name, inline) if len(entries) else Written()

@@ -1,0 +1,65 @@
+"""The records of a stream one by one, as values: for windows that fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from strandline.model import OP, STEP, Key
+from strandline.storage.arrow.changes import changes
+from strandline.storage.arrow.lookup import lookup
+from strandline.storage.chain import State
+from strandline.storage.feed import Feed
+from strandline.storage.rows import Row
+from strandline.storage.shelf import Shelf
+from strandline.types.arrays import column_to_python
+
+__all__ = ["records"]
+
+
+def records(shelf: Shelf, feed: Feed) -> Iterator[dict[str, Any]]:
+    """Yield the records in the order of step, then key, as canonical values."""
+    names, key, values = feed.schema.names, feed.schema.key, feed.values
+    step_name, op_name, changed_name, old_names = feed.step, feed.op, feed.changed, feed.old
+    for step, op, at, new, old in _changes(shelf, feed):
+        record: dict[str, Any] = {step_name: step, op_name: op, **dict(zip(key, at, strict=True))}
+        new_image = dict(zip(names, new, strict=True)) if new is not None else {}
+        old_image = dict(zip(names, old, strict=True)) if old is not None else {}
+        if feed.mode == "UPDATES":
+            changed = [
+                n for n in values if new is not None and (old is None or _differ(new_image[n], old_image[n]))
+            ]
+            record |= {n: new_image[n] if n in changed else None for n in values} | {changed_name: changed}
+        elif feed.mode == "OLD_IMAGE":
+            record |= {n: old_image.get(n) for n in values}
+        elif feed.mode != "KEYS_ONLY":
+            record |= {n: new_image.get(n) for n in values}
+        if feed.mode == "NEW_AND_OLD_IMAGES":
+            record |= {old_names[n]: old_image.get(n) for n in values}
+        yield record
+
+
+def _changes(shelf: Shelf, feed: Feed) -> Iterator[tuple[int, str, Key, Row | None, Row | None]]:
+    """Step, operation, key, new and old row of each change. Old rows are known only in modes that show
+    them."""
+    found = changes(shelf, feed.schema, feed.logs, after=feed.after, upto=feed.upto)
+    rows: list[Row] = list(
+        zip(*(column_to_python(c.type, found[c.name]) for c in feed.schema.columns), strict=True)
+    )
+    at = [feed.schema.names.index(n) for n in feed.schema.key]
+    keys = [tuple(row[i] for i in at) for row in rows]
+    state: dict[Key, Row] = {}
+    if feed.before is not None and feed.before.segments:
+        state = dict(lookup(shelf, State(feed.schema, feed.before), set(keys)))
+    for step, op, key, row in zip(found[STEP].to_pylist(), found[OP].to_pylist(), keys, rows, strict=True):
+        new = None if op == "E" else row
+        yield step, op, key, new, state.get(key)
+        if new is None:
+            state.pop(key, None)
+        elif feed.before is not None:
+            state[key] = new
+
+
+def _differ(new: Any, old: Any) -> bool:
+    """Whether a value changed. As Spark has it, NaN equals NaN."""
+    return bool(new != old and not (new != new and old != old))

@@ -1,0 +1,45 @@
+"""What is done with any DataFrame, whatever store it is of. Loads PySpark only when there is one: metadata
+has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from strandline.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+__all__ = ["Collector", "collector", "is_of_spark", "translate"]
+
+
+class Collector(Protocol):
+    """What brings the rows of one DataFrame into this process as Python values."""
+
+    def rows(self, limit: int | None = None) -> list[Row]:
+        """Return all rows, or the first ``limit`` of them; no more than those are computed then."""
+        ...
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield all rows, of which only a part is in memory at a time."""
+        ...
+
+
+def collector(frame: DataFrame) -> Collector:
+    """Return the collector of a frame."""
+    from strandline.storage.spark.collect import Collector
+
+    return Collector(frame)
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Return whether an error is one of Spark's. Knows by the name, so that no other error loads PySpark."""
+    return type(error).__module__.startswith(("pyspark", "py4j"))
+
+
+def translate(error: Exception) -> StrandlineError:
+    """Return what an error of Spark's means to a caller."""
+    from strandline.storage.spark.failures import translate
+
+    return translate(error)

@@ -1,0 +1,25 @@
+"""All entries of an index, derived from the rows of its table, as a Spark job."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from strandline.model import STEP, TableSchema
+from strandline.storage.chain import State
+from strandline.storage.rows import Written
+from strandline.storage.shelf import Shelf
+from strandline.storage.spark.scan import scan
+from strandline.storage.spark.session import working
+from strandline.storage.spark.sort import write_sorted
+
+__all__ = ["entries"]
+
+
+def entries(spark: SparkSession, shelf: Shelf, state: State, impl: TableSchema, name: str) -> Written:
+    """Return base segments with the entries of an index for the table's state, whose step is also the step of
+    each entry, and their digest."""
+    step = state.chain.step
+    with working(spark):
+        rows = scan(spark, shelf, state, impl.names).withColumn(STEP, F.lit(step).cast("bigint"))
+        return write_sorted(rows, shelf, impl, name, role="base", fresh=True, stepped=True, upto=step)

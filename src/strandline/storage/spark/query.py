@@ -1,0 +1,70 @@
+"""DataFrames for queries: tables as Spark sees them, and text over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from strandline.model import DELETED, OP, PENDING, Segment, TableSchema
+from strandline.storage.chain import BEGINNING, State
+from strandline.storage.shelf import Shelf
+from strandline.storage.spark.changes import changes
+from strandline.storage.spark.columns import col, mated, same_key
+from strandline.storage.spark.failures import spark_errors
+from strandline.storage.spark.rows import rows_of
+from strandline.storage.spark.scan import scan
+from strandline.storage.spark.session import MEANING, settings, working
+
+__all__ = ["increment", "sql", "through_index", "to_arrow", "written"]
+
+
+def sql(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the query ``text``, in which ``{name}`` stands for one of the frames."""
+    with spark_errors(), settings(spark, MEANING):
+        return spark.sql(text, **frames)  # type: ignore[arg-type]
+
+
+def to_arrow(frame: DataFrame) -> pa.Table:
+    """Return the rows of a frame, which must be few."""
+    with spark_errors():
+        return frame.toArrow()
+
+
+def increment(spark: SparkSession, shelf: Shelf, state: State) -> DataFrame:
+    """Return the changes of an incremental backup with the column that marks tombstones."""
+    schema, chain = state.schema, state.chain
+    log = changes(spark, shelf, schema, chain.segments, after=BEGINNING, upto=chain.step)
+    return log.select(*map(col, schema.names), (col(OP) == "E").alias(DELETED))
+
+
+def through_index(
+    spark: SparkSession, shelf: Shelf, table: State, entries: State, *, whole: bool
+) -> DataFrame:
+    """Return the entries of an index as rows of its table, in the order of its columns; ``whole``: with the
+    columns that the index does not have."""
+    schema, impl = table.schema, entries.schema
+    found = scan(spark, shelf, entries)
+    with working(spark):
+        rest = [name for name in schema.names if name not in impl] if whole else []
+        if rest:
+            others = scan(spark, shelf, table).select(
+                *map(col, rest), *(col(name).alias(mated(name)) for name in schema.key)
+            )
+            found = found.join(others, same_key(schema), "inner")
+        return found.select(*(col(name) for name in schema.names if name in rest or name in impl))
+
+
+def written(
+    spark: SparkSession,
+    shelf: Shelf,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    columns: Sequence[str],
+) -> DataFrame:
+    """Return the rows that a write was given, one for each key, read back from what it wrote; they are there
+    when its files are gone."""
+    with working(spark):
+        rows = rows_of(spark, shelf, schema, segments, columns, after=BEGINNING, upto=PENDING)
+        return rows.localCheckpoint()
