@@ -28,8 +28,9 @@ class Target:
     """The table as the statement sees it."""
     indexes: Callable[[], Mapping[str, TableSchema]]
     """The schemas of the implementation tables that must change with it, by the names of the indexes."""
-    name: Callable[[], str]
-    """A fresh name for files. Many writes need none, and a name needs a durable session."""
+    name: Callable[[str | None], str]
+    """A fresh name for files of the index with that name, or of the table itself. Many writes need none, and
+    a name needs a durable session."""
     reads: Callable[[pa.Table], None]
     """Told the keys whose present rows decide the outcome, before these are looked at. Not told on Spark:
     there every key is among those that are written, or comes from a query that has said what it read."""

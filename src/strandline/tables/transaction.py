@@ -105,7 +105,7 @@ class Transaction(Reader):
             Target(
                 state=view.state,
                 indexes=indexes,
-                name=lambda: self.runtime.session.file_name(view.info.id),
+                name=lambda index: self.runtime.session.file_name((impls[index] if index else view.info).id),
                 reads=lambda keys: self.read_keys(view, keys),
             ),
             mode,

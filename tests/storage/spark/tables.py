@@ -127,7 +127,7 @@ class Table:
         return Target(
             state=State(self.schema, self.chain.plus(pending)),
             indexes=lambda: {index.name: impl for index, impl in self.index_schemas},
-            name=self.fresh_name if name is None else lambda: name,
+            name=lambda index: self.fresh_name() if name is None else name,
             reads=lambda keys: None,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,18 +32,17 @@ def write(shelf: Shelf, target: Target, mode: Mode, given: pa.Table, inline: Inl
     changes = apply_write(schema, mode, given, wanted.places[positions], old)
     if not len(changes):
         return Outcome()
-    name = cache(target.name)  # One for all of them, and none where nothing needs a file.
 
-    def file(suffix: str = "") -> Callable[[], str]:
-        return lambda: f"{name()}{suffix}.parquet"
+    def named(index: str | None) -> Callable[[], str]:
+        return lambda: f"{target.name(index)}.parquet"
 
-    table = logged(shelf, changes, file(), inline)
+    table = logged(shelf, changes, named(None), inline)
     indexes: dict[str, Written] = {}
     try:
-        for number, (index, impl) in enumerate(target.indexes().items()):
+        for index, impl in target.indexes().items():
             entries = index_changes(changes, impl)
             if len(entries):
-                indexes[index] = logged(shelf, entries, file(f"-{number}"), inline)
+                indexes[index] = logged(shelf, entries, named(index), inline)
     except BaseException:
         shelf.discard([s for written in (table, *indexes.values()) for s in written.segments])
         raise

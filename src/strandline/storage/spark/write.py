@@ -59,8 +59,7 @@ def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Fe
     and to its indexes what follows.
 
     Where a key occurs more than once the last row counts, in the order of the DataFrame. Files are written
-    below the target's name and ``name-<n>``, which must be new; they are durable when this returns, and gone
-    when it raises.
+    below names of the target, which must be new; they are durable when this returns, and gone when it raises.
 
     ``few`` rows for a table that has some are not written, but answered in the physical types, one for each
     key: the process finds the old rows of so few keys without a scan of the table."""
@@ -74,10 +73,10 @@ def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Fe
             mode=mode,
             kinds=kinds,
             incoming=incoming,
-            indexes=tuple(target.indexes().items()),
-            name_prefix=target.name(),
+            indexes=tuple((target.name(index), index, impl) for index, impl in target.indexes().items()),
+            name=target.name(None),
         )
-        with _undone(shelf.files, [work.name_prefix, *map(work.index_prefix, range(len(work.indexes)))]):
+        with _undone(shelf.files, [work.name, *(name for name, _, _ in work.indexes)]):
             return _into_rows(work, few) if visible(target.state.chain) else _into_nothing(work)
 
 
@@ -89,8 +88,9 @@ class _Work:
     mode: Mode
     kinds: Mapping[str, DataType]
     incoming: DataFrame
-    indexes: tuple[tuple[str, TableSchema], ...]
-    name_prefix: str
+    indexes: tuple[tuple[str, str, TableSchema], ...]
+    """The name for files of each index, its own name, and the schema of its implementation table."""
+    name: str
 
     @property
     def schema(self) -> TableSchema:
@@ -103,9 +103,6 @@ class _Work:
     @property
     def op(self) -> str:
         return "E" if self.mode.startswith("DELETE") else "R" if self.mode == "REPLACE" else "U"
-
-    def index_prefix(self, number: int) -> str:
-        return f"{self.name_prefix}-{number}"
 
     def typed(self) -> DataFrame:
         """The caller's rows in the types of the table, numbered where their order may matter."""
@@ -143,7 +140,7 @@ class _Work:
     def watched(self) -> list[str]:
         """Columns whose old value matters to an index."""
         found = dict.fromkeys(
-            name for _, impl in self.indexes for name in impl.names if name not in self.schema.key
+            name for _, _, impl in self.indexes for name in impl.names if name not in self.schema.key
         )
         return list(found)
 
@@ -155,7 +152,7 @@ def _into_nothing(work: _Work) -> Outcome:
         return Outcome()
     table = _loaded(work)
     indexes: dict[str, Written] = {}
-    for i, (index, impl) in enumerate(work.indexes):
+    for name, index, impl in work.indexes:
         if table.segments and work.op != "E":
             # From the files just written: they are there, they are in columns, and each key is in them once.
             entries = rows_of(
@@ -167,9 +164,7 @@ def _into_nothing(work: _Work) -> Outcome:
                 after=BEGINNING,
                 upto=PENDING,
             )
-            indexes[index] = write_sorted(
-                entries, work.shelf, impl, work.index_prefix(i), role="log", fresh=True, plain=True
-            )
+            indexes[index] = write_sorted(entries, work.shelf, impl, name, role="log", fresh=True, plain=True)
     return Outcome(table, indexes)
 
 
@@ -179,7 +174,7 @@ def _loaded(work: _Work) -> Written:
         write_sorted,
         shelf=work.shelf,
         schema=schema,
-        name_prefix=work.name_prefix,
+        name_prefix=work.name,
         role="log",
         plain=work.op == "U",
     )
@@ -240,14 +235,12 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
             *(col(mated(name)) for name in work.watched()),
         )
         if not work.indexes:
-            return Outcome(write_sorted(log, work.shelf, schema, work.name_prefix, role="log"))
+            return Outcome(write_sorted(log, work.shelf, schema, work.name, role="log"))
         with _kept(log) as kept:
-            table = write_sorted(kept, work.shelf, schema, work.name_prefix, role="log")
+            table = write_sorted(kept, work.shelf, schema, work.name, role="log")
             indexes = {
-                index: write_sorted(
-                    index_log(kept, schema, impl), work.shelf, impl, work.index_prefix(i), role="log"
-                )
-                for i, (index, impl) in enumerate(work.indexes)
+                index: write_sorted(index_log(kept, schema, impl), work.shelf, impl, name, role="log")
+                for name, index, impl in work.indexes
             }
             return Outcome(table, indexes)
 
