@@ -17,9 +17,7 @@ from strandline.catalog.tables import TableInfo
 from strandline.clock import SystemClock
 from strandline.errors import PathNotFound, UnderOperation
 from strandline.metrics import Metrics
-from tests.world import BY_V, counted, create, drop, engine_of, execute
-
-STREAM = {"name": "s", "mode": "UPDATES", "format": "JSON", "owner": None}
+from tests.world import BY_V, counted, create, drop, engine_of, execute, stream_on
 
 
 class Held:
@@ -51,7 +49,7 @@ def touch_index(catalog: Catalog, name: str = "s") -> None:
     execute(
         engine_of(catalog),
         "create stream",
-        {"table": "/orders/by_v/indexImplTable", "stream": {**STREAM, "name": name}},
+        stream_on("/orders/by_v/indexImplTable", name),
     )
 
 
@@ -149,7 +147,7 @@ def test_what_was_read_before_a_publication_is_not_kept_after_it(catalog: Catalo
 def test_states_are_not_remembered(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     engine = engine_of(catalog)
-    operation_id = engine.start("create stream", {"table": "/orders", "stream": STREAM})
+    operation_id = engine.start("create stream", stream_on("/orders"))
     cache = SchemeCache(catalog)
     known = cache.unit("/orders").table
     assert (known.state, known.operation_id) == ("ready", None)
@@ -223,7 +221,7 @@ def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     alter(catalog, "/orders")
-    operation_id = execute(engine_of(catalog), "create stream", {"table": "/orders", "stream": STREAM}).id
+    operation_id = execute(engine_of(catalog), "create stream", stream_on("/orders")).id
     assert [(a.operation_id, a.versions.get("/orders")) for a in told] == [
         (None, 1),
         (None, 2),

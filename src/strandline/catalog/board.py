@@ -7,7 +7,6 @@ up with a generation has seen either all of its paths or none.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -104,10 +103,7 @@ def publish(
     if changed:
         conn.execute(
             insert(sqltables.descriptions),
-            [
-                {"path_id": p.id, "version": p.version, "step": step, "body": json.dumps(p.body)}
-                for p in changed
-            ],
+            [{"path_id": p.id, "version": p.version, "step": step, "body": p.body} for p in changed],
         )
     announced = [(p, False) for p in changed] + [(p, True) for p in dropped]
     if announced:

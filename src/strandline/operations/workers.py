@@ -68,7 +68,7 @@ def _fill(
     while idle and len(busy) < workers:
         part = engine.scheduler.choose(idle)
         idle.remove(part)
-        limit = engine.kinds[operation.kind].handler(part.kind).time_limit(part)
+        limit = engine.time_limit(operation, part)
         task = _Task(part, None if limit is None else engine.catalog.clock.now() + limit)
         busy[part.id] = task
         threading.Thread(

@@ -12,7 +12,7 @@ from strandline.catalog import chains, paths, tables
 from strandline.catalog.paths import CLOSED_STATES
 from strandline.catalog.sessions import SHORT_READ, Pin
 from strandline.catalog.stale import Stale
-from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.errors import Internal, InvalidArgument, PathNotFound
 from strandline.model import Chain, Key, Segment
 from strandline.runtime import Runtime
@@ -150,7 +150,7 @@ class Snapshot:
         elif row.created_step > self.step:
             raise Stale(row.id, f"{path} was created or restored after step {self.step}")
         view = self._loaded(conn, tables.at_step(conn, row, self.step))
-        return replace(view, increment=bool(row.body.get("increment")))
+        return replace(view, increment=row.record(TableBody).increment)
 
 
 def _check_step(step: int | None) -> None:
