@@ -193,7 +193,7 @@ def counted(metrics: Metrics, name: str, **labels: str) -> float:
 
 def create(catalog: Catalog, path: str, indexes: Sequence[IndexDef] = (BY_V,)) -> TableInfo:
     with catalog.write() as conn:
-        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes)
+        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes=indexes)
 
 
 def drop(catalog: Catalog, path: str) -> None:

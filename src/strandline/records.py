@@ -12,7 +12,7 @@ there is work: whoever lists names needs none of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
@@ -50,6 +50,20 @@ class _Misfit(ValueError):
 
 R = TypeVar("R", bound=Record)
 RecordType: TypeAlias = type[R]
+"""For where ``type`` is the name of something else."""
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What is special about a field."""
+
+    name: str | None = None
+    write: Callable[[Any], Any] | None = None
+    read: Callable[[Any], Any] | None = None
+    later: bool = False
+
+
+_KEY, _PLAIN = "kept", _Options()
 _FORMS: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
 
 
@@ -61,18 +75,19 @@ def kept(
     read: Callable[[Any], Any] | None = None,
 ) -> Any:
     """A field whose text has another ``name``, or whose value has a form of its own there."""
-    return field(default=default, metadata={"name": name, "write": write, "read": read})
+    return field(default=default, metadata={_KEY: _Options(name, write, read)})
 
 
 def later(default: Any = None) -> Any:
     """A field that is not in the text for as long as it has its ``default``; every other one must be
     there."""
-    return field(default=default, metadata={"later": True})
+    return field(default=default, metadata={_KEY: _Options(later=True)})
 
 
 def keep(kind: type, *, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> None:
     """Values of a class have this form wherever a record holds one."""
     _FORMS[kind] = (write, read)
+    _converter.cache_clear()
 
 
 def to_text(record: Record) -> str:
@@ -175,14 +190,12 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     missing."""
     from cattrs.gen import make_dict_structure_fn, override
 
-    names = {_name(f.name, f.metadata): f.metadata for f in fields(kind)}
-    needed = {name for name, options in names.items() if not options.get("later")}
+    options = _options(kind)
+    names = {special.name or name: special for name, special in options.items()}
+    needed = {name for name, special in names.items() if not special.later}
     changed: dict[str, Any] = {
-        f.name: override(
-            rename=f.metadata.get("name"),
-            struct_hook=_hook(f.metadata["read"]) if f.metadata.get("read") else None,
-        )
-        for f in fields(kind)
+        name: override(rename=special.name, struct_hook=special.read and _hook(special.read))
+        for name, special in options.items()
     }
     structure = make_dict_structure_fn(kind, converter, **changed)
 
@@ -206,18 +219,14 @@ def _writer(kind: Any, converter: Converter) -> Callable[[Any], Any]:
     from cattrs.gen import make_dict_unstructure_fn, override
 
     changed: dict[str, Any] = {
-        f.name: override(
-            rename=f.metadata.get("name"),
-            unstruct_hook=f.metadata.get("write"),
-            omit_if_default=bool(f.metadata.get("later")),
-        )
-        for f in fields(kind)
+        name: override(rename=special.name, unstruct_hook=special.write, omit_if_default=special.later)
+        for name, special in _options(kind).items()
     }
     return make_dict_unstructure_fn(kind, converter, **changed)
 
 
-def _name(name: str, options: Mapping[str, Any]) -> str:
-    return options.get("name") or name
+def _options(kind: Any) -> dict[str, _Options]:
+    return {f.name: f.metadata.get(_KEY, _PLAIN) for f in fields(kind)}
 
 
 def _is_listed(kind: Any) -> bool:

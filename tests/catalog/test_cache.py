@@ -241,4 +241,6 @@ def test_publications_are_read_in_order(catalog: Catalog) -> None:
         seen = board.since(conn, 0)
         assert [p.generation for p in seen] == sorted(p.generation for p in seen)
         assert board.since(conn, 1) == [p for p in seen if p.generation > 1]
-        assert replace(seen[0], time=0.0) == Publication(1, seen[0].path_id, "/orders", 1, False, 0.0)
+        assert replace(seen[0], time=0.0) == Publication(
+            generation=1, path_id=seen[0].path_id, path="/orders", version=1, dropped=False, time=0.0
+        )

@@ -35,7 +35,7 @@ from strandline.types import parse_type
 from tests import world
 from tests.copies import copy_request
 from tests.simulation.actors import Actor, SimClock
-from tests.world import BY_N, BY_V, Death, drop_of, resume, stream_on
+from tests.world import BY_N, BY_V, Death, drop_of, kept, resume, stream_on
 
 ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)
@@ -208,7 +208,7 @@ class Simulation:
         if sources:
             operation_id = actor.engine.start("copy", request)
             self.counts["copies"] += 1
-            self.cuts[operation_id] = self.states(request["tables"])
+            self.cuts[operation_id] = self.states(request.tables)
 
     def states(self, pairs: Iterable[tuple[str, str]]) -> dict[str, Digest]:
         """What each target must hold: nothing was committed since the cut, for this runs right after it."""
@@ -340,7 +340,7 @@ class Simulation:
             wrong += [
                 f"{o.id}: {o.error}"
                 for o in operations.listed(conn)
-                if o.error and o.error["code"] == Internal.code
+                if o.error and kept(o.error)["code"] == Internal.code
             ]
             wrong += (
                 world.leaks(conn)

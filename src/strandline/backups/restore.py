@@ -113,9 +113,9 @@ class _Targets:
     run: Planning[RestoreRequest]
     wanted: RestorePlan
     step: int
-    made: dict[str, int] = field(default_factory=dict)
-    shards: list[Shard] = field(default_factory=list)
-    rebuilds: list[Rebuilt] = field(default_factory=list)
+    made: dict[str, int] = field(default_factory=dict, init=False)
+    shards: list[Shard] = field(default_factory=list, init=False)
+    rebuilds: list[Rebuilt] = field(default_factory=list, init=False)
 
     def make(self, target: Target) -> None:
         record = target.record

@@ -261,7 +261,7 @@ def complete(conn: Connection, operation_id: str, registry: VersionRegistry, ste
     _unlock(conn, operation_id)
     changed = paths.by_ids(conn, [*created, *moved])
     if changed or dropped:
-        board.publish(conn, step, now, changed, dropped, operation_id)
+        board.publish(conn, step, now, changed, dropped, operation_id=operation_id)
 
 
 def roll_back(

@@ -111,6 +111,7 @@ def create(
     now: float,
     path: str,
     table: TableSchema,
+    *,
     indexes: Sequence[IndexDef] = (),
 ) -> TableInfo:
     """Create an empty table with its indexes at ``step``, with the directories above it."""
@@ -119,7 +120,9 @@ def create(
     parent = paths.make_parents(conn, path, step)
     row = paths.add(conn, parent, path.rsplit("/", 1)[1], "table", body=TableBody(schema=table), step=step)
     add_state(conn, row.id, step, now, Digest())
-    refs = tuple(add_index_paths(conn, step, now, row, table, index, Digest()) for index in indexes)
+    refs = tuple(
+        add_index_paths(conn, step, now, row, index, table=table, digest=Digest()) for index in indexes
+    )
     info = replace(TableInfo.of(row), indexes=refs)
     paths.set_body(conn, row.id, info.body())
     publish(conn, step, now, [row.id, *(i for ref in refs for i in (ref.index_id, ref.impl_id))])
@@ -131,8 +134,9 @@ def add_index_paths(
     step: int,
     now: float,
     table_row: Path,
-    table: TableSchema,
     index: IndexDef,
+    *,
+    table: TableSchema,
     digest: Digest,
 ) -> IndexRef:
     """The paths of an index and of its implementation table; the caller lists it in the table's body and

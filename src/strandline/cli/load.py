@@ -41,6 +41,7 @@ def load(
     cli: Cli,
     table: Annotated[str, typer.Argument(help="The table to load into.", autocompletion=paths)],
     files: Annotated[list[str], typer.Argument(help="Files, or folders of files, of one format.")],
+    *,
     format: Annotated[
         Format | None, typer.Option("--format", help="What the files are, if their names do not tell.")
     ] = None,
@@ -76,7 +77,7 @@ def load(
         from strandline.storage.spark.failures import spark_errors
 
         with spark_errors():
-            created = _create(db, table, key, kind, where, options)
+            created = _create(db, table, key, kind, where, options=options)
             described = db.describe(table)
             if described["type"] != "table":
                 raise InvalidArgument(
@@ -125,7 +126,7 @@ def _format_of(files: list[str]) -> Format:
 
 
 def _create(
-    db: Database, table: str, key: str | None, kind: Format, where: list[str], options: dict[str, str]
+    db: Database, table: str, key: str | None, kind: Format, where: list[str], *, options: dict[str, str]
 ) -> bool:
     """Create the table from the files' columns if it is missing and a key is given; return whether it was."""
     if key is None:
