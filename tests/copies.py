@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from strandline.catalog import board
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
-from strandline.operations.kind import Kind, Plan, Run
-from strandline.operations.streams import StreamSpec
+from strandline.operations.kind import Kind, Plan, Planning, Run
+from strandline.operations.streams import AtStep, StreamSpec
+from strandline.records import Nothing, Record
 
 
-class Copy(Kind):
+@dataclass(frozen=True, kw_only=True)
+class Copies(Record):
+    """A ``CopyRequest`` that is kept."""
+
+    tables: tuple[tuple[str, str], ...]
+    stream: StreamSpec | None
+    omit_indexes: bool
+    drop_streams: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied(Record):
+    step: int
+    tables: int
+
+
+class Copy(Kind[Copies, AtStep, Nothing]):
     """Its result names the step at which the copies were cut."""
 
     name = "copy"
+    request, body, progress = Copies, AtStep, Nothing
 
     def __init__(self) -> None:
         self.handlers = copy_handlers()
 
-    def plan(self, conn: Connection, run: Run) -> Plan:
-        body = run.operation.request
-        request = CopyRequest(
-            tuple((source, target) for source, target in body["tables"]),
-            None if body["stream"] is None else StreamSpec.from_json(body["stream"]),
-            body["omit_indexes"],
-            tuple(body["drop_streams"]),
-        )
+    def plan(self, conn: Connection, run: Planning[Copies]) -> Plan[AtStep, Nothing]:
+        asked = run.request
+        request = CopyRequest(asked.tables, asked.stream, asked.omit_indexes, asked.drop_streams)
         step = board.current_step(conn)
-        return Plan(plan_copy(conn, run, request, step), {"step": step})
+        return Plan(plan_copy(conn, run, request, step), AtStep(step=step), Nothing())
 
-    def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
-        return {"step": run.operation.body["step"], "tables": len(run.operation.request["tables"])}
+    def finish(self, conn: Connection, run: Run[Copies, AtStep, Nothing], step: int) -> Copied:
+        return Copied(step=run.body.step, tables=len(run.request.tables))
 
 
 def copy_request(
@@ -40,11 +53,6 @@ def copy_request(
     stream: StreamSpec | None = None,
     omit_indexes: bool = False,
     drop_streams: tuple[str, ...] = (),
-) -> dict[str, Any]:
+) -> Copies:
     """The request to copy each first path of a pair to the second."""
-    return {
-        "tables": [list(pair) for pair in pairs],
-        "stream": None if stream is None else stream.to_json(),
-        "omit_indexes": omit_indexes,
-        "drop_streams": list(drop_streams),
-    }
+    return Copies(tables=pairs, stream=stream, omit_indexes=omit_indexes, drop_streams=drop_streams)

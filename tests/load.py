@@ -23,7 +23,7 @@ from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests.copies import copy_request
-from tests.world import BY_N, BY_V, counted, create, drop, execute, kinds, listed
+from tests.world import BY_N, BY_V, counted, create, drop, drop_of, execute, kinds, listed
 
 TABLES = ("/a", "/b", "/c", "/d")
 ROUNDS = 4
@@ -147,6 +147,6 @@ def change(catalog: Catalog, engine: Engine, number: int) -> None:
             for p in paths.subtree(conn, paths.require(conn, t))
             if p.type == "stream"
         ]
-    execute(engine, "drop streams", {"streams": found})
+    execute(engine, "drop streams", drop_of(*found))
     for table in (first, second):
         drop(catalog, f"/copies{table}")

@@ -18,7 +18,7 @@ It may import anything, and only what is above it may import it."""
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"types"}),
+    frozenset({"types", "records"}),
     frozenset({"model", "settings", "clock", "metrics", "lru"}),
     frozenset({"names", "retry"}),
     frozenset({"catalog", "storage", "sql"}),

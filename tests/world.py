@@ -15,18 +15,21 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, event, insert, select
 
+from strandline import records
 from strandline.catalog import board, commits, operations, paths, sqltables, tables
 from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.operations import Operation, Part
 from strandline.catalog.sessions import HOST
-from strandline.catalog.tables import TableInfo
+from strandline.catalog.streams import StreamBody
+from strandline.catalog.tables import TableBody, TableInfo
 from strandline.clock import Clock
 from strandline.metrics import Metrics
 from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
-from strandline.operations.streams import CreateStream, DropStreams, StreamSpec
+from strandline.operations.streams import CreateStream, DropStreams, StreamPaths, StreamRequest, StreamSpec
+from strandline.records import Record
 from strandline.types import parse_type
 from tests.copies import Copy
 
@@ -136,7 +139,7 @@ class Template:
         return self._file.with_name(f"copy{self._copies}.db")
 
 
-def kinds() -> list[Kind]:
+def kinds() -> list[Kind[Any, Any, Any]]:
     return [Copy(), CreateStream(), DropStreams()]
 
 
@@ -144,7 +147,7 @@ def engine_of(catalog: Catalog, **options: Any) -> Engine:
     return Engine(catalog, Process(catalog), options.pop("kinds", None) or kinds(), **options)
 
 
-def execute(engine: Engine, kind: str, request: dict[str, Any], workers: int = 1) -> Operation:
+def execute(engine: Engine, kind: str, request: Record, workers: int = 1) -> Operation:
     """Start an operation, run it to its end and raise its error if it failed."""
     ended = engine.run(engine.start(kind, request), workers)
     failure = ended.failure()
@@ -156,6 +159,22 @@ def execute(engine: Engine, kind: str, request: dict[str, Any], workers: int = 1
 def resume(engine: Engine) -> list[Operation]:
     """Carry what dead processes left to its end; the operations as they ended."""
     return [engine.run(operation_id) for operation_id in engine.take_over()]
+
+
+def stream_on(table: str, stream: StreamSpec | str = STREAM) -> StreamRequest:
+    """The request to create a stream."""
+    return StreamRequest(table=table, stream=StreamSpec(stream) if isinstance(stream, str) else stream)
+
+
+def drop_of(*streams: str) -> StreamPaths:
+    """The request to drop streams."""
+    return StreamPaths(streams=streams)
+
+
+def kept(text: str | None) -> dict[str, Any]:
+    """What a record in the catalog holds."""
+    assert text is not None
+    return records.shown(text, "a record")
 
 
 def listed(engine: Engine) -> list[Operation]:
@@ -175,7 +194,7 @@ def counted(metrics: Metrics, name: str, **labels: str) -> float:
 
 def create(catalog: Catalog, path: str, indexes: Sequence[IndexDef] = (BY_V,)) -> TableInfo:
     with catalog.write() as conn:
-        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes)
+        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes=indexes)
 
 
 def drop(catalog: Catalog, path: str) -> None:
@@ -218,11 +237,11 @@ def disagreements(seen: Connection | list[paths.Path]) -> list[str]:
     for row in rows.values():
         if row.type != "table" or row.state in paths.CLOSED_STATES:
             continue
-        for ref in row.body.get("indexes", []):
-            index, impl = rows.get(ref["index_id"]), rows.get(ref["impl_id"])
-            versions = (ref["version"], index and index.version, impl and impl.version)
+        for ref in row.record(TableBody).indexes:
+            index, impl = rows.get(ref.index_id), rows.get(ref.impl_id)
+            versions = (ref.version, index and index.version, impl and impl.version)
             if len(set(versions)) != 1:
-                wrong.append(f"{row.path}/{ref['name']}: listed, index, implementation table: {versions}")
+                wrong.append(f"{row.path}/{ref.name}: listed, index, implementation table: {versions}")
     return wrong
 
 
@@ -254,7 +273,7 @@ def leaks(conn: Connection) -> list[str]:
     wrong += [
         f"{row.path} has no hold at its cursor"
         for row in rows
-        if row.type == "stream" and (row.id not in held or held[row.id].step != row.body["cursor"])
+        if row.type == "stream" and (row.id not in held or held[row.id].step != row.record(StreamBody).cursor)
     ]
     return wrong
 
@@ -274,7 +293,7 @@ def dump(conn: Connection) -> dict[str, Any]:
                 row.state,
                 row.operation_id,
                 row.created_step,
-                _named(row.body, named),
+                _named(kept(row.body), named),
             )
             for row in rows
         },
@@ -315,15 +334,15 @@ def all_paths(conn: Connection) -> list[paths.Path]:
         names[row.id] = "" if row.parent_id is None else f"{names[row.parent_id]}/{row.name}"
         found.append(
             paths.Path(
-                row.id,
-                row.parent_id,
-                names[row.id] or "/",
-                row.type,
-                row.version,
-                row.state,
-                row.operation_id,
-                row.created_step,
-                json.loads(row.body),
+                id=row.id,
+                parent_id=row.parent_id,
+                path=names[row.id] or "/",
+                type=row.type,
+                version=row.version,
+                state=row.state,
+                operation_id=row.operation_id,
+                created_step=row.created_step,
+                body=row.body,
             )
         )
     return found

@@ -7,11 +7,14 @@ below, inclusive above.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
+from strandline import records
+from strandline.records import Record, kept
 from strandline.types import Type, parse_type
 
 Key: TypeAlias = tuple[Any, ...]
@@ -48,19 +51,6 @@ class Column:
     not_null: bool = False
     physical: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "name": self.name,
-            "type": self.type.name,
-            "not_null": self.not_null,
-            "physical": self.physical,
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> Column:
-        return Column(body["id"], body["name"], parse_type(body["type"]), body["not_null"], body["physical"])
-
 
 @dataclass(frozen=True)
 class TableSchema:
@@ -69,7 +59,11 @@ class TableSchema:
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    bounds: tuple[Key, ...] = ()
+    bounds: tuple[Key, ...] = kept(
+        default=(),
+        write=lambda bounds: [encode_key(bound) for bound in bounds],
+        read=lambda body: tuple(decode_key(bound) for bound in _listed(body)),
+    )
     next_id: int = 1
     used: frozenset[str] = field(default_factory=frozenset)
 
@@ -114,29 +108,9 @@ class TableSchema:
     def without_column(self, name: str) -> TableSchema:
         return replace(self, columns=tuple(c for c in self.columns if c.name != name))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "columns": [c.to_json() for c in self.columns],
-            "key": list(self.key),
-            "bounds": [encode_key(bound) for bound in self.bounds],
-            "next_id": self.next_id,
-            "used": sorted(self.used),
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> TableSchema:
-        columns = tuple(Column.from_json(c) for c in body["columns"])
-        return TableSchema(
-            columns,
-            tuple(body["key"]),
-            tuple(decode_key(bound) for bound in body["bounds"]),
-            body["next_id"],
-            frozenset(body["used"]),
-        )
-
 
 @dataclass(frozen=True)
-class IndexDef:
+class IndexDef(Record):
     """The definition of a global index. Its implementation table has the key (columns, then the primary key's
     other columns) and the covered columns as values."""
 
@@ -155,18 +129,6 @@ class IndexDef:
         key = (*self.columns, *(name for name in table.key if name not in self.columns))
         names = (*key, *(name for name in self.cover if name not in key))
         return TableSchema.of([(name, table[name].type, table[name].not_null) for name in names], key)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "columns": list(self.columns),
-            "cover": list(self.cover),
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> IndexDef:
-        return IndexDef(body["name"], body["kind"], tuple(body["columns"]), tuple(body["cover"]))
 
 
 @dataclass(frozen=True)
@@ -242,14 +204,39 @@ class Digest:
         return Digest(rows, int(text, 16))
 
 
+def _read_digest(body: Any) -> Digest:
+    rows, text = body
+    if type(rows) is not int or type(text) is not str:
+        raise ValueError(f"{body!r} is not a number of rows and a digest")
+    return Digest.parse(rows, text)
+
+
+records.keep(Digest, write=lambda digest: [digest.rows, digest.hex], read=_read_digest)
+records.keep(Type, write=lambda type_: type_.name, read=parse_type)
+
+
 def encode_key(key: Key) -> list[Any]:
     """A key (or a prefix of one) as JSON values that carry their kind, so that no schema is needed to read
     them back."""
     return [_encode(value) for value in key]
 
 
-def decode_key(body: list[Any]) -> Key:
-    return tuple(_decode(value) for value in body)
+_DECODERS: dict[str, Callable[[str], Any]] = {
+    "bytes": base64.b64decode,
+    "decimal": Decimal,
+    "timestamp": datetime.fromisoformat,
+    "date": date.fromisoformat,
+}
+
+
+def decode_key(body: Any) -> Key:
+    return tuple(_decode(value) for value in _listed(body))
+
+
+def _listed(body: Any) -> list[Any]:
+    if type(body) is not list:
+        raise ValueError(f"{body!r} is not a list")
+    return body
 
 
 def _encode(value: Any) -> Any:
@@ -268,11 +255,7 @@ def _decode(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, text),) = value.items()
-    if kind == "bytes":
-        return base64.b64decode(text)
-    if kind == "decimal":
-        return Decimal(text)
-    return datetime.fromisoformat(text) if kind == "timestamp" else date.fromisoformat(text)
+    return _DECODERS[kind](text)
 
 
 def order(key: Key) -> tuple[Any, ...]:

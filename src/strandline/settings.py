@@ -18,7 +18,7 @@ _LEAST: dict[str, float] = {
 """The least value of a setting where it is not 0."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Defaults suit a laptop and a cluster alike; change one only for a reason you can measure."""
 

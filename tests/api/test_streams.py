@@ -14,7 +14,7 @@ from sqlalchemy import select
 from strandline import Database
 from strandline.catalog import sqltables
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
-from strandline.operations.streams import StreamSpec
+from strandline.operations.streams import StreamRequest, StreamSpec
 from strandline.storage.feed import MODES
 from tests.tables.examples import ARROW, NoSpark, assert_sound, content, data_files, refused, rows
 from tests.world import ManualClock
@@ -404,7 +404,7 @@ def test_only_what_should_move_moves(db: Database) -> None:
 
 def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
     engine = db._running.engine
-    operation_id = engine.start("create stream", {"table": "/t", "stream": StreamSpec("f").to_json()})
+    operation_id = engine.start("create stream", StreamRequest(table="/t", stream=StreamSpec("f")))
     engine.step(operation_id)
     for look in (
         lambda s: s.position,

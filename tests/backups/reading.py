@@ -12,6 +12,7 @@ from sqlalchemy import event, select
 
 import strandline
 from strandline import Database
+from strandline.backups.inventory import backup_records, require_collection
 from strandline.backups.record import BackupRecord, SliceRecord, chain_to
 from strandline.catalog import chains, sqltables
 from strandline.model import OP, STEP, IndexDef, Key, TableSchema
@@ -55,10 +56,8 @@ def backups(db: Database, collection: str = "c") -> list[str]:
 
 
 def records(db: Database, collection: str = "c") -> list[BackupRecord]:
-    return [
-        BackupRecord.from_json(db.describe(f"/.backups/collections/{collection}/{name}"))
-        for name in backups(db, collection)
-    ]
+    with db.runtime.catalog.read() as conn:
+        return backup_records(conn, require_collection(conn, collection))
 
 
 def last(db: Database, collection: str = "c") -> BackupRecord:

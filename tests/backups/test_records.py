@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from strandline import records
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, chain_to, slices_of
 from strandline.errors import Corrupted
 from strandline.model import Digest, IndexDef, TableSchema
@@ -21,25 +22,51 @@ def digest(number: int) -> Digest:
 
 
 def table(whole: bool, before: Digest, after: Digest, index: bool = True) -> TableRecord:
-    made = SliceRecord(10, 20, 3, whole, before, after, after - before, 5, 1, 100)
-    return TableRecord(
-        SCHEMA, made, (IndexRecord(INDEX, 4, "data", replace(made, source_id=11)),) if index else ()
+    made = SliceRecord(
+        source_id=10,
+        target_id=20,
+        version=3,
+        whole=whole,
+        before=before,
+        after=after,
+        delta=after - before,
+        rows=5,
+        tombstones=1,
+        bytes=100,
     )
+    indexes = (IndexRecord.of(INDEX, 4, replace(made, source_id=11)),) if index else ()
+    return TableRecord(schema=SCHEMA, slice=made, indexes=indexes)
 
 
-FULL = BackupRecord("1_full", "full", None, 0, 10, 1.5, "s1", {"/t": table(True, Digest(), digest(3))})
+FULL = BackupRecord(
+    name="1_full",
+    kind="full",
+    parent=None,
+    after_step=0,
+    step=10,
+    time=1.5,
+    stream="s1",
+    tables={"/t": table(True, Digest(), digest(3))},
+)
 ONE = BackupRecord(
-    "2_incremental", "incremental", "1_full", 10, 20, 2.5, "s2", {"/t": table(False, digest(3), digest(4))}
+    name="2_incremental",
+    kind="incremental",
+    parent="1_full",
+    after_step=10,
+    step=20,
+    time=2.5,
+    stream="s2",
+    tables={"/t": table(False, digest(3), digest(4))},
 )
 TWO = BackupRecord(
-    "3_incremental",
-    "incremental",
-    "2_incremental",
-    20,
-    30,
-    3.5,
-    "s3",
-    {"/t": table(False, digest(4), digest(2))},
+    name="3_incremental",
+    kind="incremental",
+    parent="2_incremental",
+    after_step=20,
+    step=30,
+    time=3.5,
+    stream="s3",
+    tables={"/t": table(False, digest(4), digest(2))},
 )
 
 
@@ -48,15 +75,19 @@ def with_slice(record: BackupRecord, **changes: Any) -> BackupRecord:
     return replace(record, tables={"/t": replace(found, slice=replace(found.slice, **changes))})
 
 
+def again(record: BackupRecord) -> BackupRecord:
+    return records.from_text(BackupRecord, records.to_text(record), "a backup")
+
+
 def test_they_come_back_as_they_were() -> None:
     for record in (FULL, ONE, TWO, replace(FULL, stream=None, tables={})):
-        assert BackupRecord.from_json(record.to_json()) == record
+        assert again(record) == record
     dropped = with_slice(ONE, delta=None, target_id=None)
-    assert BackupRecord.from_json(dropped.to_json()) == dropped
+    assert again(dropped) == dropped
     bounded = replace(
         FULL, tables={"/t": replace(FULL.tables["/t"], schema=replace(SCHEMA, bounds=((None,), (1,))))}
     )
-    assert BackupRecord.from_json(bounded.to_json()).tables["/t"].schema.bounds == ((None,), (1,))
+    assert again(bounded).tables["/t"].schema.bounds == ((None,), (1,))
 
 
 def test_sums() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline import Database
+from strandline.backups.collection import CollectionRequest
 from strandline.errors import UnderOperation
 from tests.backups.reading import CLUSTER, HERE, backups, last, leaks, open_at, streams
 from tests.tables.examples import refused, rows
@@ -235,7 +236,7 @@ def test_nothing_else_happens_to_a_collection_while_it_is_backed_up(db: Database
     db.sql(
         f"{TABLE.format('t')}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION other (TABLE t) {CLUSTER}"
     )
-    operation = db._running.engine.start("backup", {"collection": "c"})
+    operation = db._running.engine.start("backup", CollectionRequest(collection="c"))
     for statement in (
         "DROP BACKUP COLLECTION c",
         "ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'true')",

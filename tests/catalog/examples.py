@@ -56,7 +56,7 @@ def segment(
 
 def create(catalog: Catalog, path: str = "/t", indexes: Sequence[IndexDef] = ()) -> TableInfo:
     with catalog.write() as conn:
-        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes)
+        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes=indexes)
 
 
 def commit(

@@ -17,9 +17,7 @@ from strandline.catalog.tables import TableInfo
 from strandline.clock import SystemClock
 from strandline.errors import PathNotFound, UnderOperation
 from strandline.metrics import Metrics
-from tests.world import BY_V, counted, create, drop, engine_of, execute
-
-STREAM = {"name": "s", "mode": "UPDATES", "format": "JSON", "owner": None}
+from tests.world import BY_V, counted, create, drop, engine_of, execute, stream_on
 
 
 class Held:
@@ -57,7 +55,7 @@ def touch_index(catalog: Catalog, name: str = "s") -> None:
     execute(
         engine_of(catalog),
         "create stream",
-        {"table": "/orders/by_v/indexImplTable", "stream": {**STREAM, "name": name}},
+        stream_on("/orders/by_v/indexImplTable", name),
     )
 
 
@@ -152,7 +150,7 @@ def test_any_order_of_delivery_ends_with_the_last_version(catalog: Catalog, seed
 def test_states_are_not_remembered(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     engine = engine_of(catalog)
-    operation_id = engine.start("create stream", {"table": "/orders", "stream": STREAM})
+    operation_id = engine.start("create stream", stream_on("/orders"))
     cache = SchemeCache(catalog)
     known = unit(cache, "/orders").table
     assert (known.state, known.operation_id) == ("ready", None)
@@ -226,7 +224,7 @@ def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     alter(catalog, "/orders")
-    operation_id = execute(engine_of(catalog), "create stream", {"table": "/orders", "stream": STREAM}).id
+    operation_id = execute(engine_of(catalog), "create stream", stream_on("/orders")).id
     assert [(a.operation_id, a.versions.get("/orders")) for a in told] == [
         (None, 1),
         (None, 2),
@@ -246,4 +244,6 @@ def test_publications_are_read_in_order(catalog: Catalog) -> None:
         seen = board.since(conn, 0)
         assert [p.generation for p in seen] == sorted(p.generation for p in seen)
         assert board.since(conn, 1) == [p for p in seen if p.generation > 1]
-        assert replace(seen[0], time=0.0) == Publication(1, seen[0].path_id, "/orders", 1, False, 0.0)
+        assert replace(seen[0], time=0.0) == Publication(
+            generation=1, path_id=seen[0].path_id, path="/orders", version=1, dropped=False, time=0.0
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ import pytest
 from sqlalchemy import event, insert
 
 import strandline
-from strandline import Database
+from strandline import Database, records
 from strandline.catalog import board, operations, paths, sqltables, tables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
 from strandline.model import Digest
 from tests.catalog.examples import SCHEMA
@@ -28,7 +28,7 @@ def make_tables(catalog: Catalog, count: int) -> list[int]:
     with catalog.write() as conn:
         step, now = board.next_step(conn), catalog.clock.now()
         above = paths.make_parents(conn, "/many/t", step)
-        body = json.dumps({"schema": SCHEMA.to_json(), "indexes": []})
+        body = records.to_text(TableBody(schema=SCHEMA, indexes=()))
         first = above.id + 1
         path = {"parent_id": above.id, "type": "table", "state": "ready", "created_step": step, "version": 1}
         ids = range(first, first + count)

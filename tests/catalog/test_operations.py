@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import pytest
 from sqlalchemy import select
 
+from strandline import records
 from strandline.catalog import board, chains, operations, paths, sessions, sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import DONE, RUNNING, Operation
+from strandline.catalog.operations import DONE, RUNNING, Failure, Operation
+from strandline.catalog.streams import StreamBody
+from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
 from strandline.errors import OperationNotFound, PreconditionFailed, StrandlineError, UnderOperation
-from tests.world import BY_V, create, disagreements, dump, leaks, write
+from strandline.records import Nothing, Record
+from tests.world import BY_V, SCHEMA, create, disagreements, dump, kept, leaks, write
 
 STATES = ["creating", "altering", "copying", "dropping", "incoming restore", "outgoing restore"]
+STREAM = StreamBody(mode="UPDATES", format="JSON", owner=None, table_id=1, created_step=1, cursor=None)
 registry = VersionRegistry()
 
 
-def operation(operation_id: str = "op", **body: object) -> Operation:
+def operation(operation_id: str = "op") -> Operation:
     return Operation(
-        operation_id, "kind", RUNNING, {"asked": 1}, dict(body), {}, None, None, "session", 1.0, None
+        id=operation_id,
+        kind="kind",
+        state=RUNNING,
+        request="what was asked for",
+        body="what was planned",
+        progress="no more",
+        session_id="session",
+        created=1.0,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Half(Record):
+    half: bool
 
 
 @pytest.fixture
@@ -46,19 +65,15 @@ def test_a_locked_path_lets_only_its_own_operation_through(orders: Catalog, stat
 
 def test_an_operation_comes_back_as_it_was_stored(catalog: Catalog) -> None:
     with catalog.write() as conn:
-        operations.add(conn, operation(step=3))
+        operations.add(conn, operation())
         operations.add_parts(
-            conn, "op", 2.0, [("table", 0, "propose", {"a": [1]}), ("index", 1, "configure", {})]
+            conn, "op", 2.0, [("table", 0, "propose", "one thing"), ("index", 1, "configure", "another")]
         )
-        operations.save(conn, "op", progress={"half": True}, state=DONE, ended=9.0, result={"rows": 1})
+        operations.save(conn, "op", progress=Half(half=True), state=DONE, ended=9.0, result=Nothing())
     with catalog.read() as conn:
         found = operations.get(conn, "op", counted=True)
-        assert (found.request, found.body, found.progress, found.result) == (
-            {"asked": 1},
-            {"step": 3},
-            {"half": True},
-            {"rows": 1},
-        )
+        assert (found.request, found.body) == ("what was asked for", "what was planned")
+        assert (kept(found.progress), kept(found.result)) == ({"half": True}, {})
         assert (found.state, found.ended, found.is_over, found.parts, found.parts_done) == (
             DONE,
             9.0,
@@ -69,8 +84,8 @@ def test_an_operation_comes_back_as_it_was_stored(catalog: Catalog) -> None:
         assert [
             (p.id, p.kind, p.stage, p.state, p.attempt, p.body) for p in operations.parts(conn, "op")
         ] == [
-            (1, "table", 0, "propose", 0, {"a": [1]}),
-            (2, "index", 1, "configure", 0, {}),
+            (1, "table", 0, "propose", 0, "one thing"),
+            (2, "index", 1, "configure", 0, "another"),
         ]
         assert operations.unfinished(conn) == []
         with pytest.raises(OperationNotFound):
@@ -78,24 +93,25 @@ def test_an_operation_comes_back_as_it_was_stored(catalog: Catalog) -> None:
 
 
 def test_an_error_is_raised_again_as_it_was() -> None:
-    told = {"code": "PRECONDITION_FAILED", "message": "not now", "hint": "Later."}
+    told = Failure.of(PreconditionFailed("not now", "Later."))
     stored = operation()
     assert stored.failure() is None
-    failed = Operation(**{**stored.__dict__, "error": told})
-    failure = failed.failure()
+    failure = replace(stored, error=records.to_text(told)).failure()
     assert type(failure) is PreconditionFailed
     assert (failure.message, failure.hint) == ("not now", "Later.")
-    unknown = Operation(**{**stored.__dict__, "error": {**told, "code": "FROM_THE_FUTURE"}}).failure()
-    assert type(unknown) is StrandlineError
+    unknown = replace(told, code="FROM_THE_FUTURE")
+    assert type(replace(stored, error=records.to_text(unknown)).failure()) is StrandlineError
 
 
 def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> None:
     with orders.write() as conn:
         table = paths.require(conn, "/orders")
-        gone = paths.add(conn, table, "old", "stream", {}, 1)
+        gone = paths.add(conn, table, "old", "stream", body=STREAM, step=1)
         operations.lock(conn, "op", [table], "altering")
         operations.lock(conn, "op", [gone], "dropping")
-        made = paths.add(conn, table, "new", "stream", {}, 1, state="creating", operation_id="op")
+        made = paths.add(
+            conn, table, "new", "stream", body=STREAM, step=1, state="creating", operation_id="op"
+        )
         registry.move(conn, "op", 1, paths.require(conn, "/orders/by_v/indexImplTable"))
         sessions.add_pin(conn, "op", 1)
         before = board.present(conn).generation
@@ -116,7 +132,7 @@ def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> No
         conn.execute(
             sqltables.holds.insert().values(owner_id=made.id, table_id=table.id, step=1, keeps_state=False)
         )
-        paths.set_body(conn, made.id, {"cursor": 1})
+        paths.set_body(conn, made.id, replace(STREAM, cursor=1))
         assert leaks(conn) == []
         assert disagreements(conn) == []
 
@@ -129,11 +145,20 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
         operations.lock(conn, "op", [table], "outgoing restore")
         directory = paths.make_parents(conn, "/new/deep/t", 1)
         outer = paths.require(conn, "/new")
-        made = paths.add(conn, directory, "t", "table", {}, 1, state="incoming restore", operation_id="op")
+        made = paths.add(
+            conn,
+            directory,
+            "t",
+            "table",
+            body=TableBody(schema=SCHEMA),
+            step=1,
+            state="incoming restore",
+            operation_id="op",
+        )
         registry.move(conn, "op", 1, paths.require(conn, "/orders/by_v/indexImplTable"))
         sessions.add_pin(conn, "op", 1)
         chains.attach(conn, made.id, conn.execute(select(sqltables.segments.c.id)).scalars().all(), 1)
-        operations.roll_back(conn, operation(directories=[outer.id, directory.id]), registry)
+        operations.roll_back(conn, "op", registry, [outer.id, directory.id])
     with orders.read() as conn:
         assert dump(conn) == before
 
@@ -150,7 +175,7 @@ def test_nothing_is_announced_when_nothing_changed(orders: Catalog) -> None:
 def test_forgetting_removes_the_parts_as_well(catalog: Catalog) -> None:
     with catalog.write() as conn:
         operations.add(conn, operation())
-        operations.add_parts(conn, "op", 1.0, [("table", 0, "propose", {})])
+        operations.add_parts(conn, "op", 1.0, [("table", 0, "propose", "")])
         operations.forget(conn, "op")
         assert conn.execute(select(sqltables.parts)).all() == []
         assert operations.listed(conn) == []

@@ -13,6 +13,7 @@ from strandline import names
 from strandline.catalog import board, paths, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
+from strandline.records import Nothing
 
 NAMES = [
     "plain",
@@ -35,7 +36,7 @@ NAMES = [
 def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str) -> None:
     with catalog.write() as conn:
         parent = paths.make_parents(conn, f"/{name}/{name}/x", 1)
-        made = paths.add(conn, parent, "x", "table", {"a": name}, 1)
+        made = paths.add(conn, parent, "x", "table", body=Nothing(), step=1)
     with catalog.read() as conn:
         found = paths.require(conn, f"{name}/{name}/x")
         assert found == made
@@ -56,7 +57,7 @@ def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) 
     with catalog.write() as conn:
         root = paths.require(conn, "/")
         for name in given_:
-            paths.add(conn, root, name, "directory", {}, 1)
+            paths.add(conn, root, name, "directory", body=Nothing(), step=1)
     with catalog.read() as conn:
         assert [p.name for p in paths.children(conn, paths.require(conn, "/"))] == sorted(given_)
 
@@ -64,17 +65,17 @@ def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) 
 def test_names_are_case_sensitive(catalog: Catalog) -> None:
     with catalog.write() as conn:
         root = paths.require(conn, "/")
-        paths.add(conn, root, "T", "directory", {}, 1)
+        paths.add(conn, root, "T", "directory", body=Nothing(), step=1)
         assert paths.find(conn, "/t") is None
-        paths.add(conn, root, "t", "directory", {}, 1)
+        paths.add(conn, root, "t", "directory", body=Nothing(), step=1)
 
 
 def test_what_is_there_is_not_made_again(catalog: Catalog) -> None:
     with catalog.write() as conn:
         root = paths.require(conn, "/")
-        paths.add(conn, root, "t", "table", {}, 1)
+        paths.add(conn, root, "t", "table", body=Nothing(), step=1)
         with pytest.raises(AlreadyExists, match="/t already exists"):
-            paths.add(conn, root, "t", "directory", {}, 1)
+            paths.add(conn, root, "t", "directory", body=Nothing(), step=1)
         with pytest.raises(InvalidArgument, match="/t is a table"):
             paths.make_parents(conn, "/t/below", 1)
 
@@ -82,7 +83,7 @@ def test_what_is_there_is_not_made_again(catalog: Catalog) -> None:
 def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) -> None:
     with catalog.write() as conn:
         parent = paths.make_parents(conn, "/shop/orders", 1)
-        paths.add(conn, parent, "orders", "table", {}, 1)
+        paths.add(conn, parent, "orders", "table", body=Nothing(), step=1)
         with pytest.raises(PathNotFound) as missing:
             paths.require(conn, "/shop/order")
         assert "'orders'" in missing.value.hint
@@ -95,7 +96,7 @@ def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) 
 
 def test_a_version_only_grows(catalog: Catalog) -> None:
     with catalog.write() as conn:
-        made = paths.add(conn, paths.require(conn, "/"), "t", "table", {}, 1)
+        made = paths.add(conn, paths.require(conn, "/"), "t", "table", body=Nothing(), step=1)
         paths.set_version(conn, made.id, 2)
         for stale in (2, 1, 0):
             with pytest.raises(Internal, match="would not grow"):
@@ -108,7 +109,7 @@ def test_a_version_only_grows(catalog: Catalog) -> None:
 
 def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) -> None:
     with catalog.write() as conn:
-        made = paths.add(conn, paths.require(conn, "/"), "t", "table", {}, 1)
+        made = paths.add(conn, paths.require(conn, "/"), "t", "table", body=Nothing(), step=1)
         paths.set_state(conn, [made.id], "altering", "op-1")
         locked = paths.require(conn, "/t")
         with pytest.raises(UnderOperation, match="path is under operation: /t is altering by operation op-1"):
@@ -121,16 +122,16 @@ def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) 
 def test_an_id_is_not_given_twice(catalog: Catalog) -> None:
     with catalog.write() as conn:
         root = paths.require(conn, "/")
-        first = paths.add(conn, root, "t", "table", {}, 1)
+        first = paths.add(conn, root, "t", "table", body=Nothing(), step=1)
         paths.remove(conn, [first.id])
         assert paths.find(conn, "/t") is None
-        assert paths.add(conn, root, "t", "table", {}, 1).id > first.id
+        assert paths.add(conn, root, "t", "table", body=Nothing(), step=1).id > first.id
 
 
 def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) -> None:
     with catalog.write() as conn:
         root = paths.require(conn, "/")
-        a, b = (paths.add(conn, root, name, "table", {"n": name}, 1) for name in ("a", "b"))
+        a, b = (paths.add(conn, root, name, "table", body=Nothing(), step=1) for name in ("a", "b"))
         first = board.publish(conn, 1, 10.0, [a, b])
     with catalog.write() as conn:
         paths.set_version(conn, b.id, 2)

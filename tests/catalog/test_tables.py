@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import func, select
 
+from strandline import records
 from strandline.catalog import board, chains, paths, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
@@ -150,13 +151,13 @@ def test_a_description_survives_the_way_through_the_catalog(catalog: Catalog) ->
 
 def replace_body(info: TableInfo) -> paths.Path:
     return paths.Path(
-        info.id,
-        1,
-        info.path,
-        "table",
-        info.version,
-        info.state,
-        info.operation_id,
-        info.created_step,
-        info.body(),
+        id=info.id,
+        parent_id=1,
+        path=info.path,
+        type="table",
+        version=info.version,
+        state=info.state,
+        operation_id=info.operation_id,
+        created_step=info.created_step,
+        body=records.to_text(info.body()),
     )

@@ -63,6 +63,15 @@ def test_a_look_at_the_catalog_loads_nothing_that_handles_rows(shop: Run, args: 
     assert loaded((*DATA, *heavy), args) == ""
 
 
+@pytest.mark.parametrize(
+    "args",
+    [["ls"], ["ls", "--long"], ["tree"], ["show-backup", "nightly"], ["operations", "list"]],
+    ids=" ".join,
+)
+def test_who_looks_into_no_record_does_not_load_what_reads_them(shop: Run, args: list[str]) -> None:
+    assert loaded(("cattrs",), args) == ""
+
+
 @pytest.mark.parametrize("args", [["version"], ["--help"]], ids=" ".join)
 def test_what_looks_at_no_warehouse_loads_no_database(shop: Run, args: list[str]) -> None:
     assert loaded((*DATA, *HEAVY, "sqlalchemy"), args) == ""

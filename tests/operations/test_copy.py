@@ -8,7 +8,6 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import insert, select
@@ -17,11 +16,13 @@ from strandline.catalog import chains, collect, commits, paths, sqltables
 from strandline.catalog.cache import SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.planner import Loader
+from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, UnderOperation
 from strandline.model import Digest, Segment
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
+from strandline.records import Record
 from tests import world
 from tests.copies import copy_request
 from tests.effort import EVERY
@@ -39,10 +40,12 @@ from tests.world import (
     dump,
     engine_of,
     execute,
+    kept,
     leaks,
     listed,
     parts_of,
     segment,
+    stream_on,
     version,
     write,
 )
@@ -115,7 +118,7 @@ class Orders:
     ``merged``: all ways to a node must lead to the same catalog, so one of them is followed further.
     Otherwise each way is followed to its end, which takes minutes."""
 
-    def __init__(self, folder: Path, request: dict[str, Any], *, merged: bool) -> None:
+    def __init__(self, folder: Path, request: Record, *, merged: bool) -> None:
         self.template = Template(folder, make_two_tables)
         self.merged = merged
         self.edges = 0
@@ -214,7 +217,7 @@ def test_a_copy_holds_the_state_of_one_step_and_moves_no_data(catalog: Catalog) 
     make_two_tables(catalog)
     engine = engine_of(catalog)
     operation_id = engine.start("copy", TWO)
-    step = engine.get(operation_id).body["step"]
+    step = kept(engine.get(operation_id).body)["step"]
     before = {p: describe(catalog, p, step) for p in ("/orders", IMPL, "/dir/users")}
     while engine.step(operation_id):
         write(catalog, "/orders", 99)
@@ -222,7 +225,7 @@ def test_a_copy_holds_the_state_of_one_step_and_moves_no_data(catalog: Catalog) 
     assert describe(catalog, "/copies/orders", step) == before["/orders"]
     assert describe(catalog, "/copies/orders/by_v/indexImplTable", step) == before[IMPL]
     assert describe(catalog, "/copies/users", step) == before["/dir/users"]
-    assert engine.get(operation_id).result == {"step": step, "tables": 2}
+    assert kept(engine.get(operation_id).result) == {"step": step, "tables": 2}
     with catalog.read() as conn:
         segments = conn.execute(select(sqltables.segments.c.id)).scalars().all()
         attached = (
@@ -246,7 +249,7 @@ def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
     make_two_tables(catalog)
     engine = engine_of(catalog)
     operation_id = engine.start("copy", ONE)
-    step = engine.get(operation_id).body["step"]
+    step = kept(engine.get(operation_id).body)["step"]
     before = describe(catalog, "/orders", step)
     with catalog.write() as conn:
         table_id = paths.require(conn, "/orders").id
@@ -265,7 +268,7 @@ def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
     assert describe(catalog, "/copies/orders", step) == before
     with catalog.read() as conn:
         stream = paths.require(conn, f"/orders/{STREAM.name}")
-        assert stream.body["cursor"] == step
+        assert stream.record(StreamBody).cursor == step
         assert leaks(conn) == []
 
 
@@ -285,11 +288,11 @@ def test_without_streams_a_copy_changes_no_version(catalog: Catalog) -> None:
 def test_streams_of_a_copy_have_one_name_and_hold_its_step(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V, LATER])
     write(catalog, "/orders", 1)
-    step = execute(engine_of(catalog), "copy", ONE).body["step"]
+    step = kept(execute(engine_of(catalog), "copy", ONE).body)["step"]
     with catalog.read() as conn:
         streams = [p for p in paths.subtree(conn, paths.require(conn, "/")) if p.type == "stream"]
         assert [p.path for p in streams] == [f"/orders/{STREAM.name}", f"{IMPL}/{STREAM.name}"]
-        assert {(p.body["cursor"], p.body["created_step"], p.body["mode"]) for p in streams} == {
+        assert {(b.cursor, b.created_step, b.mode) for b in (p.record(StreamBody) for p in streams)} == {
             (step, step, STREAM.mode)
         }
         ids = [p.id for p in streams]
@@ -297,7 +300,7 @@ def test_streams_of_a_copy_have_one_name_and_hold_its_step(catalog: Catalog) -> 
             (h.owner_id, h.table_id, h.step)
             for h in conn.execute(select(sqltables.holds).where(sqltables.holds.c.owner_id.in_(ids)))
         }
-        assert holds == {(p.id, p.body["table_id"], step) for p in streams}
+        assert holds == {(p.id, p.record(StreamBody).table_id, step) for p in streams}
 
 
 def test_omitted_indexes_are_defined_but_have_no_data(catalog: Catalog) -> None:
@@ -336,7 +339,7 @@ def test_no_implementation_table_is_copied_twice(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V, BY_N])
     engine = engine_of(catalog)
     operation_id = engine.start("copy", ONE)
-    sources = [p.body["table_id"] for p in parts_of(engine, operation_id) if p.kind == "table"]
+    sources = [kept(p.body)["table_id"] for p in parts_of(engine, operation_id) if p.kind == "table"]
     assert len(sources) == len(set(sources)) == 3
     engine.run(operation_id)
     for bad in (IMPL, "/orders/by_n/indexImplTable"):
@@ -375,7 +378,7 @@ def test_a_refused_copy_leaves_nothing(
 def test_a_stream_name_that_is_taken_is_found_before_anything_happens(catalog: Catalog) -> None:
     make_two_tables(catalog)
     engine = engine_of(catalog)
-    execute(engine, "create stream", {"table": IMPL, "stream": STREAM.to_json()})
+    execute(engine, "create stream", stream_on(IMPL))
     with pytest.raises(AlreadyExists, match=STREAM.name):
         engine.start("copy", ONE)
 

@@ -26,12 +26,14 @@ from tests.world import (
     Template,
     create,
     die_after,
+    drop_of,
     dump,
     engine_of,
     execute,
     listed,
     open_catalog,
     resume,
+    stream_on,
     write,
 )
 
@@ -51,7 +53,7 @@ def make_tables(catalog: Catalog) -> None:
     write(catalog, "/users", 2)
     engine = engine_of(catalog)
     for table in ("/orders", "/orders/by_v/indexImplTable"):
-        execute(engine, "create stream", {"table": table, "stream": OLD.to_json()})
+        execute(engine, "create stream", stream_on(table, OLD))
 
 
 def nobody(catalog: Catalog) -> None:
@@ -68,12 +70,12 @@ def state(catalog: Catalog) -> dict[str, Any]:
 REQUESTS = {
     "copy of two tables with streams": ("copy", COPY),
     "copy that replaces streams": ("copy", REPLACE),
-    "stream on a table": ("create stream", {"table": "/users", "stream": STREAM.to_json()}),
+    "stream on a table": ("create stream", stream_on("/users")),
     "stream on an implementation table": (
         "create stream",
-        {"table": "/users/by_n/indexImplTable", "stream": STREAM.to_json()},
+        stream_on("/users/by_n/indexImplTable"),
     ),
-    "drop of streams": ("drop streams", {"streams": ["/orders/old", "/orders/by_v/indexImplTable/old"]}),
+    "drop of streams": ("drop streams", drop_of("/orders/old", "/orders/by_v/indexImplTable/old")),
 }
 
 

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from sqlalchemy import Connection, select
 
 from strandline.catalog import operations, paths, sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Part
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING
 from strandline.clock import SystemClock
 from strandline.errors import (
     Cancelled,
@@ -29,7 +30,8 @@ from strandline.errors import (
     UnderOperation,
 )
 from strandline.operations.engine import Engine
-from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
+from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
+from strandline.records import Nothing, Record, later
 from tests.copies import copy_request
 from tests.world import (
     BY_V,
@@ -40,20 +42,23 @@ from tests.world import (
     counted,
     create,
     drop,
+    drop_of,
     dump,
     engine_of,
     execute,
+    kept,
     kinds,
     leaks,
     listed,
     open_catalog,
     parts_of,
     resume,
+    stream_on,
     write,
 )
 
 COPY = copy_request(("/orders", "/copies/orders"), stream=STREAM)
-STREAM_REQUEST = {"table": "/orders/by_v/indexImplTable", "stream": STREAM.to_json()}
+STREAM_REQUEST = stream_on("/orders/by_v/indexImplTable")
 
 
 @pytest.fixture
@@ -100,9 +105,7 @@ def test_of_two_operations_on_a_table_one_runs_and_the_other_is_refused(
     with orders.read() as conn:
         assert leaks(conn) == []
     follow_up = "drop streams" if second != "create stream" else "copy"
-    request = (
-        {"streams": [f"/orders/by_v/indexImplTable/{STREAM.name}"]} if follow_up == "drop streams" else None
-    )
+    request = drop_of(f"/orders/by_v/indexImplTable/{STREAM.name}") if follow_up == "drop streams" else None
     execute(other, follow_up, request or copy_request(("/orders", "/again/orders")))
     with orders.read() as conn:
         assert leaks(conn) == []
@@ -112,7 +115,7 @@ def test_operations_on_different_tables_do_not_meet(orders: Catalog) -> None:
     create(orders, "/users", [BY_V])
     engine = engine_of(orders)
     first = engine.start("copy", COPY)
-    second = engine.start("create stream", {"table": "/users", "stream": STREAM.to_json()})
+    second = engine.start("create stream", stream_on("/users"))
     for operation_id in (second, first):
         assert engine.run(operation_id).state == DONE
 
@@ -130,9 +133,21 @@ def test_rows_are_written_while_a_table_is_copied(orders: Catalog) -> None:
 # ------------------------------------------------------------------------------------------------------------------------
 
 
-class Trouble(Handler):
+@dataclass(frozen=True, kw_only=True)
+class Seen(Record):
+    seen: int | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told(Record):
+    late: bool = later(False)
+    proposed: bool = later(False)
+
+
+class Trouble(Handler[AnyRun, Told]):
     """Does what it is told to, and fails where it is told to."""
 
+    record = Told
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
 
     def __init__(self, errors: Sequence[BaseException] = (), pause: float | None = None) -> None:
@@ -140,16 +155,23 @@ class Trouble(Handler):
         self.pause = pause
         self.log: list[int] = []
 
-    def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+    def propose(self, conn: Connection, run: AnyRun, part: Part[Told], made: Any) -> Told:
         table = paths.require(conn, "/orders", "table")
         run.move(conn, part, table)
         paths.add(
-            conn, table, f"made{part.id}", "stream", {}, 1, state="creating", operation_id=run.operation.id
+            conn,
+            table,
+            f"made{part.id}",
+            "stream",
+            body=Nothing(),
+            step=1,
+            state="creating",
+            operation_id=run.operation.id,
         )
-        run.report(conn, seen=part.id)
-        return {**part.body, "proposed": True}
+        run.report(conn, Seen(seen=part.id))
+        return replace(part.body, proposed=True)
 
-    def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+    def configure(self, conn: Connection, run: AnyRun, part: Part[Told], made: Any) -> Told:
         self.log.append(part.id)
         if self.errors and part.id == 2:
             raise self.errors.pop(0)
@@ -159,21 +181,22 @@ class Trouble(Handler):
         return self.pause if attempt < 4 else None
 
 
-class Tried(Kind):
+class Tried(Kind[Nothing, Body, Seen]):
     name = "tried"
+    request, body, progress = Nothing, Body, Seen
 
-    def __init__(self, handler: Handler, stages: Sequence[int] = (0, 0, 0)) -> None:
+    def __init__(self, handler: Trouble, stages: Sequence[int] = (0, 0, 0)) -> None:
         self.handlers = {"trouble": handler}
         self.stages = stages
 
-    def plan(self, conn: Connection, run: Run) -> Plan:
+    def plan(self, conn: Connection, run: Planning[Nothing]) -> Plan[Body, Seen]:
         run.lock(conn, [paths.require(conn, "/orders")], "altering")
         run.make_parents(conn, "/new/deep/thing", 1)
         run.pin(conn, 1)
-        return Plan([PartPlan("trouble", {}, stage) for stage in self.stages])
+        return Plan([PartPlan("trouble", Told(), stage) for stage in self.stages], Body(), Seen())
 
 
-def tried(catalog: Catalog, handler: Handler, **options: Any) -> Engine:
+def tried(catalog: Catalog, handler: Trouble, **options: Any) -> Engine:
     return engine_of(catalog, kinds=[*kinds(), Tried(handler, **options)])
 
 
@@ -192,31 +215,31 @@ def test_one_part_that_fails_fails_the_operation_and_all_is_undone(
     engine.lease.ensure()
     before = state(orders)
     with pytest.raises(raised) as failure:
-        execute(engine, "tried", {})
+        execute(engine, "tried", Nothing())
     (operation,) = listed(engine)
     assert operation.state == FAILED
     assert operation.error is not None
-    assert str(error.args[0]) in operation.error["message"]
+    assert str(error.args[0]) in kept(operation.error)["message"]
     assert str(failure.value) == str(operation.failure())
     assert state(orders) == before
 
 
 def test_an_error_at_the_end_fails_the_operation_as_well(orders: Catalog) -> None:
     class Late(Tried):
-        def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
+        def finish(self, conn: Connection, run: AnyRun, step: int) -> Record:
             raise Corrupted("the sums differ")
 
     engine = engine_of(orders, kinds=[Late(Trouble())])
     engine.lease.ensure()
     before = state(orders)
     with pytest.raises(Corrupted, match="the sums differ"):
-        execute(engine, "tried", {})
+        execute(engine, "tried", Nothing())
     assert state(orders) == before
 
 
 def test_a_directory_that_others_use_by_now_stays_after_a_failure(orders: Catalog) -> None:
     engine = tried(orders, Trouble([Corrupted("bad")]))
-    operation_id = engine.start("tried", {})
+    operation_id = engine.start("tried", Nothing())
     create(orders, "/new/table", ())
     engine.run(operation_id)
     with orders.read() as conn:
@@ -231,7 +254,7 @@ def test_a_failing_part_is_tried_again_as_long_as_its_handler_hopes(
     handler = Trouble([Unavailable("busy"), Unavailable("busy")], pause=2.0)
     engine = tried(orders, handler)
     start = clock.now()
-    ended = execute(engine, "tried", {})
+    ended = execute(engine, "tried", Nothing())
     assert (ended.state, handler.log.count(2), clock.now() - start) == (DONE, 3, 4.0)
     assert [p.attempt for p in parts_of(engine, ended.id)] == [0, 2, 0]
     assert counted(engine.metrics, "part_retries_total", kind="trouble") == 2
@@ -239,16 +262,16 @@ def test_a_failing_part_is_tried_again_as_long_as_its_handler_hopes(
 
 def test_a_part_that_fails_too_often_fails_the_operation(orders: Catalog) -> None:
     engine = tried(orders, Trouble([Unavailable(f"busy {n}") for n in range(9)], pause=1.0))
-    ended = engine.run(engine.start("tried", {}))
+    ended = engine.run(engine.start("tried", Nothing()))
     assert ended.state == FAILED
     assert ended.error is not None
-    assert ended.error["message"] == "busy 3"
+    assert kept(ended.error)["message"] == "busy 3"
 
 
 def test_a_late_report_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None:
     handler = Trouble()
     engine = tried(orders, handler)
-    operation_id = engine.start("tried", {})
+    operation_id = engine.start("tried", Nothing())
     operation, (late, *_) = engine.runnable(operation_id)
     engine.advance(operation, late)
     assert parts_of(engine, operation_id)[0].state == "configure"
@@ -259,7 +282,7 @@ def test_a_late_report_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None
 
 def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None:
     engine = tried(orders, Trouble())
-    operation_id = engine.start("tried", {})
+    operation_id = engine.start("tried", Nothing())
     operation, (late, *_) = engine.runnable(operation_id)
     engine.advance(operation, late)
     assert engine.part_failed(operation, late, Corrupted("long ago"))
@@ -268,7 +291,7 @@ def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> N
 
 def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:
     engine = tried(orders, Trouble())
-    operation_id = engine.start("tried", {})
+    operation_id = engine.start("tried", Nothing())
     operation, (late, *_) = engine.runnable(operation_id)
     engine.run(operation_id)
     engine.forget(operation_id)
@@ -281,7 +304,7 @@ def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:
 
 def test_an_operation_does_not_end_before_its_parts(orders: Catalog) -> None:
     engine = tried(orders, Trouble())
-    operation_id = engine.start("tried", {})
+    operation_id = engine.start("tried", Nothing())
     engine.step(operation_id)
     engine.finish(engine.get(operation_id))
     assert engine.get(operation_id).state == RUNNING
@@ -311,30 +334,30 @@ def test_a_catalog_that_cannot_be_reached_leaves_the_operation_to_be_resumed(
 def test_a_stage_begins_when_the_one_before_it_is_done(orders: Catalog) -> None:
     handler = Trouble()
     engine = tried(orders, handler, stages=(2, 0, 1))
-    assert execute(engine, "tried", {}).state == DONE
+    assert execute(engine, "tried", Nothing()).state == DONE
     assert handler.log == [2, 3, 1]
 
 
 def test_a_part_can_make_more_parts(orders: Catalog) -> None:
     class Growing(Trouble):
-        def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+        def propose(self, conn: Connection, run: AnyRun, part: Part[Told], made: Any) -> Told:
             if part.id == 1:
-                run.add_parts(conn, [PartPlan("trouble", {"late": True}, stage=5)])
+                run.add_parts(conn, [PartPlan("trouble", Told(late=True), stage=5)])
             return part.body
 
     handler = Growing()
     engine = tried(orders, handler)
-    ended = execute(engine, "tried", {})
+    ended = execute(engine, "tried", Nothing())
     assert (ended.parts, handler.log) == (4, [1, 2, 3, 4])
 
 
 def test_progress_is_kept_with_the_transition(orders: Catalog) -> None:
     engine = tried(orders, Trouble())
-    operation_id = engine.start("tried", {})
+    operation_id = engine.start("tried", Nothing())
     engine.step(operation_id)
     found = engine.get(operation_id)
-    assert (found.progress, found.parts_done, found.parts) == ({"seen": 1}, 0, 3)
-    assert engine.run(operation_id).progress == {"seen": 3}
+    assert (kept(found.progress), found.parts_done, found.parts) == ({"seen": 1}, 0, 3)
+    assert kept(engine.run(operation_id).progress) == {"seen": 3}
 
 
 # -- leases
@@ -496,7 +519,7 @@ class Slow(Trouble):
         super().__init__()
         self.barrier = threading.Barrier(together)
 
-    def work(self, run: Run, part: Part) -> Any:
+    def work(self, run: AnyRun, part: Part[Told]) -> Any:
         self.barrier.wait(timeout=300)
         return part.id
 
@@ -509,7 +532,7 @@ def real_time(tmp_path: Path, kind: Kind) -> Engine:
 
 def test_parts_run_on_several_threads(tmp_path: Path) -> None:
     engine = real_time(tmp_path, Tried(Slow(3)))
-    assert execute(engine, "tried", {}, workers=3).state == DONE
+    assert execute(engine, "tried", Nothing(), workers=3).state == DONE
     assert execute(engine, "copy", COPY, workers=3).state == DONE
     with engine.catalog.read() as conn:
         assert leaks(conn) == []
@@ -521,17 +544,17 @@ def test_a_part_that_hangs_is_given_up_and_tried_again(tmp_path: Path) -> None:
     class Hanging(Trouble):
         phases: ClassVar[tuple[str, ...]] = ("configure",)
 
-        def work(self, run: Run, part: Part) -> Any:
-            if part.id == 2 and part.attempt == 0:
+        def work(self, run: AnyRun, part: Part[Told]) -> Any:
+            if part.id == 2 and part.row.attempt == 0:
                 release.wait(300)
 
         def time_limit(self, part: Part) -> float | None:
-            return 0.2 if part.id == 2 and part.attempt == 0 else None
+            return 0.2 if part.id == 2 and part.row.attempt == 0 else None
 
     handler = Hanging(pause=0.0)
     engine = real_time(tmp_path, Tried(handler))
     try:
-        ended = execute(engine, "tried", {}, workers=2)
+        ended = execute(engine, "tried", Nothing(), workers=2)
         assert ended.state == DONE
         assert [p.attempt for p in parts_of(engine, ended.id)] == [0, 1, 0]
         (late,) = [t for t in threading.enumerate() if t.name == f"strandline-{ended.id}-2"]
@@ -546,7 +569,7 @@ def test_a_failure_on_one_of_several_threads_undoes_everything(tmp_path: Path) -
     engine.lease.ensure()
     before = state(engine.catalog)
     with pytest.raises(Corrupted):
-        execute(engine, "tried", {}, workers=3)
+        execute(engine, "tried", Nothing(), workers=3)
     assert state(engine.catalog) == before
 
 
@@ -554,13 +577,13 @@ def test_cancelling_reaches_parts_on_several_threads(tmp_path: Path) -> None:
     begun = threading.Event()
 
     class Waiting(Trouble):
-        def work(self, run: Run, part: Part) -> Any:
+        def work(self, run: AnyRun, part: Part[Told]) -> Any:
             begun.set()
             time.sleep(0.1)
 
     engine = real_time(tmp_path, Tried(Waiting()))
     before = state(engine.catalog)
-    operation_id = engine.start("tried", {})
+    operation_id = engine.start("tried", Nothing())
     runner = threading.Thread(target=engine.run, args=(operation_id, 2))
     runner.start()
     assert begun.wait(300)
@@ -628,5 +651,5 @@ def test_a_claim_that_another_operation_holds_is_a_conflict(orders: Catalog) -> 
     with orders.write() as conn:
         engine.registry.claim(conn, "somebody", 1, paths.require(conn, "/orders"))
     with pytest.raises(UnderOperation, match="/orders is claimed by operation somebody"):
-        execute(engine, "tried", {})
+        execute(engine, "tried", Nothing())
     assert counted(engine.metrics, "claims_total", result="conflict") == 1

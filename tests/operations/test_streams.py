@@ -3,16 +3,16 @@ nothing of them is left."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from sqlalchemy import select
 
 from strandline.catalog import paths, sqltables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.streams import StreamBody
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
-from strandline.operations.streams import StreamSpec
-from tests.world import BY_N, BY_V, create, dump, engine_of, execute, leaks, write
+from strandline.operations.streams import StreamRequest
+from strandline.records import Record
+from tests.world import BY_N, BY_V, create, drop_of, dump, engine_of, execute, kept, leaks, stream_on, write
 
 IMPL = "/orders/by_v/indexImplTable"
 INDEX = "/orders/by_v"
@@ -25,8 +25,8 @@ def orders(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def request(table: str, name: str = "feed", **options: Any) -> dict[str, Any]:
-    return {"table": table, "stream": StreamSpec(name, **options).to_json()}
+def request(table: str, name: str = "feed") -> StreamRequest:
+    return stream_on(table, name)
 
 
 def moved(catalog: Catalog, before: dict[str, int]) -> dict[str, int]:
@@ -47,16 +47,17 @@ def test_creating_and_dropping_moves_exactly_what_it_should(
 ) -> None:
     engine = engine_of(orders)
     before = versions(orders)
-    step = execute(engine, "create stream", request(table)).result
+    step = kept(execute(engine, "create stream", request(table)).result)
     assert moved(orders, before) == moves
     with orders.read() as conn:
         stream = paths.require(conn, f"{table}/feed", "stream")
         hold = conn.execute(select(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id)).one()
-        assert (hold.table_id, hold.step) == (stream.parent_id, stream.body["cursor"])
-        assert {"step": stream.body["created_step"]} == step
+        body = stream.record(StreamBody)
+        assert (hold.table_id, hold.step) == (stream.parent_id, body.cursor)
+        assert {"step": body.created_step} == step
         assert leaks(conn) == []
     before = versions(orders)
-    execute(engine, "drop streams", {"streams": [f"{table}/feed"]})
+    execute(engine, "drop streams", drop_of(f"{table}/feed"))
     assert moved(orders, before) == moves
     with orders.read() as conn:
         assert conn.execute(select(sqltables.holds)).all() == []
@@ -72,7 +73,7 @@ def test_many_streams_of_one_table_move_it_once(orders: Catalog) -> None:
             execute(engine, "create stream", request(table, name))
             streams.append(f"{table}/{name}")
     before = versions(orders)
-    execute(engine, "drop streams", {"streams": streams})
+    execute(engine, "drop streams", drop_of(*streams))
     assert moved(orders, before) == dict.fromkeys(
         ("/orders", INDEX, IMPL, "/orders/by_n", "/orders/by_n/indexImplTable"), 1
     )
@@ -84,7 +85,7 @@ def test_a_change_after_the_step_of_a_stream_belongs_to_it(orders: Catalog) -> N
     during = write(orders, "/orders", 2)
     engine.run(operation_id)
     with orders.read() as conn:
-        assert paths.require(conn, "/orders/feed").body["cursor"] == during - 1
+        assert paths.require(conn, "/orders/feed").record(StreamBody).cursor == during - 1
 
 
 @pytest.mark.parametrize(
@@ -94,13 +95,13 @@ def test_a_change_after_the_step_of_a_stream_belongs_to_it(orders: Catalog) -> N
         ("create stream", request(INDEX), InvalidArgument),
         ("create stream", request("/orders", "by_v"), AlreadyExists),
         ("create stream", request("/orders", "taken"), AlreadyExists),
-        ("drop streams", {"streams": ["/orders/missing"]}, PathNotFound),
-        ("drop streams", {"streams": ["/orders/taken", "/orders/by_v"]}, InvalidArgument),
-        ("drop streams", {"streams": []}, InvalidArgument),
+        ("drop streams", drop_of("/orders/missing"), PathNotFound),
+        ("drop streams", drop_of("/orders/taken", "/orders/by_v"), InvalidArgument),
+        ("drop streams", drop_of(), InvalidArgument),
     ],
 )
 def test_a_refused_request_leaves_nothing(
-    orders: Catalog, kind: str, body: dict[str, Any], error: type[Exception]
+    orders: Catalog, kind: str, body: Record, error: type[Exception]
 ) -> None:
     engine = engine_of(orders)
     execute(engine, "create stream", request("/orders", "taken"))

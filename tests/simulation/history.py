@@ -35,7 +35,7 @@ from strandline.types import parse_type
 from tests import world
 from tests.copies import copy_request
 from tests.simulation.actors import Actor, SimClock
-from tests.world import BY_N, BY_V, GRACE_SECONDS, Death, resume
+from tests.world import BY_N, BY_V, GRACE_SECONDS, Death, drop_of, kept, resume, stream_on
 
 ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)
@@ -208,7 +208,7 @@ class Simulation:
         if sources:
             operation_id = actor.engine.start("copy", request)
             self.counts["copies"] += 1
-            self.cuts[operation_id] = self.states(request["tables"])
+            self.cuts[operation_id] = self.states(request.tables)
 
     def states(self, pairs: Iterable[tuple[str, str]]) -> dict[str, Digest]:
         """What each target must hold: nothing was committed since the cut, for this runs right after it."""
@@ -221,12 +221,12 @@ class Simulation:
         table = self.pick("table")
         if table is not None:
             spec = StreamSpec(f"s{next(self.ids)}")
-            actor.engine.start("create stream", {"table": table.path, "stream": spec.to_json()})
+            actor.engine.start("create stream", stream_on(table.path, spec))
 
     def drop_stream(self, actor: Actor) -> None:
         stream = self.pick("stream")
         if stream is not None:
-            actor.engine.start("drop streams", {"streams": [stream.path]})
+            actor.engine.start("drop streams", drop_of(stream.path))
 
     def create_table(self, actor: Actor) -> None:
         world.create(self.catalog, f"/t{next(self.ids)}", self.random.choice([(), (BY_V,), (BY_V, BY_N)]))
@@ -340,7 +340,7 @@ class Simulation:
             wrong += [
                 f"{o.id}: {o.error}"
                 for o in operations.listed(conn)
-                if o.error and o.error["code"] == Internal.code
+                if o.error and kept(o.error)["code"] == Internal.code
             ]
             wrong += (
                 world.leaks(conn)

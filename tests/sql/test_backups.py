@@ -106,11 +106,10 @@ def test_restore() -> None:
         Restore(
             "c",
             "x",
-            None,
-            (RestoreTable("/a"), RestoreTable("/d/b", "/e/b")),
-            "/new",
-            (("VERIFY", "full"), ("N", 2)),
-            True,
+            tables=(RestoreTable("/a"), RestoreTable("/d/b", "/e/b")),
+            into="/new",
+            settings=(("VERIFY", "full"), ("N", 2)),
+            nowait=True,
         )
     ]
     assert parse("RESTORE c (TABLE a, TABLE b)") == [

@@ -36,7 +36,7 @@ def test_create_table_with_indexes_and_partitions() -> None:
         "/t",
         (ColumnDef("k", "Uint64", True), ColumnDef("v", "Utf8"), ColumnDef("n", "Int32")),
         ("k",),
-        (IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",)), IndexDef("by_n", "GLOBAL ASYNC", ("n",))),
+        indexes=(IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",)), IndexDef("by_n", "GLOBAL ASYNC", ("n",))),
         partition_at_keys=((100,), (200,)),
     )
     assert statement.text == text

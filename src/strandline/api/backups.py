@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strandline.api.result import Result
 from strandline.backups import lifecycle
-from strandline.backups.collection import Collection, collection_path
+from strandline.backups.collection import Collection, CollectionRequest, collection_path
 from strandline.backups.restore_request import restore_request
 from strandline.catalog import paths
+from strandline.records import Record
 from strandline.sql import statements as st
 
 if TYPE_CHECKING:
@@ -42,18 +43,19 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
         with db.runtime.catalog.read() as conn:
             if paths.find(conn, collection_path(statement.name)) is None:
                 return Result()
-    return _operation(db, "drop collection", {"collection": statement.name})
+    return _operation(db, "drop collection", CollectionRequest(collection=statement.name))
 
 
 def backup(db: Database, statement: st.Backup) -> Result:
     kind = "incremental backup" if statement.incremental else "backup"
-    return _operation(db, kind, {"collection": statement.collection}, nowait=statement.nowait)
+    request = CollectionRequest(collection=statement.collection)
+    return _operation(db, kind, request, nowait=statement.nowait)
 
 
 def restore(db: Database, statement: st.Restore) -> Result:
-    return _operation(db, "restore", restore_request(statement).to_json(), nowait=statement.nowait)
+    return _operation(db, "restore", restore_request(statement), nowait=statement.nowait)
 
 
-def _operation(db: Database, kind: str, request: dict[str, Any], *, nowait: bool = False) -> Result:
+def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:
     operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request).id
     return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)

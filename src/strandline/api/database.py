@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.catalog.moment import Named
+    from strandline.records import Record
     from strandline.tables.check import CheckReport, Problem
     from strandline.tables.housekeeping import Report
     from strandline.tables.snapshot import Reader
@@ -317,10 +318,10 @@ class Database:
                 self._operations = Operations(self.runtime)
             return self._operations
 
-    def start(self, kind: str, request: dict[str, Any]) -> str:
+    def start(self, kind: str, request: Record) -> str:
         return self._running.start(kind, request)
 
-    def run_operation(self, kind: str, request: dict[str, Any]) -> OperationInfo:
+    def run_operation(self, kind: str, request: Record) -> OperationInfo:
         return self._running.execute(kind, request)
 
     def _begin(self, named: Sequence[Named] = ()) -> Transaction:

@@ -14,7 +14,9 @@ from strandline.backups.lifecycle import DropCollection
 from strandline.backups.restore import Restore
 from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
+from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams
+from strandline.records import Record
 from strandline.runtime import Runtime
 
 
@@ -23,7 +25,7 @@ class Operations:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        kinds = [
+        kinds: list[Kind[Any, Any, Any]] = [
             CreateStream(),
             DropStreams(),
             FullBackup(),
@@ -34,7 +36,7 @@ class Operations:
         self.engine = Engine(runtime.catalog, runtime.session, kinds, metrics=runtime.metrics)
         self._threads: list[threading.Thread] = []
 
-    def start(self, kind: str, request: dict[str, Any]) -> str:
+    def start(self, kind: str, request: Record) -> str:
         """Plan an operation and let a thread of this process carry it out."""
         operation_id = self._plan(kind, request)
         thread = threading.Thread(
@@ -44,7 +46,7 @@ class Operations:
         thread.start()
         return operation_id
 
-    def execute(self, kind: str, request: dict[str, Any]) -> OperationInfo:
+    def execute(self, kind: str, request: Record) -> OperationInfo:
         """Run an operation to its end here; its error is raised."""
         operation = self._run(self._plan(kind, request))
         if not operation.is_over:
@@ -59,7 +61,7 @@ class Operations:
             self._run(operation_id)
         return taken
 
-    def _plan(self, kind: str, request: dict[str, Any]) -> str:
+    def _plan(self, kind: str, request: Record) -> str:
         """Operations of dead processes are finished first: they may hold what this one needs."""
         self.resume()
         return self.engine.start(kind, request)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from strandline import records
 from strandline.catalog import operations
 from strandline.catalog.operations import Operation
 from strandline.runtime import Runtime
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OperationInfo:
     """An operation at one moment. ``percent`` counts parts done of all that are expected and only grows;
     ``progress`` has what its kind tells beyond that (current increment, bytes). ``seconds_left`` is a guess
@@ -45,20 +46,21 @@ class OperationInfo:
         left = None
         if operation.ended is None and operation.parts_done:
             left = (now - operation.created) * (operation.parts - operation.parts_done) / operation.parts_done
+        what = f"what is recorded of operation {operation.id}"
         return OperationInfo(
-            operation.id,
-            operation.kind,
-            operation.state,
-            round(percent, 1),
-            operation.parts_done,
-            operation.parts,
-            operation.progress,
-            operation.request,
-            operation.result,
-            operation.error,
-            operation.created,
-            operation.ended,
-            left,
+            id=operation.id,
+            kind=operation.kind,
+            state=operation.state,
+            percent=round(percent, 1),
+            parts_done=operation.parts_done,
+            parts=operation.parts,
+            progress=records.shown(operation.progress, what),
+            request=records.shown(operation.request, what),
+            result=None if operation.result is None else records.shown(operation.result, what),
+            error=None if operation.error is None else records.shown(operation.error, what),
+            created=operation.created,
+            ended=operation.ended,
+            seconds_left=left,
         )
 
 

@@ -79,7 +79,7 @@ def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Res
         for path in paths.children(conn, root) if root is not None else []:
             if path.type != "backup_collection":
                 continue
-            collection = Collection.from_json(path.body)
+            collection = path.record(Collection)
             members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
             count = len(backup_records(conn, path))
             rows.append(
@@ -96,7 +96,7 @@ def backups(db: Database, statement: st.ShowBackups) -> Result:
         if path.state == "creating":
             rows.append((path.name, path.name.rsplit("_", 1)[1], None, None, None, None, None, path.state))
             continue
-        record = BackupRecord.from_json(path.body)
+        record = path.record(BackupRecord)
         state = "done" if path.state == "ready" else path.state
         rows.append(
             (

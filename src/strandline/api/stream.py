@@ -16,9 +16,10 @@ from strandline import names
 from strandline.catalog import board, chains, commits, holds, paths
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
+from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Internal, InvalidArgument, PreconditionFailed
-from strandline.operations.streams import StreamSpec
+from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec
 from strandline.sql import statements as st
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
 
@@ -96,7 +97,7 @@ class Stream:
         """Let go of everything up to ``step``. Durable when it returns."""
         with self._database.guard(), self._database.runtime.catalog.write() as conn:
             stream = _open_stream(conn, self.path)
-            if stream.body.get("owner") is not None:
+            if stream.record(StreamBody).owner is not None:
                 raise PreconditionFailed(
                     f"{self.path} belongs to a backup collection", "Add a changefeed of your own."
                 )
@@ -132,7 +133,7 @@ class Stream:
                     f"cannot read from step {begin} to step {end}", f"The last step is {now}."
                 )
             table = TableInfo.of(require_id(conn, stream.parent_id))
-            mode = stream.body["mode"]
+            mode = stream.record(StreamBody).mode
             before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
             return Feed(
                 table.schema, mode, begin, end, chains.log_between(conn, table.id, begin, end), before
@@ -174,18 +175,18 @@ def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> N
                 f"{name} cannot be {settings[name]!r}", f"It is one of {', '.join(allowed)}."
             )
     spec = StreamSpec(action.name, settings["MODE"], settings.get("FORMAT", "JSON"), None)
-    database.run_operation("create stream", {"table": path, "stream": spec.to_json()})
+    database.run_operation("create stream", StreamRequest(table=path, stream=spec))
 
 
 def drop_changefeed(database: Database, path: str, name: str) -> None:
     with database.runtime.catalog.read() as conn:
         stream = paths.require(conn, f"{path}/{name}", "stream")
-        if stream.body.get("owner") is not None:
+        if stream.record(StreamBody).owner is not None:
             raise PreconditionFailed(
                 f"{stream.path} belongs to a backup collection",
                 "It goes with the collection: DROP BACKUP COLLECTION.",
             )
-    database.run_operation("drop streams", {"streams": [stream.path]})
+    database.run_operation("drop streams", StreamPaths(streams=(stream.path,)))
 
 
 def _check_step(step: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
+from strandline.records import Record, kept
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
 
@@ -22,14 +23,36 @@ STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDE
 SETTINGS = (STORAGE, INCREMENTAL, OMIT)
 
 
-@dataclass(frozen=True)
-class Collection:
+@dataclass(frozen=True, kw_only=True)
+class CollectionRequest(Record):
+    """What is asked for by those who name a collection and nothing else."""
+
+    collection: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectionSettings:
+    """The settings of a collection, kept under the names that statements give them."""
+
+    storage: str = kept(default="cluster", name=STORAGE)
+    incremental: bool = kept(default=False, name=INCREMENTAL)
+    omit_indexes: bool = kept(default=False, name=OMIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection(Record):
     """``tables`` None: every table outside ``.backups``, as they are when a backup is taken."""
 
     tables: tuple[str, ...] | None
-    storage: str = "cluster"
-    incremental: bool = False
-    omit_indexes: bool = False
+    settings: CollectionSettings = CollectionSettings()
+
+    @property
+    def incremental(self) -> bool:
+        return self.settings.incremental
+
+    @property
+    def omit_indexes(self) -> bool:
+        return self.settings.omit_indexes
 
     @staticmethod
     def of(tables: Sequence[str] | None, settings: Iterable[tuple[str, Any]]) -> Collection:
@@ -43,10 +66,10 @@ class Collection:
             raise InvalidArgument(
                 "a backup collection needs the setting STORAGE", "Add STORAGE = 'cluster' to WITH (...)."
             )
-        return Collection(None if tables is None else tuple(tables)).with_settings(given)
+        return Collection(tables=None if tables is None else tuple(tables)).with_settings(given)
 
     def with_settings(self, settings: Iterable[tuple[str, Any]]) -> Collection:
-        changed = self
+        changed = self.settings
         seen: set[str] = set()
         for name, value in settings:
             check_setting(name)
@@ -62,10 +85,10 @@ class Collection:
                 changed = replace(changed, incremental=_boolean(name, value))
             else:
                 changed = replace(changed, omit_indexes=_boolean(name, value))
-        return changed
+        return replace(self, settings=changed)
 
     def without_settings(self, names: Iterable[str]) -> Collection:
-        changed = self
+        changed = self.settings
         seen: set[str] = set()
         for name in names:
             check_setting(name)
@@ -79,7 +102,7 @@ class Collection:
                 if name == INCREMENTAL
                 else replace(changed, omit_indexes=False)
             )
-        return changed
+        return replace(self, settings=changed)
 
     def with_table(self, path: str) -> Collection:
         names.check_no_backup(path)
@@ -99,18 +122,6 @@ class Collection:
                 "Create a collection that names its tables.",
             )
         return self.tables
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "tables": None if self.tables is None else list(self.tables),
-            "settings": {STORAGE: self.storage, INCREMENTAL: self.incremental, OMIT: self.omit_indexes},
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> Collection:
-        settings = body["settings"]
-        tables = None if body["tables"] is None else tuple(body["tables"])
-        return Collection(tables, settings[STORAGE], settings[INCREMENTAL], settings[OMIT])
 
 
 def check_setting(name: str) -> None:

@@ -7,23 +7,33 @@ and a check need.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import STREAM_SUFFIX, BackupKind, Collection, next_name, stream_name
+from strandline.backups.collection import (
+    STREAM_SUFFIX,
+    BackupKind,
+    Collection,
+    CollectionRequest,
+    next_name,
+    stream_name,
+)
 from strandline.backups.inventory import require_collection
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
 from strandline.catalog import board, chains, paths, sizes
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
+from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.versions import unit_above
 from strandline.errors import PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
-from strandline.operations.kind import Kind, Plan, Run
+from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
 from strandline.operations.streams import StreamSpec
+from strandline.records import Nothing, Record
 
 STREAM_MODE = "NEW_IMAGE"
 
@@ -40,10 +50,10 @@ def member_tables(conn: Connection, collection: Collection) -> list[Path]:
 def owned_streams(conn: Connection, collection: Path) -> list[Path]:
     """The streams that belong to a collection. Ownership is recorded in the stream, never guessed from its
     name."""
-    return [p for p in paths.streams(conn) if p.body.get("owner") == collection.id]
+    return [p for p in paths.streams(conn) if p.record(StreamBody).owner == collection.id]
 
 
-def outdated_streams(conn: Connection, run: Run, collection: Path) -> list[str]:
+def outdated_streams(conn: Connection, run: Planning[Any], collection: Path) -> list[str]:
     """The collection's streams that the backup replaces. One that was left on a table which is no longer a
     member, and which another operation works on at the moment, goes with a later backup: it must not make
     this one fail by chance."""
@@ -51,22 +61,48 @@ def outdated_streams(conn: Connection, run: Run, collection: Path) -> list[str]:
     for stream in owned_streams(conn, collection):
         table = require_id(conn, stream.parent_id)
         if all(
-            p.state == paths.READY or p.operation_id == run.operation.id
+            p.state == paths.READY or p.operation_id == run.id
             for p in (stream, table, *unit_above(conn, table))
         ):
             found.append(stream.path)
     return found
 
 
-class Backup(Kind):
+@dataclass(frozen=True, kw_only=True)
+class BackupBody(Body):
+    """``members``: the ids of the tables, by path. ``step``: where all of them are cut."""
+
+    backup_id: int
+    step: int
+    members: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupResult(Record):
+    """``tables`` and ``rows`` count, ``rows`` without those of indexes."""
+
+    backup: str
+    step: int
+    tables: int
+    rows: int
+    bytes: int
+
+
+B = TypeVar("B", bound=BackupBody)
+
+
+class Backup(Kind[CollectionRequest, B, G]):
     """What both kinds share: the collection is locked, the backup gets its name, its path and, at the end,
     its record."""
 
     kind: BackupKind
+    request = CollectionRequest
 
-    def _begin(self, conn: Connection, run: Run) -> tuple[Path, Collection, list[Path]]:
-        path = require_collection(conn, run.operation.request["collection"])
-        collection = Collection.from_json(path.body)
+    def _begin(
+        self, conn: Connection, run: Planning[CollectionRequest]
+    ) -> tuple[Path, Collection, list[Path]]:
+        path = require_collection(conn, run.request.collection)
+        collection = path.record(Collection)
         members = member_tables(conn, collection)
         if not members:
             raise PreconditionFailed(
@@ -76,8 +112,14 @@ class Backup(Kind):
         return path, collection, members
 
     def _make_backup(
-        self, conn: Connection, run: Run, collection: Path, members: list[Path], step: int
+        self,
+        conn: Connection,
+        run: Planning[CollectionRequest],
+        collection: Path,
+        members: list[Path],
+        step: int,
     ) -> Path:
+        """The path of the backup, which has no record before it is finished."""
         sources = [
             i
             for member in members
@@ -86,31 +128,41 @@ class Backup(Kind):
         taken = [name for name in paths.names_below(conn, sources) if name.endswith(STREAM_SUFFIX)]
         name = next_name(self.kind, run.now, paths.names_below(conn, [collection.id]), taken)
         return paths.add(
-            conn, collection, name, "backup", {}, step, state="creating", operation_id=run.operation.id
+            conn,
+            collection,
+            name,
+            "backup",
+            body=Nothing(),
+            step=step,
+            state="creating",
+            operation_id=run.id,
         )
 
-    def _record(self, conn: Connection, run: Run, record: BackupRecord) -> dict[str, Any]:
-        backup = require_id(conn, run.operation.body["backup_id"])
-        paths.set_body(conn, backup.id, record.to_json())
-        return {
-            "backup": record.name,
-            "step": record.step,
-            "tables": len(record.tables),
-            "rows": record.rows,
-            "bytes": record.bytes,
-        }
+    def _record(self, conn: Connection, backup: Path, record: BackupRecord) -> BackupResult:
+        paths.set_body(conn, backup.id, record)
+        return BackupResult(
+            backup=record.name,
+            step=record.step,
+            tables=len(record.tables),
+            rows=record.rows,
+            bytes=record.bytes,
+        )
 
 
-class FullBackup(Backup):
-    """Request: ``collection``, its name."""
+FullRun: TypeAlias = Run[CollectionRequest, BackupBody, Nothing]
+
+
+class FullBackup(Backup[BackupBody, Nothing]):
+    """All tables of a collection as they are."""
 
     name = "backup"
     kind = "full"
+    body, progress = BackupBody, Nothing
 
     def __init__(self) -> None:
         self.handlers = copy_handlers()
 
-    def plan(self, conn: Connection, run: Run) -> Plan:
+    def plan(self, conn: Connection, run: Planning[CollectionRequest]) -> Plan[BackupBody, Nothing]:
         path, collection, members = self._begin(conn, run)
         step = board.current_step(conn)
         backup = self._make_backup(conn, run, path, members, step)
@@ -126,24 +178,28 @@ class FullBackup(Backup):
             tuple(outdated_streams(conn, run, path)),
         )
         parts = plan_copy(conn, run, request, step)
-        return Plan(parts, {"backup_id": backup.id, "step": step, "members": {m.path: m.id for m in members}})
+        body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m in members})
+        return Plan(parts, body, Nothing())
 
-    def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
-        body = run.operation.body
-        backup = require_id(conn, body["backup_id"])
-        collection = Collection.from_json(require_id(conn, backup.parent_id).body)
-        records = {
-            path: self._table(conn, run, backup, path, source_id)
-            for path, source_id in body["members"].items()
-        }
-        stream = stream_name(backup.name) if collection.incremental else None
-        return self._record(
-            conn,
-            run,
-            BackupRecord(backup.name, "full", None, 0, body["step"], run.operation.created, stream, records),
+    def finish(self, conn: Connection, run: FullRun, step: int) -> BackupResult:
+        backup = require_id(conn, run.body.backup_id)
+        collection = require_id(conn, backup.parent_id).record(Collection)
+        record = BackupRecord(
+            name=backup.name,
+            kind="full",
+            parent=None,
+            after_step=0,
+            step=run.body.step,
+            time=run.operation.created,
+            stream=stream_name(backup.name) if collection.incremental else None,
+            tables={
+                path: self._table(conn, run, backup, path, source_id)
+                for path, source_id in run.body.members.items()
+            },
         )
+        return self._record(conn, backup, record)
 
-    def _table(self, conn: Connection, run: Run, backup: Path, path: str, source_id: int) -> TableRecord:
+    def _table(self, conn: Connection, run: FullRun, backup: Path, path: str, source_id: int) -> TableRecord:
         source = require_id(conn, source_id)
         target = TableInfo.of(paths.require(conn, f"{backup.path}{path}", "table"))
         originals = {ref.definition.name: ref for ref in TableInfo.of(source).indexes}
@@ -151,18 +207,25 @@ class FullBackup(Backup):
         for ref in target.indexes:
             impl = require_id(conn, originals[ref.definition.name].impl_id)
             version = run.registry.effective(conn, impl, run.operation.id)
-            if ref.omitted:
-                indexes.append(IndexRecord(ref.definition, version, "definition"))
-            else:
-                indexes.append(
-                    IndexRecord(ref.definition, version, "data", self._slice(conn, run, impl, ref.impl_id))
-                )
-        return TableRecord(target.schema, self._slice(conn, run, source, target.id), tuple(indexes))
+            slice_ = None if ref.omitted else self._slice(conn, run, impl, ref.impl_id)
+            indexes.append(IndexRecord.of(ref.definition, version, slice_))
+        return TableRecord(
+            schema=target.schema, slice=self._slice(conn, run, source, target.id), indexes=tuple(indexes)
+        )
 
-    def _slice(self, conn: Connection, run: Run, source: Path, target_id: int) -> SliceRecord:
+    def _slice(self, conn: Connection, run: FullRun, source: Path, target_id: int) -> SliceRecord:
         digest = chains.state(conn, target_id).digest
         size = sizes.bytes_of(conn, target_id)
         version = run.registry.effective(conn, source, run.operation.id)
         return SliceRecord(
-            source.id, target_id, version, True, Digest(), digest, digest, digest.rows, 0, size
+            source_id=source.id,
+            target_id=target_id,
+            version=version,
+            whole=True,
+            before=Digest(),
+            after=digest,
+            delta=digest,
+            rows=digest.rows,
+            tombstones=0,
+            bytes=size,
         )

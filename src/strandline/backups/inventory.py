@@ -26,7 +26,7 @@ def require_collection(conn: Connection, name: str) -> Path:
 def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:
     """The finished backups of a collection, oldest first: names sort in the order of time."""
     return [
-        BackupRecord.from_json(p.body)
+        p.record(BackupRecord)
         for p in paths.children(conn, collection)
         if p.type == "backup" and p.state != "creating"
     ]
@@ -46,5 +46,5 @@ def slice_segments(conn: Connection, backup: BackupRecord, slice_: SliceRecord) 
 
 def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
     """The last finished backup of a collection."""
-    body = paths.last_backup(conn, collection)
-    return None if body is None else BackupRecord.from_json(body)
+    found = paths.last_backup(conn, collection)
+    return None if found is None else found.record(BackupRecord)

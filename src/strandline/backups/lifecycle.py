@@ -4,19 +4,19 @@ streams and its backups."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.backups.collection import Collection, collection_path
+from strandline.backups.collection import Collection, CollectionRequest, collection_path
 from strandline.backups.full import owned_streams
 from strandline.backups.inventory import require_collection
 from strandline.catalog import board, paths, tables
 from strandline.catalog.connection import Catalog
 from strandline.errors import AlreadyExists
-from strandline.operations.kind import Kind, Plan, Run
+from strandline.operations.kind import Body, Kind, Plan, Planning, Run
 from strandline.operations.streams import DropStreamPart, plan_drops
+from strandline.records import Nothing
 
 
 def create_collection(catalog: Catalog, name: str, collection: Collection) -> int:
@@ -30,7 +30,7 @@ def create_collection(catalog: Catalog, name: str, collection: Collection) -> in
             )
         step = board.next_step(conn)
         parent = paths.make_parents(conn, path, step)
-        row = paths.add(conn, parent, name, "backup_collection", collection.to_json(), step)
+        row = paths.add(conn, parent, name, "backup_collection", body=collection, step=step)
         tables.publish(conn, step, catalog.clock.now(), [row.id])
         return step
 
@@ -40,26 +40,29 @@ def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection],
     with catalog.write() as conn:
         row = require_collection(conn, name)
         paths.check_ready(row)
-        paths.set_body(conn, row.id, change(Collection.from_json(row.body)).to_json())
+        paths.set_body(conn, row.id, change(row.record(Collection)))
         paths.set_version(conn, row.id, row.version + 1)
         step = board.next_step(conn)
         tables.publish(conn, step, catalog.clock.now(), [row.id])
         return step
 
 
-class DropCollection(Kind):
-    """Request: ``collection``, its name. Its backups and its own streams go with it; restored tables stay."""
+class DropCollection(Kind[CollectionRequest, Body, Nothing]):
+    """The collection's backups and its own streams go with it; restored tables stay."""
 
     name = "drop collection"
+    request, body, progress = CollectionRequest, Body, Nothing
 
     def __init__(self) -> None:
         self.handlers = {"drop stream": DropStreamPart()}
 
-    def plan(self, conn: Connection, run: Run) -> Plan:
-        path = require_collection(conn, run.operation.request["collection"])
+    def plan(self, conn: Connection, run: Planning[CollectionRequest]) -> Plan[Body, Nothing]:
+        path = require_collection(conn, run.request.collection)
         streams = [stream.path for stream in owned_streams(conn, path)]
         run.lock(conn, paths.subtree(conn, path), "dropping")
-        return Plan(plan_drops(conn, run, streams) if streams else [])
+        return Plan(plan_drops(conn, run, streams) if streams else [], Body(), Nothing())
 
-    def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
-        return {"collection": run.operation.request["collection"]}
+    def finish(
+        self, conn: Connection, run: Run[CollectionRequest, Body, Nothing], step: int
+    ) -> CollectionRequest:
+        return run.request

@@ -9,11 +9,11 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from strandline.backups.inventory import slice_segments
-from strandline.backups.record import BackupRecord, slices_of
+from strandline.backups.record import BackupRecord, SliceRecord, slices_of
 from strandline.backups.restore_plan import RestoreRequest, plan_restore
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import PathNotFound, PreconditionFailed
-from strandline.model import Chain
+from strandline.model import Chain, TableSchema
 from strandline.names import did_you_mean
 from strandline.runtime import Runtime
 from strandline.tables.snapshot import Reader, TableView
@@ -25,7 +25,7 @@ class BackupReader(Reader):
     def __init__(self, runtime: Runtime, collection: str, backup: str | None) -> None:
         super().__init__(runtime)
         self.snapshot.take()
-        self._request = RestoreRequest(collection, at=backup)
+        self._request = RestoreRequest(collection=collection, at=backup)
 
     def view(self, path: str) -> TableView:
         with self.runtime.catalog.read() as conn:
@@ -36,10 +36,11 @@ class BackupReader(Reader):
                     did_you_mean(path, chain[-1].tables) or f"It holds {', '.join(sorted(chain[-1].tables))}."
                 )
                 raise PathNotFound(f"{path} is not in the backup {chain[-1].name}", hint)
-            refs = tuple(IndexRef(i.definition, 0, 0, i.version, i.slice is None) for i in record.indexes)
-            info = TableInfo(
-                0, path, record.slice.version, "ready", None, chain[-1].step, record.schema, refs
+            refs = tuple(
+                IndexRef.of(i.definition, index_id=0, impl_id=0, version=i.version, omitted=i.slice is None)
+                for i in record.indexes
             )
+            info = _info(path, chain[-1], record.slice, record.schema, refs)
             return self.snapshot.note(_view(conn, info, chain, path, None))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
@@ -53,9 +54,7 @@ class BackupReader(Reader):
                     "Read without VIEW, or restore the table.",
                 )
             impl = ref.definition.impl_schema(table.info.schema)
-            info = TableInfo(
-                0, f"{path}/{name}", record.slice.version, "ready", None, chain[-1].step, impl, ()
-            )
+            info = _info(f"{path}/{name}", chain[-1], record.slice, impl, ())
             return self.snapshot.note(_view(conn, info, chain, path, name))
 
     def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
@@ -65,6 +64,21 @@ class BackupReader(Reader):
         chain = plan_restore(conn, self._request).chain
         self._request = replace(self._request, at=chain[-1].name)
         return chain
+
+
+def _info(
+    path: str, backup: BackupRecord, slice_: SliceRecord, schema: TableSchema, indexes: tuple[IndexRef, ...]
+) -> TableInfo:
+    return TableInfo(
+        id=0,
+        path=path,
+        version=slice_.version,
+        state="ready",
+        operation_id=None,
+        created_step=backup.step,
+        schema=schema,
+        indexes=indexes,
+    )
 
 
 def _view(

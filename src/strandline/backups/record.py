@@ -6,18 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from strandline.backups.collection import BackupKind
 from strandline.errors import Corrupted
 from strandline.model import Digest, IndexDef, TableSchema
+from strandline.records import Record
 
 Holds: TypeAlias = Literal["data", "definition"]
 """Whether a backup has an index's entries, or only says how it is defined (asynchronous and omitted
 indexes)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SliceRecord:
     """What a backup holds of one table or of one index.
 
@@ -33,65 +34,28 @@ class SliceRecord:
     whole: bool
     before: Digest
     after: Digest
-    delta: Digest | None = None
-    rows: int = 0
-    tombstones: int = 0
-    bytes: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source_id": self.source_id,
-            "target_id": self.target_id,
-            "version": self.version,
-            "whole": self.whole,
-            "before": _digest_to_json(self.before),
-            "after": _digest_to_json(self.after),
-            "delta": None if self.delta is None else _digest_to_json(self.delta),
-            "rows": self.rows,
-            "tombstones": self.tombstones,
-            "bytes": self.bytes,
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> SliceRecord:
-        return SliceRecord(
-            body["source_id"],
-            body["target_id"],
-            body["version"],
-            body["whole"],
-            _digest_from_json(body["before"]),
-            _digest_from_json(body["after"]),
-            None if body["delta"] is None else _digest_from_json(body["delta"]),
-            body["rows"],
-            body["tombstones"],
-            body["bytes"],
-        )
+    delta: Digest | None
+    rows: int
+    tombstones: int
+    bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexRecord:
     """An index of a backed-up table. ``version`` is the index's and its implementation table's."""
 
     definition: IndexDef
     version: int
     holds: Holds
-    slice: SliceRecord | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "definition": self.definition.to_json(),
-            "version": self.version,
-            "holds": self.holds,
-            "slice": None if self.slice is None else self.slice.to_json(),
-        }
+    slice: SliceRecord | None
 
     @staticmethod
-    def from_json(body: dict[str, Any]) -> IndexRecord:
-        slice_ = None if body["slice"] is None else SliceRecord.from_json(body["slice"])
-        return IndexRecord(IndexDef.from_json(body["definition"]), body["version"], body["holds"], slice_)
+    def of(definition: IndexDef, version: int, slice_: SliceRecord | None) -> IndexRecord:
+        holds: Holds = "definition" if slice_ is None else "data"
+        return IndexRecord(definition=definition, version=version, holds=holds, slice=slice_)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableRecord:
     """A table as it was at the backup's step."""
 
@@ -99,27 +63,12 @@ class TableRecord:
     slice: SliceRecord
     indexes: tuple[IndexRecord, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": self.schema.to_json(),
-            "slice": self.slice.to_json(),
-            "indexes": [i.to_json() for i in self.indexes],
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> TableRecord:
-        return TableRecord(
-            TableSchema.from_json(body["schema"]),
-            SliceRecord.from_json(body["slice"]),
-            tuple(IndexRecord.from_json(i) for i in body["indexes"]),
-        )
-
     def index(self, name: str) -> IndexRecord | None:
         return next((i for i in self.indexes if i.definition.name == name), None)
 
 
-@dataclass(frozen=True)
-class BackupRecord:
+@dataclass(frozen=True, kw_only=True)
+class BackupRecord(Record):
     """One backup. It holds the changes in ``(after_step, step]``; a full one begins at nothing
     (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment will
     read, if there are any."""
@@ -132,31 +81,6 @@ class BackupRecord:
     time: float
     stream: str | None
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "parent": self.parent,
-            "after_step": self.after_step,
-            "step": self.step,
-            "time": self.time,
-            "stream": self.stream,
-            "tables": {path: table.to_json() for path, table in self.tables.items()},
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> BackupRecord:
-        return BackupRecord(
-            body["name"],
-            body["kind"],
-            body["parent"],
-            body["after_step"],
-            body["step"],
-            body["time"],
-            body["stream"],
-            {path: TableRecord.from_json(table) for path, table in body["tables"].items()},
-        )
 
     @property
     def slices(self) -> list[SliceRecord]:
@@ -260,11 +184,3 @@ def _slice_in(table: TableRecord | None, index: str | None) -> SliceRecord | Non
         return None if table is None else table.slice
     record = table.index(index)
     return None if record is None else record.slice
-
-
-def _digest_to_json(digest: Digest) -> list[Any]:
-    return [digest.rows, digest.hex]
-
-
-def _digest_from_json(body: list[Any]) -> Digest:
-    return Digest.parse(body[0], body[1])

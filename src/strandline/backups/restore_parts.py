@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
+from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import board, chains, tables
-from strandline.catalog.operations import Part
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted, StrandlineError, TimedOut, Unavailable
 from strandline.model import Chain, Digest, Segment, TableSchema
-from strandline.operations.kind import Handler, Run
+from strandline.operations.kind import Body, Handler, P, Part, Run
+from strandline.records import Record
 from strandline.runtime import Runtime
 from strandline.storage.chain import State
 from strandline.storage.files import checksum_of
@@ -32,11 +33,66 @@ RETRY_SECONDS = (0.1, 0.4, 1.6, 6.4)
 _NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
 
 
+@dataclass(frozen=True, kw_only=True)
+class RestoreBody(Body):
+    """``tables``: the ids of the targets by path. ``increments``: how many there are beside the full backup.
+    ``step``: the targets are filled as if it were at this step."""
+
+    backup: str
+    tables: dict[str, int]
+    increments: int
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreProgress(Record):
+    """The present ``increment`` (0: the full backup) of all, and the bytes of the shards that are there."""
+
+    increments: int
+    increment: int
+    bytes: int
+    bytes_total: int
+
+
+RestoreRun: TypeAlias = Run[RestoreRequest, RestoreBody, RestoreProgress]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard(Record):
+    """A shard of one table or index in one increment. ``until``: when the time for the whole restore is
+    over."""
+
+    table_id: int
+    increment: int
+    shard: int
+    segments: tuple[int, ...]
+    bytes: int
+    copy: bool
+    until: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuilt(Record):
+    """An index to be built from its table. ``index``: its path. It takes no ``bytes`` from a backup."""
+
+    table_id: int
+    impl_id: int
+    index: str
+    bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Record):
+    """A table to be compared, with its indexes, with what was recorded."""
+
+    table_id: int
+
+
 class OutOfTime(TimedOut):
     """The time that was set for the whole restore is over."""
 
 
-class _Part(Handler, ABC):
+class _Part(Handler[RestoreRun, P], ABC):
     """What all parts share: one phase, the deadline, and when to try again."""
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
@@ -44,18 +100,18 @@ class _Part(Handler, ABC):
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def work(self, run: Run, part: Part) -> Any:
+    def work(self, run: RestoreRun, part: Part[P]) -> Any:
         """The time that a restore may take counts from its first start, however often it is resumed."""
-        seconds = run.operation.request["deadline_seconds"]
+        seconds = run.request.deadline_seconds
         if seconds is not None and self._runtime.clock.now() > run.operation.created + seconds:
             raise OutOfTime(
                 f"the restore did not finish within {seconds:g} seconds",
                 "Nothing was published. Allow more time, or restore fewer tables.",
             )
-        return self._make(part)
+        return self._make(part.body)
 
     @abstractmethod
-    def _make(self, part: Part) -> Any:
+    def _make(self, body: P) -> Any:
         """The slow work of this kind of part."""
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
@@ -64,21 +120,23 @@ class _Part(Handler, ABC):
         return RETRY_SECONDS[attempt - 1] if transient and attempt <= len(RETRY_SECONDS) else None
 
 
-class ShardPart(_Part):
+class ShardPart(_Part[Shard]):
     """Brings one shard of one table or index of one increment: by reference, or as copies that are checked on
     the way."""
 
-    def _make(self, part: Part) -> list[Segment]:
+    record = Shard
+
+    def _make(self, body: Shard) -> list[Segment]:
         with self._runtime.catalog.read() as conn:
-            found = chains.segments(conn, part.body["segments"])
-        if not part.body["copy"]:
+            found = chains.segments(conn, body.segments)
+        if not body.copy:
             for segment in found:
                 self._look_at(segment)
             return []
         copies: list[Segment] = []
         try:
             for segment in found:
-                copies.append(self._copied(segment, part.body["table_id"]))
+                copies.append(self._copied(segment, body.table_id))
         except Exception:
             self._runtime.store.discard(copies)
             raise
@@ -98,40 +156,40 @@ class ShardPart(_Part):
             return replace(segment, id=0)
         return self._runtime.store.copy(segment, f"{self._runtime.session.file_name(table_id)}.parquet")
 
-    def configure(self, conn: Connection, run: Run, part: Part, made: list[Segment]) -> dict[str, Any]:
-        step = run.operation.body["step"]
-        ids = chains.insert_segments(conn, made, step) if part.body["copy"] else part.body["segments"]
-        chains.attach(conn, part.body["table_id"], ids, step)
-        progress = run.operation.progress
-        run.report(
-            conn, increment=part.body["increment"], bytes=progress.get("bytes", 0) + part.body["bytes"]
-        )
-        return part.body
+    def configure(self, conn: Connection, run: RestoreRun, part: Part[Shard], made: list[Segment]) -> Shard:
+        body, step = part.body, run.body.step
+        ids = chains.insert_segments(conn, made, step) if body.copy else body.segments
+        chains.attach(conn, body.table_id, ids, step)
+        done = run.progress.bytes + body.bytes
+        run.report(conn, replace(run.progress, increment=body.increment, bytes=done))
+        return body
 
     def discard(self, made: list[Segment]) -> None:
         self._runtime.store.discard(made)
 
-    def time_limit(self, part: Part) -> float | None:
+    def time_limit(self, part: Part[Shard]) -> float | None:
         """A shard that hangs is found out in time to say that the whole restore has run out of it."""
         limit = self._runtime.settings.shard_seconds
-        until: float | None = part.body["until"]
+        until = part.body.until
         return limit if until is None else min(limit, max(0.0, until - self._runtime.clock.now()))
 
 
-class RebuildPart(_Part):
+class RebuildPart(_Part[Rebuilt]):
     """Builds an index that no backup holds, from the restored table."""
 
-    def _make(self, part: Part) -> Written:
+    record = Rebuilt
+
+    def _make(self, body: Rebuilt) -> Written:
         with self._runtime.catalog.read() as conn:
-            table = TableInfo.of(require_id(conn, part.body["table_id"]))
+            table = TableInfo.of(require_id(conn, body.table_id))
             chain = _incoming_chain(conn, table.id)
-        ref = next(r for r in table.indexes if r.impl_id == part.body["impl_id"])
+        ref = next(r for r in table.indexes if r.impl_id == body.impl_id)
         name = self._runtime.session.file_name(ref.impl_id)
         impl = ref.definition.impl_schema(table.schema)
         return self._runtime.store.entries(State(table.schema, chain), impl, name)
 
-    def configure(self, conn: Connection, run: Run, part: Part, made: Written) -> dict[str, Any]:
-        step, impl_id = run.operation.body["step"], part.body["impl_id"]
+    def configure(self, conn: Connection, run: RestoreRun, part: Part[Rebuilt], made: Written) -> Rebuilt:
+        step, impl_id = run.body.step, part.body.impl_id
         chains.attach(conn, impl_id, chains.insert_segments(conn, made.segments, step), step)
         tables.set_first_digest(conn, impl_id, made.delta)
         return part.body
@@ -140,14 +198,16 @@ class RebuildPart(_Part):
         self._runtime.store.discard(made.segments)
 
 
-class VerifyPart(_Part):
+class VerifyPart(_Part[Checked]):
     """Reads a restored table and its indexes again and compares them with what was recorded when they were
     backed up."""
 
-    def _make(self, part: Part) -> None:
+    record = Checked
+
+    def _make(self, body: Checked) -> None:
         runtime = self._runtime
         with runtime.catalog.read() as conn:
-            table = TableInfo.of(require_id(conn, part.body["table_id"]))
+            table = TableInfo.of(require_id(conn, body.table_id))
             chain = _incoming_chain(conn, table.id)
             recorded = chains.state(conn, table.id).digest
             impls = [

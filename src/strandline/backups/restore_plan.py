@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -17,10 +16,11 @@ from strandline.backups.record import BackupRecord, TableRecord, chain_to, slice
 from strandline.catalog import paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
+from strandline.records import Record
 
 
-@dataclass(frozen=True)
-class RestoreRequest:
+@dataclass(frozen=True, kw_only=True)
+class RestoreRequest(Record):
     """``at``: the name of a backup; ``not_after``: or the last one taken by this time (seconds since the
     epoch); neither: the last one. ``tables``: pairs of a table's path and the path to restore it under (None:
     its own); empty: all of the backup. ``into``: a directory to restore below. ``verify``: read everything
@@ -34,32 +34,6 @@ class RestoreRequest:
     verify: bool = False
     copy: bool = False
     deadline_seconds: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "collection": self.collection,
-            "at": self.at,
-            "not_after": self.not_after,
-            "tables": [list(pair) for pair in self.tables],
-            "into": self.into,
-            "verify": self.verify,
-            "copy": self.copy,
-            "deadline_seconds": self.deadline_seconds,
-        }
-
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> RestoreRequest:
-        tables = tuple((path, as_path) for path, as_path in body["tables"])
-        return RestoreRequest(
-            body["collection"],
-            body["at"],
-            body["not_after"],
-            tables,
-            body["into"],
-            body["verify"],
-            body["copy"],
-            body["deadline_seconds"],
-        )
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,14 @@ def restore_request(statement: st.Restore) -> RestoreRequest:
     verify_ = _one_of("VERIFY", settings.get("VERIFY", "digests"), ("digests", "data"))
     mode = _one_of("MODE", settings.get("MODE", "reference"), ("reference", "copy"))
     return RestoreRequest(
-        statement.collection,
-        statement.at_backup,
-        None if statement.at_timestamp is None else statement.at_timestamp.timestamp(),
-        tuple((t.path, t.as_path) for t in statement.tables),
-        statement.into,
-        verify_ == "data",
-        mode == "copy",
-        _seconds(settings.get("DEADLINE")),
+        collection=statement.collection,
+        at=statement.at_backup,
+        not_after=None if statement.at_timestamp is None else statement.at_timestamp.timestamp(),
+        tables=tuple((t.path, t.as_path) for t in statement.tables),
+        into=statement.into,
+        verify=verify_ == "data",
+        copy=mode == "copy",
+        deadline_seconds=_seconds(settings.get("DEADLINE")),
     )
 
 

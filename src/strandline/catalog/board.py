@@ -7,7 +7,6 @@ up with a generation has seen either all of its paths or none.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from strandline.catalog import sqltables
 from strandline.catalog.paths import Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Publication:
     """One announced description: the path has this version from the generation on, or is gone."""
 
@@ -99,6 +98,7 @@ def publish(
     now: float,
     changed: Sequence[Path],
     dropped: Sequence[Path] = (),
+    *,
     operation_id: str | None = None,
 ) -> int:
     """Record the descriptions as they are from ``step`` on and announce them; ``changed`` must be freshly
@@ -114,10 +114,7 @@ def publish(
     if changed:
         conn.execute(
             insert(sqltables.descriptions),
-            [
-                {"path_id": p.id, "version": p.version, "step": step, "body": json.dumps(p.body)}
-                for p in changed
-            ],
+            [{"path_id": p.id, "version": p.version, "step": step, "body": p.body} for p in changed],
         )
     announced = [(p, False) for p in changed] + [(p, True) for p in dropped]
     if announced:
@@ -147,4 +144,14 @@ def since(conn: Connection, after: int) -> list[Publication]:
         .where(sqltables.board.c.generation > after)
         .order_by(sqltables.board.c.generation, sqltables.board.c.path_id)
     )
-    return [Publication(r.generation, r.path_id, r.path, r.version, r.dropped, r.time) for r in rows]
+    return [
+        Publication(
+            generation=r.generation,
+            path_id=r.path_id,
+            path=r.path,
+            version=r.version,
+            dropped=r.dropped,
+            time=r.time,
+        )
+        for r in rows
+    ]

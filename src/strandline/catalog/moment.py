@@ -24,7 +24,7 @@ from strandline.catalog.paths import CLOSED_STATES, IMPL_TABLE
 from strandline.catalog.planner import Loader
 from strandline.catalog.sessions import Session
 from strandline.catalog.stale import Stale
-from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.errors import PathNotFound, StrandlineError
 from strandline.model import Chain
 
@@ -165,7 +165,7 @@ class Moments:
         elif row.created_step > moment.step:
             raise Stale(row.id, f"{path} was created or restored after step {moment.step}")
         found = self._loaded(look.conn, moment, tables.at_step(look.conn, row, moment.step))
-        return TableAt(found.info, found.chain, bool(row.body.get("increment")))
+        return TableAt(found.info, found.chain, row.record(TableBody).increment)
 
     def _planned(self, look: Look, moment: Moment, path: str) -> TableInfo | None:
         """The description of a live table, or of one of its implementation tables, as the cache knows it;

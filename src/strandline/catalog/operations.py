@@ -1,25 +1,26 @@
 """Operations and their parts as the catalog keeps them, the paths they lock, and what is left of them when
 they end.
 
-All functions run inside the caller's transaction. ``complete`` and ``roll_back`` know an operation's paths by
-their state alone, so an end of either kind leaves nothing locked, whatever the operation was and wherever it
-stopped.
+What an operation and its parts keep is text here: the records in it belong to their kinds. All functions run
+inside the caller's transaction. ``complete`` and ``roll_back`` know an operation's paths by their state
+alone, so an end of either kind leaves nothing locked, whatever the operation was and wherever it stopped.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
+from strandline import records
 from strandline.catalog import board, chains, paths, sqltables, tables
 from strandline.catalog.chunks import chunks
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
 from strandline.errors import BY_CODE, OperationNotFound, StrandlineError
+from strandline.records import Record
 
 RUNNING, CANCELLING = "running", "cancelling"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
@@ -61,11 +62,11 @@ CREATED_STATES = frozenset({"creating", "incoming restore"})
 is rolled back."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """One of the siblings. Parts of one stage run in any order; a stage begins when all parts of the earlier
     ones are done. ``attempt`` grows with each failure, so that a late report of an earlier try can be told
-    from the present one."""
+    from the present one. ``body`` is the text of what its handler keeps."""
 
     operation_id: str
     id: int
@@ -74,25 +75,43 @@ class Part:
     state: str
     attempt: int
     changed: float
-    body: dict[str, Any]
+    body: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Failure(Record):
+    """The error that ended an operation."""
+
+    code: str
+    message: str
+    hint: str
+
+    @staticmethod
+    def of(error: StrandlineError) -> Failure:
+        return Failure(code=error.code, message=error.message, hint=error.hint)
+
+    def error(self) -> StrandlineError:
+        """It, as it would have been raised."""
+        return BY_CODE.get(self.code, StrandlineError)(self.message, self.hint)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operation:
-    """A persisted piece of work. ``request`` is what was asked for; ``body`` is what its kind planned from
-    it."""
+    """A persisted piece of work. ``request`` is what was asked for, ``body`` what its kind planned from it,
+    ``progress`` how far it has come, ``result`` what came of it, ``error`` the ``Failure`` that ended it: the
+    texts of records."""
 
     id: str
     kind: str
     state: str
-    request: dict[str, Any]
-    body: dict[str, Any]
-    progress: dict[str, Any]
-    result: dict[str, Any] | None
-    error: dict[str, str] | None
+    request: str
+    body: str
+    progress: str
+    result: str | None = None
+    error: str | None = None
     session_id: str
     created: float
-    ended: float | None
+    ended: float | None = None
     parts_done: int = field(default=0, compare=False)
     parts: int = field(default=0, compare=False)
 
@@ -104,7 +123,7 @@ class Operation:
         """The error that ended it, as it would have been raised."""
         if self.error is None:
             return None
-        return BY_CODE.get(self.error["code"], StrandlineError)(self.error["message"], self.error["hint"])
+        return records.from_text(Failure, self.error, f"the error of operation {self.id}").error()
 
 
 def add(conn: Connection, operation: Operation) -> None:
@@ -113,9 +132,9 @@ def add(conn: Connection, operation: Operation) -> None:
             id=operation.id,
             kind=operation.kind,
             state=operation.state,
-            request=json.dumps(operation.request),
-            body=json.dumps(operation.body),
-            progress=json.dumps(operation.progress),
+            request=operation.request,
+            body=operation.body,
+            progress=operation.progress,
             session_id=operation.session_id,
             created=operation.created,
         )
@@ -123,9 +142,9 @@ def add(conn: Connection, operation: Operation) -> None:
 
 
 def add_parts(
-    conn: Connection, operation_id: str, now: float, new: Sequence[tuple[str, int, str, dict[str, Any]]]
+    conn: Connection, operation_id: str, now: float, new: Sequence[tuple[str, int, str, str]]
 ) -> None:
-    """Parts given as (kind, stage, first state, body)."""
+    """Parts given as (kind, stage, first state, text)."""
     counted = conn.execute(
         select(func.count()).where(sqltables.parts.c.operation_id == operation_id)
     ).scalar_one()
@@ -138,7 +157,7 @@ def add_parts(
             "state": state,
             "attempt": 0,
             "changed": now,
-            "body": json.dumps(body),
+            "body": body,
         }
         for number, (kind, stage, state, body) in enumerate(new, start=counted + 1)
     ]
@@ -194,16 +213,14 @@ def save_part(conn: Connection, changed: Part) -> None:
         "new_state": changed.state,
         "new_attempt": changed.attempt,
         "now": changed.changed,
-        "new_body": json.dumps(changed.body),
+        "new_body": changed.body,
     }
     conn.execute(_SAVE_PART, {"operation": changed.operation_id, "part": changed.id, **values})
 
 
 def save(conn: Connection, operation_id: str, **values: Any) -> None:
-    """Change columns of an operation; those that hold JSON are given as values."""
-    encoded = {
-        k: json.dumps(v) if k in ("body", "progress", "result", "error") else v for k, v in values.items()
-    }
+    """Change columns of an operation; those that hold a record are given as records."""
+    encoded = {k: records.to_text(v) if isinstance(v, Record) else v for k, v in values.items()}
     conn.execute(
         update(sqltables.operations).where(sqltables.operations.c.id == operation_id).values(**encoded)
     )
@@ -247,22 +264,24 @@ def complete(conn: Connection, operation_id: str, registry: VersionRegistry, ste
     _unlock(conn, operation_id)
     changed = paths.by_ids(conn, [*created, *moved])
     if changed or dropped:
-        board.publish(conn, step, now, changed, dropped, operation_id)
+        board.publish(conn, step, now, changed, dropped, operation_id=operation_id)
 
 
-def roll_back(conn: Connection, operation: Operation, registry: VersionRegistry) -> None:
-    """End the claims, remove what the operation made, unlock what it locked. The catalog is then as if it had
-    never been."""
-    registry.rollback(conn, operation.id)
-    made = [p.id for p in locked(conn, operation.id) if p.state in CREATED_STATES]
+def roll_back(
+    conn: Connection, operation_id: str, registry: VersionRegistry, directories: Sequence[int]
+) -> None:
+    """End the claims, remove what the operation made, also its ``directories`` if nothing else is in them,
+    and unlock what it locked. The catalog is then as if it had never been."""
+    registry.rollback(conn, operation_id)
+    made = [p.id for p in locked(conn, operation_id) if p.state in CREATED_STATES]
     # Nobody has ever seen them, so nobody has them in his plan.
     for chunk in chunks(made):
         conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))
         conn.execute(delete(sqltables.commits).where(sqltables.commits.c.table_id.in_(chunk)))
     tables.forget(conn, made)
     paths.remove(conn, made)
-    _unlock(conn, operation.id)
-    for path_id in reversed(operation.body.get("directories", [])):
+    _unlock(conn, operation_id)
+    for path_id in reversed(directories):
         used = conn.execute(
             select(sqltables.paths.c.id).where(sqltables.paths.c.parent_id == path_id).limit(1)
         ).one_or_none()
@@ -299,11 +318,11 @@ def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> Operation:
         id=row.id,
         kind=row.kind,
         state=row.state,
-        request=json.loads(row.request),
-        body=json.loads(row.body),
-        progress=json.loads(row.progress),
-        result=None if row.result is None else json.loads(row.result),
-        error=None if row.error is None else json.loads(row.error),
+        request=row.request,
+        body=row.body,
+        progress=row.progress,
+        result=row.result,
+        error=row.error,
         session_id=row.session_id,
         created=row.created,
         ended=row.ended,
@@ -314,12 +333,12 @@ def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> Operation:
 
 def _part(row: Row[Any]) -> Part:
     return Part(
-        row.operation_id,
-        row.id,
-        row.kind,
-        row.stage,
-        row.state,
-        row.attempt,
-        row.changed,
-        json.loads(row.body),
+        operation_id=row.operation_id,
+        id=row.id,
+        kind=row.kind,
+        stage=row.stage,
+        state=row.state,
+        attempt=row.attempt,
+        changed=row.changed,
+        body=row.body,
     )

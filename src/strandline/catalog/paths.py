@@ -3,7 +3,6 @@ caller's transaction."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, literal, select, update
 
-from strandline import names
+from strandline import names, records
 from strandline.catalog import sqltables
 from strandline.catalog.chunks import chunks
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
+from strandline.records import Nothing, R, Record, RecordType
 
 READY = "ready"
 ROOT_ID = 1
@@ -30,9 +30,9 @@ _CHILD = select(sqltables.paths).where(
 CLOSED_STATES = frozenset({"creating", "dropping", "incoming restore"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Path:
-    """One row of the tree with its full name."""
+    """One row of the tree with its full name. ``body`` is the text of its record."""
 
     id: int
     parent_id: int | None
@@ -42,11 +42,15 @@ class Path:
     state: str
     operation_id: str | None
     created_step: int
-    body: dict[str, Any]
+    body: str
 
     @property
     def name(self) -> str:
         return self.path.rsplit("/", 1)[1]
+
+    def record(self, kind: RecordType[R]) -> R:
+        """What the path keeps."""
+        return records.from_text(kind, self.body, f"the description of {self.path}")
 
 
 def find(conn: Connection, path: str) -> Path | None:
@@ -148,12 +152,14 @@ def names_below(conn: Connection, parent_ids: Iterable[int]) -> list[str]:
     return found
 
 
-def last_backup(conn: Connection, collection: Path) -> dict[str, Any] | None:
-    """The body of the last finished backup of a collection: names sort in the order of time."""
+def last_backup(conn: Connection, collection: Path) -> Path | None:
+    """The last finished backup of a collection: names sort in the order of time."""
     at = sqltables.paths.c
-    query = select(at.body).where(at.parent_id == collection.id, at.type == "backup", at.state != "creating")
-    body = conn.execute(query.order_by(at.name.desc()).limit(1)).scalar_one_or_none()
-    return None if body is None else json.loads(body)
+    found = select(sqltables.paths).where(
+        at.parent_id == collection.id, at.type == "backup", at.state != "creating"
+    )
+    row = conn.execute(found.order_by(at.name.desc()).limit(1)).one_or_none()
+    return None if row is None else _path(row, f"{collection.path}/{row.name}")
 
 
 def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:
@@ -231,7 +237,9 @@ def make_parents(conn: Connection, path: str, step: int) -> Path:
     parent = require(conn, "/")
     for depth in range(1, len(parts)):
         here = names.join(parts[:depth])
-        parent = find(conn, here) or add(conn, parent, parts[depth - 1], "directory", {}, step)
+        parent = find(conn, here) or add(
+            conn, parent, parts[depth - 1], "directory", body=Nothing(), step=step
+        )
         if parent.type not in ("directory", "backup_collection", "backup"):
             raise InvalidArgument(
                 f"{here} is a {parent.type}, so nothing can be created below it",
@@ -245,9 +253,9 @@ def add(
     parent: Path,
     name: str,
     type_: str,
-    body: dict[str, Any],
-    step: int,
     *,
+    body: Record,
+    step: int,
     version: int = 1,
     state: str = READY,
     operation_id: str | None = None,
@@ -256,6 +264,7 @@ def add(
     names.check_name(name)
     if find(conn, path) is not None:
         raise AlreadyExists(f"{path} already exists")
+    text = records.to_text(body)
     row_id = conn.execute(
         insert(sqltables.paths)
         .values(
@@ -266,15 +275,26 @@ def add(
             state=state,
             operation_id=operation_id,
             created_step=step,
-            body=json.dumps(body),
+            body=text,
         )
         .returning(sqltables.paths.c.id)
     ).scalar_one()
-    return Path(row_id, parent.id, path, type_, version, state, operation_id, step, body)
+    return Path(
+        id=row_id,
+        parent_id=parent.id,
+        path=path,
+        type=type_,
+        version=version,
+        state=state,
+        operation_id=operation_id,
+        created_step=step,
+        body=text,
+    )
 
 
-def set_body(conn: Connection, path_id: int, body: dict[str, Any]) -> None:
-    conn.execute(update(sqltables.paths).where(sqltables.paths.c.id == path_id).values(body=json.dumps(body)))
+def set_body(conn: Connection, path_id: int, body: Record) -> None:
+    at = sqltables.paths.c.id == path_id
+    conn.execute(update(sqltables.paths).where(at).values(body=records.to_text(body)))
 
 
 def set_version(conn: Connection, path_id: int, version: int) -> None:
@@ -307,15 +327,15 @@ def remove(conn: Connection, path_ids: Iterable[int]) -> None:
 
 def _path(row: Row[Any], path: str) -> Path:
     return Path(
-        row.id,
-        row.parent_id,
-        path,
-        row.type,
-        row.version,
-        row.state,
-        row.operation_id,
-        row.created_step,
-        json.loads(row.body),
+        id=row.id,
+        parent_id=row.parent_id,
+        path=path,
+        type=row.type,
+        version=row.version,
+        state=row.state,
+        operation_id=row.operation_id,
+        created_step=row.created_step,
+        body=row.body,
     )
 
 

@@ -6,13 +6,13 @@ Functions run inside the caller's write transaction and publish what they change
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from strandline import records
 from strandline.catalog import board, chains, holds, paths, sqltables
 from strandline.catalog.chunks import chunks
 from strandline.catalog.holds import Hold
@@ -21,40 +21,48 @@ from strandline.catalog.stale import Stale
 from strandline.errors import AlreadyExists, PathNotFound
 from strandline.model import Digest, IndexDef, TableSchema
 from strandline.names import did_you_mean
+from strandline.records import Record, later
 
 
-@dataclass(frozen=True)
-class IndexRef:
+@dataclass(frozen=True, kw_only=True)
+class IndexRef(IndexDef):
     """An index as its table's description lists it. ``omitted``: it is only defined here; its implementation
     table holds no data."""
 
-    definition: IndexDef
     index_id: int
     impl_id: int
     version: int
     omitted: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.definition.to_json(),
-            "index_id": self.index_id,
-            "impl_id": self.impl_id,
-            "version": self.version,
-            "omitted": self.omitted,
-        }
-
     @staticmethod
-    def from_json(body: dict[str, Any]) -> IndexRef:
+    def of(index: IndexDef, *, index_id: int, impl_id: int, version: int, omitted: bool = False) -> IndexRef:
         return IndexRef(
-            IndexDef.from_json(body),
-            body["index_id"],
-            body["impl_id"],
-            body["version"],
-            body.get("omitted", False),
+            index.name,
+            index.kind,
+            index.columns,
+            index.cover,
+            index_id=index_id,
+            impl_id=impl_id,
+            version=version,
+            omitted=omitted,
         )
 
+    @cached_property
+    def definition(self) -> IndexDef:
+        return IndexDef(self.name, self.kind, self.columns, self.cover)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
+class TableBody(Record):
+    """What the path of a table keeps. ``increment``: it is an incremental backup, which shows changes and not
+    a state."""
+
+    schema: TableSchema
+    indexes: tuple[IndexRef, ...] = ()
+    increment: bool = later(False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableInfo:
     """What a planner knows of a table: no rows, no segments. ``since``: the step from which on this is its
     description; it is the right one for a step if it is the last whose ``since`` is not greater."""
@@ -71,20 +79,21 @@ class TableInfo:
 
     @staticmethod
     def of(path: Path, since: int = 0) -> TableInfo:
+        body = path.record(TableBody)
         return TableInfo(
-            path.id,
-            path.path,
-            path.version,
-            path.state,
-            path.operation_id,
-            path.created_step,
-            TableSchema.from_json(path.body["schema"]),
-            tuple(IndexRef.from_json(i) for i in path.body.get("indexes", [])),
-            since,
+            id=path.id,
+            path=path.path,
+            version=path.version,
+            state=path.state,
+            operation_id=path.operation_id,
+            created_step=path.created_step,
+            schema=body.schema,
+            indexes=body.indexes,
+            since=since,
         )
 
-    def body(self) -> dict[str, Any]:
-        return {"schema": self.schema.to_json(), "indexes": [i.to_json() for i in self.indexes]}
+    def body(self) -> TableBody:
+        return TableBody(schema=self.schema, indexes=self.indexes)
 
     def index(self, name: str) -> IndexRef:
         for ref in self.indexes:
@@ -102,17 +111,18 @@ def create(
     now: float,
     path: str,
     table: TableSchema,
+    *,
     indexes: Sequence[IndexDef] = (),
 ) -> TableInfo:
     """Create an empty table with its indexes at ``step``, with the directories above it."""
     if paths.find(conn, path) is not None:
         raise AlreadyExists(f"{path} already exists")
     parent = paths.make_parents(conn, path, step)
-    row = paths.add(
-        conn, parent, path.rsplit("/", 1)[1], "table", {"schema": table.to_json(), "indexes": []}, step
-    )
+    row = paths.add(conn, parent, path.rsplit("/", 1)[1], "table", body=TableBody(schema=table), step=step)
     add_state(conn, row.id, step, now, Digest())
-    refs = tuple(add_index_paths(conn, step, now, row, table, index, Digest()) for index in indexes)
+    refs = tuple(
+        add_index_paths(conn, step, now, row, index, table=table, digest=Digest()) for index in indexes
+    )
     info = replace(TableInfo.of(row), indexes=refs)
     paths.set_body(conn, row.id, info.body())
     publish(conn, step, now, [row.id, *(i for ref in refs for i in (ref.index_id, ref.impl_id))])
@@ -124,21 +134,20 @@ def add_index_paths(
     step: int,
     now: float,
     table_row: Path,
-    table: TableSchema,
     index: IndexDef,
+    *,
+    table: TableSchema,
     digest: Digest,
 ) -> IndexRef:
     """The paths of an index and of its implementation table; the caller lists it in the table's body and
     publishes."""
-    index_row = paths.add(conn, table_row, index.name, "index", index.to_json(), step)
-    impl = index.impl_schema(table)
-    impl_row = paths.add(
-        conn, index_row, IMPL_TABLE, "table", {"schema": impl.to_json(), "indexes": []}, step
-    )
+    index_row = paths.add(conn, table_row, index.name, "index", body=index, step=step)
+    impl = TableBody(schema=index.impl_schema(table))
+    impl_row = paths.add(conn, index_row, IMPL_TABLE, "table", body=impl, step=step)
     add_state(conn, impl_row.id, step, now, digest)
     if not index.is_sync:
         begin_following(conn, impl_row.id, table_row.id, step)
-    return IndexRef(index, index_row.id, impl_row.id, impl_row.version)
+    return IndexRef.of(index, index_id=index_row.id, impl_id=impl_row.id, version=impl_row.version)
 
 
 def begin_following(conn: Connection, impl_id: int, table_id: int, step: int) -> None:
@@ -255,7 +264,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
             f"{row.path} did not exist at step {step}",
             f"It was created at step {row.created_step}; ask for that or later.",
         )
-    return TableInfo.of(replace(row, version=found.version, body=json.loads(found.body)), found.step)
+    return TableInfo.of(replace(row, version=found.version, body=found.body), found.step)
 
 
 def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
@@ -277,7 +286,8 @@ def last_drop(conn: Connection, table_id: int) -> int:
     ).all()
     step, before = 0, set[int]()
     for row in rows:
-        columns = {column["id"] for column in json.loads(row.body)["schema"]["columns"]}
+        what = f"version {row.version} of the description of path {table_id}"
+        columns = {column.id for column in records.from_text(TableBody, row.body, what).schema.columns}
         if before - columns:
             step = row.step
         before = columns

@@ -11,13 +11,14 @@ serializes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from strandline.catalog import paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
+from strandline.catalog.tables import TableBody
 from strandline.errors import Internal
 
 
@@ -152,23 +153,20 @@ class VersionRegistry:
 def sync_indexes(conn: Connection, table_id: int) -> None:
     """Write the versions of a table's indexes into its body, as their implementation tables have them."""
     table = paths.by_id(conn, table_id)
-    if table is None or not table.body.get("indexes"):
+    if table is None or table.type != "table":
         return
-    below = {
-        path.id: path
-        for path in paths.by_ids(
-            conn, [i for ref in table.body["indexes"] for i in (ref["index_id"], ref["impl_id"])]
-        )
-    }
-    for ref in table.body["indexes"]:
-        index, impl = below.get(ref["index_id"]), below.get(ref["impl_id"])
+    body = table.record(TableBody)
+    below = {p.id: p for p in paths.by_ids(conn, [i for r in body.indexes for i in (r.index_id, r.impl_id)])}
+    synced = []
+    for ref in body.indexes:
+        index, impl = below.get(ref.index_id), below.get(ref.impl_id)
         if index is None or impl is None or index.version != impl.version:
             raise Internal(
-                f"index {ref['name']!r} of {table.path} and its implementation table do not have the same "
+                f"index {ref.name!r} of {table.path} and its implementation table do not have the same "
                 "version"
             )
-        ref["version"] = impl.version
-    paths.set_body(conn, table_id, table.body)
+        synced.append(replace(ref, version=impl.version))
+    paths.set_body(conn, table_id, replace(body, indexes=tuple(synced)))
 
 
 def unit_above(conn: Connection, path: Path) -> list[Path]:

@@ -39,6 +39,7 @@ def load(
     cli: Cli,
     table: Annotated[str, typer.Argument(help="The table to load into.", autocompletion=paths)],
     files: Annotated[list[str], typer.Argument(help="Files, or folders of files, of one format.")],
+    *,
     format: Annotated[
         Format | None, typer.Option("--format", help="What the files are, if their names do not tell.")
     ] = None,

@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
 def restore(
     cli: Cli,
     collection: CollectionArgument,
+    *,
     at: Annotated[
         str | None,
         typer.Option(

@@ -9,21 +9,28 @@ does not hold the stream will.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection
 
 from strandline import names
 from strandline.catalog import chains, commits, paths, tables
-from strandline.catalog.operations import Part
 from strandline.catalog.paths import IMPL_TABLE, Path, require_id
-from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.versions import unit_above
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.model import Digest
-from strandline.operations.kind import Handler, PartPlan, Run
-from strandline.operations.streams import DropStreamPart, StreamPart, StreamSpec, check_free, plan_drops
+from strandline.operations.kind import AnyRun, Handler, Part, PartPlan, Planning
+from strandline.operations.streams import (
+    DropStreamPart,
+    NewStream,
+    StreamPart,
+    StreamSpec,
+    check_free,
+    plan_drops,
+)
+from strandline.records import Record
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,33 @@ class CopyRequest:
     drop_streams: tuple[str, ...] = ()
 
 
-def copy_handlers() -> dict[str, Handler]:
+@dataclass(frozen=True, kw_only=True)
+class CopiedTable(NewStream):
+    """A table, or implementation table, to be copied as it was at ``step``; ``omitted``: without its rows."""
+
+    target_id: int
+    omitted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopiedIndex(Record):
+    """An index to be listed in the copy ``target_id`` of its table. ``table_id``: the source's implementation
+    table, whose version ``moves`` because it gets a stream. ``order``: the names of all indexes of the table,
+    in the order in which it lists them."""
+
+    table_id: int
+    target_id: int
+    index: IndexRef
+    order: tuple[str, ...]
+    moves: bool
+
+
+def copy_handlers() -> dict[str, Handler[Any, Any]]:
     """The handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
-    return {"table": TablePart(), "index": IndexPart(), "drop stream": DropStreamPart()}
+    return {"table": TablePart(CopiedTable), "index": IndexPart(), "drop stream": DropStreamPart()}
 
 
-def plan_copy(conn: Connection, run: Run, request: CopyRequest, step: int) -> list[PartPlan]:
+def plan_copy(conn: Connection, run: Planning[Any], request: CopyRequest, step: int) -> list[PartPlan]:
     """Pin ``step`` (the present one), lock the sources, make the targets in state creating, and return the
     parts, siblings all."""
     _check_distinct(request)
@@ -57,9 +85,9 @@ def plan_copy(conn: Connection, run: Run, request: CopyRequest, step: int) -> li
                 f"{source.path} is the implementation table of an index",
                 "Copy its table: the index comes with it.",
             )
-        plans += _plan_table(conn, run, request, step, source, names.normalize(target_path))
+        plans += _plan_table(conn, run, request, source, names.normalize(target_path), step=step)
     if request.drop_streams:
-        plans += plan_drops(conn, run, list(request.drop_streams))
+        plans += plan_drops(conn, run, request.drop_streams)
     return plans
 
 
@@ -74,76 +102,72 @@ def _check_distinct(request: CopyRequest) -> None:
 
 
 def _plan_table(
-    conn: Connection, run: Run, request: CopyRequest, step: int, source: Path, target_path: str
+    conn: Connection, run: Planning[Any], request: CopyRequest, source: Path, target_path: str, *, step: int
 ) -> list[PartPlan]:
     info = TableInfo.of(source)
     impls = {ref.impl_id: require_id(conn, ref.impl_id) for ref in info.indexes}
     run.lock(
         conn, [source, *(require_id(conn, ref.index_id) for ref in info.indexes), *impls.values()], "copying"
     )
-    target = _make_target(conn, run, step, source, target_path)
-    plans = [PartPlan("table", _table_body(conn, source, target.id, step, request.stream, omitted=False))]
-    order = [ref.definition.name for ref in info.indexes]
+    target = _make_target(conn, run, source, target_path, step)
+    plans = [_copied(conn, source, target, request.stream, omitted=False)]
+    order = tuple(ref.name for ref in info.indexes)
     for ref in info.indexes:
-        omitted = request.omit_indexes or ref.omitted or not ref.definition.is_sync
+        omitted = request.omit_indexes or ref.omitted or not ref.is_sync
         stream = None if omitted else request.stream
-        index = _make(conn, run, target, ref.definition.name, "index", ref.definition.to_json(), step)
-        impl = _make(conn, run, index, IMPL_TABLE, "table", impls[ref.impl_id].body, step)
-        copied = IndexRef(ref.definition, index.id, impl.id, impl.version, omitted)
-        plans.append(
-            PartPlan(
-                "index",
-                {
-                    "table_id": ref.impl_id,
-                    "target_id": target.id,
-                    "index": copied.to_json(),
-                    "order": order,
-                    "moves": stream is not None,
-                },
-            )
+        source_impl = impls[ref.impl_id]
+        index = _make(conn, run, target, ref.name, type_="index", body=ref.definition, step=step)
+        body = source_impl.record(TableBody)
+        impl = _make(conn, run, index, IMPL_TABLE, type_="table", body=body, step=step)
+        listed = replace(ref, index_id=index.id, impl_id=impl.id, version=impl.version, omitted=omitted)
+        moved = CopiedIndex(
+            table_id=ref.impl_id, target_id=target.id, index=listed, order=order, moves=stream is not None
         )
-        plans.append(
-            PartPlan("table", _table_body(conn, impls[ref.impl_id], impl.id, step, stream, omitted=omitted))
-        )
+        plans += [PartPlan("index", moved), _copied(conn, source_impl, impl, stream, omitted=omitted)]
     return plans
 
 
-def _table_body(
-    conn: Connection, source: Path, target_id: int, step: int, stream: StreamSpec | None, *, omitted: bool
-) -> dict[str, Any]:
+def _copied(
+    conn: Connection, source: Path, target: Path, stream: StreamSpec | None, *, omitted: bool
+) -> PartPlan:
     if stream is not None:
         check_free(conn, source, stream.name)
-    return {
-        "table_id": source.id,
-        "target_id": target_id,
-        "step": step,
-        "stream": None if stream is None else stream.to_json(),
-        "omitted": omitted,
-    }
+    body = CopiedTable(
+        table_id=source.id, target_id=target.id, step=target.created_step, stream=stream, omitted=omitted
+    )
+    return PartPlan("table", body)
 
 
-def _make_target(conn: Connection, run: Run, step: int, source: Path, path: str) -> Path:
+def _make_target(conn: Connection, run: Planning[Any], source: Path, path: str, step: int) -> Path:
     found = paths.find(conn, path)
     if found is not None:
-        paths.check_ready(found, run.operation.id)
+        paths.check_ready(found, run.id)
         raise AlreadyExists(f"{path} already exists", "Choose another target, or drop it first.")
     parent = run.make_parents(conn, path, step)
     # Indexes are listed by their own parts, when they are there.
-    return _make(conn, run, parent, path.rsplit("/", 1)[1], "table", {**source.body, "indexes": []}, step)
+    body = replace(source.record(TableBody), indexes=())
+    return _make(conn, run, parent, path.rsplit("/", 1)[1], type_="table", body=body, step=step)
 
 
 def _make(
-    conn: Connection, run: Run, parent: Path, name: str, type_: str, body: dict[str, Any], step: int
+    conn: Connection,
+    run: Planning[Any],
+    parent: Path,
+    name: str,
+    *,
+    type_: str,
+    body: Record,
+    step: int,
 ) -> Path:
-    return paths.add(conn, parent, name, type_, body, step, state="creating", operation_id=run.operation.id)
+    return paths.add(conn, parent, name, type_, body=body, step=step, state="creating", operation_id=run.id)
 
 
-class TablePart(StreamPart):
+class TablePart(StreamPart[CopiedTable]):
     """Copies one table, or implementation table, and creates the stream on its source."""
 
-    def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
-        source, target, step = part.body["table_id"], part.body["target_id"], part.body["step"]
-        if part.body["omitted"]:
+    def configure(self, conn: Connection, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
+        source, target, step = part.body.table_id, part.body.target_id, part.body.step
+        if part.body.omitted:
             # Nothing of its table is in it yet; an asynchronous index must know, so that it starts from the
             # beginning.
             followed = None if chains.state(conn, source).followed_step is None else 0
@@ -153,9 +177,9 @@ class TablePart(StreamPart):
             chains.attach(conn, target, chains.chain_ids(conn, source, step), step)
         return super().configure(conn, run, part, made)
 
-    def wait(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
-        source, target, step = part.body["table_id"], part.body["target_id"], part.body["step"]
-        copied = part.body["omitted"] or set(chains.chain_ids(conn, source, step)) == set(
+    def wait(self, conn: Connection, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
+        source, target, step = part.body.table_id, part.body.target_id, part.body.step
+        copied = part.body.omitted or set(chains.chain_ids(conn, source, step)) == set(
             chains.chain_ids(conn, target, step)
         )
         if not copied:
@@ -163,22 +187,21 @@ class TablePart(StreamPart):
         return super().wait(conn, run, part, made)
 
 
-class IndexPart(Handler):
+class IndexPart(Handler[AnyRun, CopiedIndex]):
     """Lists a copied index in its copied table, and moves the source index along when its implementation
     table gets a stream."""
 
+    record = CopiedIndex
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
 
-    def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
-        if part.body["moves"]:
-            run.move(conn, part, require_id(conn, part.body["table_id"]))
+    def propose(self, conn: Connection, run: AnyRun, part: Part[CopiedIndex], made: Any) -> CopiedIndex:
+        if part.body.moves:
+            run.move(conn, part, require_id(conn, part.body.table_id))
         return part.body
 
-    def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
-        target = require_id(conn, part.body["target_id"])
-        order: list[str] = part.body["order"]
-        listed = sorted(
-            [*target.body["indexes"], part.body["index"]], key=lambda ref: order.index(ref["name"])
-        )
-        paths.set_body(conn, target.id, {**target.body, "indexes": listed})
+    def configure(self, conn: Connection, run: AnyRun, part: Part[CopiedIndex], made: Any) -> CopiedIndex:
+        target, order = require_id(conn, part.body.target_id), part.body.order
+        body = target.record(TableBody)
+        listed = sorted([*body.indexes, part.body.index], key=lambda ref: order.index(ref.name))
+        paths.set_body(conn, target.id, replace(body, indexes=tuple(listed)))
         return part.body

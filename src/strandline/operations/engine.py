@@ -17,12 +17,23 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
+from strandline import records
 from strandline.catalog import board, operations, sessions
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, Part
+from strandline.catalog.operations import (
+    CANCELLED,
+    CANCELLING,
+    DONE,
+    FAILED,
+    RUNNING,
+    Failure,
+    Operation,
+    Part,
+)
 from strandline.catalog.versions import VersionRegistry
 from strandline.errors import (
     Cancelled,
+    Corrupted,
     Internal,
     InvalidArgument,
     OperationNotFound,
@@ -32,9 +43,12 @@ from strandline.errors import (
     Unavailable,
 )
 from strandline.metrics import Metrics, event
-from strandline.operations.kind import Handler, Kind, Run
+from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run
+from strandline.operations.kind import Part as TypedPart
+from strandline.operations.kind import read as read_part
 from strandline.operations.scheduler import InOrder, Scheduler
 from strandline.operations.workers import run_parallel
+from strandline.records import Newer, Record
 from strandline.retry import tries
 
 _POLL_SECONDS = 0.05
@@ -65,7 +79,7 @@ class Engine:
         self,
         catalog: Catalog,
         lease: Lease,
-        kinds: Iterable[Kind],
+        kinds: Iterable[Kind[Any, Any, Any]],
         *,
         metrics: Metrics | None = None,
         scheduler: Scheduler | None = None,
@@ -87,20 +101,27 @@ class Engine:
     # -- starting and running
     # --------------------------------------------------------------------------------------------------------
 
-    def start(self, kind: str, request: dict[str, Any]) -> str:
+    def start(self, kind: str, request: Record) -> str:
         """Plan an operation and make it durable, in one transaction, and return its id. A refused request
         leaves nothing."""
         session_id = self.lease.ensure()
         now = self.catalog.clock.now()
-        operation = Operation(
-            self._new_id(), kind, RUNNING, request, {}, {}, None, None, session_id, now, None
-        )
-        run = self.run_of(operation)
+        of = self.kind_of(kind)
+        planning: Planning[Any] = Planning(self._new_id(), request, now)
         with self.catalog.write() as conn:
-            plan = self.kinds[kind].plan(conn, run)
-            operations.add(conn, replace(run.operation, body={**plan.body, "directories": run.directories}))
-            run.add_parts(conn, plan.parts)
-        run.flush()
+            plan = of.plan(conn, planning)
+            operation = Operation(
+                id=planning.id,
+                kind=kind,
+                state=RUNNING,
+                request=records.to_text(request),
+                body=records.to_text(replace(plan.body, directories=tuple(planning.directories))),
+                progress=records.to_text(plan.progress),
+                session_id=session_id,
+                created=now,
+            )
+            operations.add(conn, operation)
+            operations.add_parts(conn, operation.id, now, of.first_rows(plan.parts))
         event("operation started", operation=operation.id, kind=kind, parts=len(plan.parts))
         return operation.id
 
@@ -139,16 +160,18 @@ class Engine:
 
     def advance(self, operation: Operation, part: Part) -> bool:
         """Carry out the present phase of a part; False when the operation ended over it."""
-        handler = self.kinds[operation.kind].handler(part.kind)
-        run = self.run_of(operation)
+        handler = self.handler_of(operation, part)
         try:
-            made = handler.work(run, part)
+            typed = read_part(part, handler.record)
+            made = handler.work(self.run_of(operation), typed)
             run = self.run_of(operation)  # the work may have taken long
-            after = self._transition(handler, run, part, made)
+            after = self._transition(handler, run, typed, made)
         except _Lost:
             return False
         except _Cancelling:
             return True
+        except Newer:
+            raise  # no failure: a later version can go on with it
         except Exception as error:
             return self.part_failed(operation, part, error)
         if after is not None:
@@ -164,7 +187,9 @@ class Engine:
             )
         return True
 
-    def _transition(self, handler: Handler, run: Run, part: Part, made: Any) -> Part | None:
+    def _transition(
+        self, handler: Handler[Any, Any], run: AnyRun, part: TypedPart[Any], made: Any
+    ) -> Part | None:
         """The transaction of a part's phase; None if it must not take place. What was made for it is then
         discarded. If the catalog does not say whether it took place, that stays: a file too many is an
         orphan, one too few is a table that cannot be read."""
@@ -173,8 +198,8 @@ class Engine:
             # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
             # then whether it may write.
             with self._turn, self.catalog.write() as conn:
-                run.operation = self._fence(conn, run.operation.id)
-                if self._is_due(conn, part):
+                run.renew(self._fence(conn, run.operation.id))
+                if self._is_due(conn, part.row):
                     after = handler.advance(conn, run, part, made)
                     operations.save_part(conn, after)
         except Exception:
@@ -199,7 +224,7 @@ class Engine:
         undo it. The failure of an attempt that was given up before is not news."""
         if not self._is_present(part):
             return True
-        pause = self.kinds[operation.kind].handler(part.kind).retry_after(error, part.attempt + 1)
+        pause = self.handler_of(operation, part).retry_after(error, part.attempt + 1)
         if pause is None:
             self.undo(operation, FAILED, _as_ours(error))
             return False
@@ -231,7 +256,7 @@ class Engine:
         run = self.run_of(operation)
         try:
             with self.catalog.write() as conn:
-                run.operation = self._fence(conn, operation.id)
+                run.renew(self._fence(conn, operation.id))
                 parts = operations.parts(conn, operation.id)
                 if any(p.state != DONE for p in parts):
                     return
@@ -255,11 +280,10 @@ class Engine:
         run = self.run_of(operation)
         try:
             with self.catalog.write() as conn:
-                run.operation = self._fence(conn, operation.id, cancelling=True)
+                run.renew(self._fence(conn, operation.id, cancelling=True))
                 self.kinds[operation.kind].undo(conn, run)
-                operations.roll_back(conn, run.operation, self.registry)
-                told = {"code": error.code, "message": error.message, "hint": error.hint}
-                operations.save(conn, operation.id, state=state, error=told, ended=run.now)
+                operations.roll_back(conn, operation.id, self.registry, run.body.directories)
+                operations.save(conn, operation.id, state=state, error=Failure.of(error), ended=run.now)
         except _Lost:
             return
         run.flush()
@@ -287,14 +311,34 @@ class Engine:
             raise _Cancelling
         return operation
 
-    def run_of(self, operation: Operation) -> Run:
-        kind = self.kinds.get(operation.kind)
+    def kind_of(self, name: str) -> Kind[Any, Any, Any]:
+        kind = self.kinds.get(name)
         if kind is None:
             raise InvalidArgument(
-                f"this process does not know operations of kind {operation.kind!r}",
-                "Use the version that started it.",
+                f"this process does not know operations of kind {name!r}", "Use the version that started it."
             )
-        return Run(operation, self.registry, self.metrics, self.catalog.clock.now(), kind)
+        return kind
+
+    def handler_of(self, operation: Operation, part: Part) -> Handler[Any, Any]:
+        return self.kind_of(operation.kind).handler(part.kind)
+
+    def time_limit(self, operation: Operation, part: Part) -> float | None:
+        """Seconds that the part's work may take. One that cannot be read needs none: its work says so at
+        once."""
+        handler = self.handler_of(operation, part)
+        try:
+            return handler.time_limit(read_part(part, handler.record))
+        except (Corrupted, Newer):
+            return None
+
+    def run_of(self, operation: Operation) -> AnyRun:
+        return Run(
+            operation,
+            self.kind_of(operation.kind),
+            registry=self.registry,
+            metrics=self.metrics,
+            now=self.catalog.clock.now(),
+        )
 
     # -- taking over
     # --------------------------------------------------------------------------------------------------------

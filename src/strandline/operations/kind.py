@@ -1,6 +1,7 @@
 """What a kind of operation is made of: a plan, handlers for its parts, a finish and an undo.
 
-To write one, subclass ``Kind`` and give it a ``Handler`` for each kind of part. Everything that takes a
+To write one, subclass ``Kind`` and give it a ``Handler`` for each kind of part. What is asked for, what was
+planned, how far it has come and what each part keeps are records of the kind's own. Everything that takes a
 ``Connection`` runs inside the one write transaction that also records the transition, so its effects and the
 new state are durable together or not at all. Slow work (files, Spark) belongs into ``Handler.work``, outside
 any transaction; it may run more than once and must tolerate that.
@@ -10,17 +11,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
-from strandline import names
+from strandline import names, records
 from strandline.catalog import operations, paths, sessions
-from strandline.catalog.operations import DONE, Operation, Part
+from strandline.catalog.operations import DONE, Operation
+from strandline.catalog.operations import Part as PartRow
 from strandline.catalog.paths import Path
 from strandline.catalog.versions import Claim, Conflict, VersionRegistry
 from strandline.metrics import Metrics, event
+from strandline.records import Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body(Record):
+    """What was planned. Kinds that have more to remember add their own fields. ``directories``: the ids of
+    those that were made for it, which go again if it fails and they are empty; the engine fills them in."""
+
+    directories: tuple[int, ...] = ()
+
+
+Q = TypeVar("Q", bound=Record)
+"""What is asked for."""
+B = TypeVar("B", bound=Body)
+"""What was planned."""
+G = TypeVar("G", bound=Record)
+"""How far it has come."""
+P = TypeVar("P", bound=Record)
+"""What a part keeps."""
 
 
 @dataclass(frozen=True)
@@ -28,57 +49,104 @@ class PartPlan:
     """A part to be made. Parts of one stage run in any order, stages one after the other."""
 
     kind: str
-    body: dict[str, Any]
+    body: Record
     stage: int = 0
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What an operation will do. ``body`` is kept with it; handlers read it as ``run.operation.body``."""
+class Plan(Generic[B, G]):
+    """What an operation will do. ``body`` and ``progress`` are kept with it; handlers read them as
+    ``run.body`` and ``run.progress``."""
 
     parts: Sequence[PartPlan]
-    body: dict[str, Any] = field(default_factory=dict)
+    body: B
+    progress: G
 
 
-class Run:
-    """An operation while it is carried out: what kinds and handlers may do to the catalog, inside the
-    transaction they are given.
+@dataclass(frozen=True)
+class Part(Generic[P]):
+    """A part as its handler sees it."""
 
-    What it counts and logs is held back until the transaction is durable (``flush``)."""
+    row: PartRow
+    body: P
 
-    def __init__(
-        self, operation: Operation, registry: VersionRegistry, metrics: Metrics, now: float, kind: Kind
-    ) -> None:
-        self.operation = operation
-        self.registry = registry
+    @property
+    def id(self) -> int:
+        return self.row.id
+
+    @property
+    def state(self) -> str:
+        return self.row.state
+
+
+class Planning(Generic[Q]):
+    """An operation that is being planned: what its kind may do to the catalog, inside the transaction that
+    makes it durable."""
+
+    def __init__(self, operation_id: str, request: Q, now: float) -> None:
+        self.id = operation_id
+        self.request = request
         self.now = now
         self.directories: list[int] = []
-        self._kind = kind
-        self._metrics = metrics
-        self._held_back: list[Callable[[], None]] = []
 
     def lock(self, conn: Connection, locked: Sequence[Path], state: str) -> None:
         """Put paths into a state that keeps other operations off; UNDER_OPERATION if one of them is taken."""
-        operations.lock(conn, self.operation.id, locked, state)
+        operations.lock(conn, self.id, locked, state)
 
     def pin(self, conn: Connection, step: int) -> None:
         """Keep the state at ``step``, and every change after it, from being collected until the operation
         ends."""
-        sessions.add_pin(conn, self.operation.id, step)
+        sessions.add_pin(conn, self.id, step)
 
     def make_parents(self, conn: Connection, path: str, step: int) -> Path:
         """The parent of a path; directories that are made for it are removed again if the operation fails and
-        they are empty. To be called while planning."""
+        they are empty."""
         parts = names.split(path)
         missing = [
             p for p in (names.join(parts[:n]) for n in range(1, len(parts))) if paths.find(conn, p) is None
         ]
         parent = paths.make_parents(conn, path, step)
-        paths.check_ready(parent, self.operation.id)
+        paths.check_ready(parent, self.id)
         self.directories += [paths.require(conn, p).id for p in missing]
         return parent
 
-    def move(self, conn: Connection, part: Part, path: Path) -> None:
+
+class Run(Generic[Q, B, G]):
+    """An operation while it is carried out: what kinds and handlers may do to the catalog, inside the
+    transaction they are given.
+
+    What it counts and logs is held back until the transaction is durable (``flush``)."""
+
+    operation: Operation
+    request: Q
+    body: B
+    progress: G
+
+    def __init__(
+        self,
+        operation: Operation,
+        kind: Kind[Q, B, G],
+        *,
+        registry: VersionRegistry,
+        metrics: Metrics,
+        now: float,
+    ) -> None:
+        self.registry = registry
+        self.now = now
+        self._kind = kind
+        self._metrics = metrics
+        self._held_back: list[Callable[[], None]] = []
+        self.renew(operation)
+
+    def renew(self, operation: Operation) -> None:
+        """Go on with the operation as the catalog has it now."""
+        of = f"of operation {operation.id} ({operation.kind})"
+        self.operation = operation
+        self.request = records.from_text(self._kind.request, operation.request, f"the request {of}")
+        self.body = records.from_text(self._kind.body, operation.body, f"the plan {of}")
+        self.progress = records.from_text(self._kind.progress, operation.progress, f"the progress {of}")
+
+    def move(self, conn: Connection, part: Part[Any], path: Path) -> None:
         """Claim the next version of a table, and of all that must move with it."""
         for claimed, claim in self.registry.move(conn, self.operation.id, part.id, path):
             self._note_claim(part, claimed, claim)
@@ -86,16 +154,18 @@ class Run:
                 self.flush()
                 raise paths.under_operation(f"{claimed.path} is claimed", claim.operation_id)
 
-    def report(self, conn: Connection, **progress: Any) -> None:
-        """Set fields of the operation's progress."""
-        merged = {**self.operation.progress, **progress}
-        operations.save(conn, self.operation.id, progress=merged)
-        self.operation = replace(self.operation, progress=merged)
+    def report(self, conn: Connection, progress: G) -> None:
+        """How far the operation has come."""
+        operations.save(conn, self.operation.id, progress=progress)
+        self.progress = progress
 
     def add_parts(self, conn: Connection, plans: Sequence[PartPlan]) -> None:
         """More parts, decided while the operation runs; of the present stage or a later one."""
-        rows = [(p.kind, p.stage, self._kind.handler(p.kind).phases[0], p.body) for p in plans]
-        operations.add_parts(conn, self.operation.id, self.now, rows)
+        operations.add_parts(conn, self.operation.id, self.now, self._kind.first_rows(plans))
+
+    def bodies(self, conn: Connection, kind: str, record: type[P]) -> list[P]:
+        """What the parts of a kind keep, in their order."""
+        return [read(p, record).body for p in operations.parts(conn, self.operation.id) if p.kind == kind]
 
     def after_commit(self, act: Callable[[], None]) -> None:
         self._held_back.append(act)
@@ -105,7 +175,7 @@ class Run:
             act()
         self._held_back.clear()
 
-    def _note_claim(self, part: Part, path: Path, claim: Claim) -> None:
+    def _note_claim(self, part: Part[Any], path: Path, claim: Claim) -> None:
         result = type(claim).__name__.lower()
         version = None if isinstance(claim, Conflict) else claim.version
         operation, holder = self.operation.id, (claim.operation_id if isinstance(claim, Conflict) else None)
@@ -125,12 +195,26 @@ class Run:
         self.after_commit(note)
 
 
-class Handler:
-    """One kind of part: a small state machine. Each phase is one transaction; ``phases`` may be shortened."""
+AnyRun: TypeAlias = Run[Any, Any, Any]
+"""For handlers that look at nothing but their part."""
+RunT = TypeVar("RunT", bound=AnyRun)
+"""The operation that a part belongs to."""
 
+
+def read(row: PartRow, record: type[P]) -> Part[P]:
+    """A part with what it keeps."""
+    what = f"part {row.id} ({row.kind}) of operation {row.operation_id}"
+    return Part(row, records.from_text(record, row.body, what))
+
+
+class Handler(Generic[RunT, P]):
+    """One kind of part: a small state machine. Each phase is one transaction; ``phases`` may be shortened.
+    ``record`` is what its parts keep."""
+
+    record: type[P]
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure", "wait")
 
-    def work(self, run: Run, part: Part) -> Any:
+    def work(self, run: RunT, part: Part[P]) -> Any:
         """Slow work before the phase's transaction, outside any; its answer is handed to the phase. May be
         repeated, or run for nothing when the operation is cancelled or the part times out."""
         return None
@@ -139,53 +223,62 @@ class Handler:
         """Called with the answer of ``work`` when its phase does not take place: the report came too late, or
         was refused."""
 
-    def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+    def propose(self, conn: Connection, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
-    def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+    def configure(self, conn: Connection, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
-    def wait(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
+    def wait(self, conn: Connection, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
-    def advance(self, conn: Connection, run: Run, part: Part, made: Any) -> Part:
+    def advance(self, conn: Connection, run: RunT, part: Part[P], made: Any) -> PartRow:
         """Carry out the part's present phase, and return the part as it is after it."""
         phase = {"propose": self.propose, "configure": self.configure, "wait": self.wait}[part.state]
         body = phase(conn, run, part, made)
         rest = self.phases[self.phases.index(part.state) + 1 :]
-        return replace(part, state=rest[0] if rest else DONE, changed=run.now, body=body)
+        state = rest[0] if rest else DONE
+        return replace(part.row, state=state, changed=run.now, body=records.to_text(body))
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         """Seconds to wait before the part is tried again after its ``attempt``-th failure; None: the
         operation fails."""
         return None
 
-    def time_limit(self, part: Part) -> float | None:
+    def time_limit(self, part: Part[P]) -> float | None:
         """Seconds after which a part whose work does not answer is tried again (when parts run on several
         threads)."""
         return None
 
 
-class Kind(ABC):
-    """One kind of operation. Stateless: all it knows of a running operation is in the catalog."""
+class Kind(ABC, Generic[Q, B, G]):
+    """One kind of operation. Stateless: all it knows of a running operation is in the catalog, in records of
+    the classes ``request``, ``body`` and ``progress``."""
 
     name: ClassVar[str]
-    handlers: Mapping[str, Handler]
+    request: type[Q]
+    body: type[B]
+    progress: type[G]
+    handlers: Mapping[str, Handler[Any, Any]]
 
-    def handler(self, part_kind: str) -> Handler:
+    def handler(self, part_kind: str) -> Handler[Any, Any]:
         return self.handlers[part_kind]
 
+    def first_rows(self, plans: Sequence[PartPlan]) -> list[tuple[str, int, str, str]]:
+        """New parts as the catalog takes them: kind, stage, first state and text."""
+        return [(p.kind, p.stage, self.handler(p.kind).phases[0], records.to_text(p.body)) for p in plans]
+
     @abstractmethod
-    def plan(self, conn: Connection, run: Run) -> Plan:
+    def plan(self, conn: Connection, run: Planning[Q]) -> Plan[B, G]:
         """Check the request, lock every path it needs and decide on the parts. An exception leaves nothing
         behind."""
 
-    def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
+    def finish(self, conn: Connection, run: Run[Q, B, G], step: int) -> Record:
         """What is to be done in the transaction that applies all claims and publishes all paths at ``step``,
         before that, and return the operation's result. New and dropped paths need nothing here: they are told
         by their state."""
-        return {}
+        return records.Nothing()
 
-    def undo(self, conn: Connection, run: Run) -> None:  # noqa: B027 - nothing is the right default
+    def undo(self, conn: Connection, run: Run[Q, B, G]) -> None:
         """What a rollback must do beyond removing what was created, ending claims, and unlocking: that is
         done for every kind."""

@@ -8,18 +8,20 @@ table's version grows with it; on an implementation table the index and the tabl
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Connection
 
 from strandline.catalog import board, holds, paths
 from strandline.catalog.holds import Hold
-from strandline.catalog.operations import Part
 from strandline.catalog.paths import Path, require_id
+from strandline.catalog.streams import StreamBody
 from strandline.catalog.versions import unit_above
-from strandline.errors import AlreadyExists, InvalidArgument
-from strandline.operations.kind import Handler, Kind, PartPlan, Plan, Run
+from strandline.errors import AlreadyExists, Internal, InvalidArgument
+from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
+from strandline.records import Nothing, Record, later
 from strandline.storage.feed import STATEFUL_MODES
 
 
@@ -33,107 +35,159 @@ class StreamSpec:
     format: str = "JSON"
     owner: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @staticmethod
-    def from_json(body: dict[str, Any]) -> StreamSpec:
-        return StreamSpec(body["name"], body["mode"], body["format"], body["owner"])
+@dataclass(frozen=True, kw_only=True)
+class StreamRequest(Record):
+    """``table``: the path of a table or an implementation table."""
+
+    table: str
+    stream: StreamSpec
 
 
-class CreateStream(Kind):
-    """Create one stream. Request: ``table`` (path of a table or an implementation table) and ``stream`` (a
-    ``StreamSpec``)."""
+@dataclass(frozen=True, kw_only=True)
+class AtStep(Body):
+    """``step``: where it was cut."""
+
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut(Record):
+    """The result of what was cut at a step."""
+
+    step: int
+
+
+class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
+    """Create one stream."""
 
     name = "create stream"
+    request, body, progress = StreamRequest, AtStep, Nothing
 
     def __init__(self) -> None:
-        self.handlers = {"stream": StreamPart()}
+        self.handlers = {"stream": StreamPart(NewStream)}
 
-    def plan(self, conn: Connection, run: Run) -> Plan:
-        spec = StreamSpec.from_json(run.operation.request["stream"])
-        table = paths.require(conn, run.operation.request["table"], "table")
+    def plan(self, conn: Connection, run: Planning[StreamRequest]) -> Plan[AtStep, Nothing]:
+        spec = run.request.stream
+        table = paths.require(conn, run.request.table, "table")
         step = board.current_step(conn)
         run.lock(conn, [table, *unit_above(conn, table)], "altering")
         check_free(conn, table, spec.name)
         run.pin(conn, step)
-        return Plan(
-            [PartPlan("stream", {"table_id": table.id, "step": step, "stream": spec.to_json()})],
-            {"step": step},
-        )
+        made = NewStream(table_id=table.id, step=step, stream=spec)
+        return Plan([PartPlan("stream", made)], AtStep(step=step), Nothing())
 
-    def finish(self, conn: Connection, run: Run, step: int) -> dict[str, Any]:
-        return {"step": run.operation.body["step"]}
+    def finish(self, conn: Connection, run: Run[StreamRequest, AtStep, Nothing], step: int) -> Cut:
+        return Cut(step=run.body.step)
 
 
-class StreamPart(Handler):
-    """Creates a stream on the table ``table_id`` at ``step``, if the body has a ``stream``. Other handlers
-    build on it."""
+@dataclass(frozen=True, kw_only=True)
+class NewStream(Record):
+    """A part that creates a stream on the table ``table_id`` at ``step``, if there is one to be created.
+    ``stream_id``: its path, from the first phase on."""
 
-    def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
-        if part.body["stream"] is None:
-            return part.body
-        table = require_id(conn, part.body["table_id"])
-        spec = StreamSpec.from_json(part.body["stream"])
-        body = {
-            "mode": spec.mode,
-            "format": spec.format,
-            "owner": spec.owner,
-            "table_id": table.id,
-            "created_step": part.body["step"],
-            "cursor": None,
-        }
+    table_id: int
+    step: int
+    stream: StreamSpec | None
+    stream_id: int | None = later()
+
+
+S = TypeVar("S", bound=NewStream)
+
+
+class StreamPart(Handler[AnyRun, S]):
+    """Creates a stream. Handlers of parts that do more build on it."""
+
+    def __init__(self, record: type[S]) -> None:
+        self.record = record
+
+    def propose(self, conn: Connection, run: AnyRun, part: Part[S], made: Any) -> S:
+        body = part.body
+        if body.stream is None:
+            return body
+        table = require_id(conn, body.table_id)
         stream = paths.add(
             conn,
             table,
-            spec.name,
+            body.stream.name,
             "stream",
-            body,
-            part.body["step"],
+            body=StreamBody(
+                mode=body.stream.mode,
+                format=body.stream.format,
+                owner=body.stream.owner,
+                table_id=table.id,
+                created_step=body.step,
+                cursor=None,
+            ),
+            step=body.step,
             state="creating",
             operation_id=run.operation.id,
         )
         run.move(conn, part, table)
-        return {**part.body, "stream_id": stream.id}
+        return replace(body, stream_id=stream.id)
 
-    def configure(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
-        if part.body["stream"] is not None:
-            keeps_state = part.body["stream"]["mode"] in STATEFUL_MODES
-            body = part.body
-            holds.add(conn, Hold(body["stream_id"], body["table_id"], body["step"], keeps_state))
-        return part.body
+    def configure(self, conn: Connection, run: AnyRun, part: Part[S], made: Any) -> S:
+        body = part.body
+        if body.stream is not None:
+            keeps_state = body.stream.mode in STATEFUL_MODES
+            holds.add(conn, Hold(_created(body), body.table_id, body.step, keeps_state))
+        return body
 
-    def wait(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
-        if part.body["stream"] is not None:
-            stream = require_id(conn, part.body["stream_id"])
-            paths.set_body(conn, stream.id, {**stream.body, "cursor": part.body["step"]})
-        return part.body
+    def wait(self, conn: Connection, run: AnyRun, part: Part[S], made: Any) -> S:
+        body = part.body
+        if body.stream is not None:
+            stream = require_id(conn, _created(body))
+            paths.set_body(conn, stream.id, replace(stream.record(StreamBody), cursor=body.step))
+        return body
 
 
-class DropStreams(Kind):
-    """Drop streams of any tables. Request: ``streams``, their paths."""
+def _created(body: NewStream) -> int:
+    if body.stream_id is None:
+        raise Internal(f"the stream on table {body.table_id} was not created before it was set up")
+    return body.stream_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamPaths(Record):
+    """The paths of streams, to be dropped."""
+
+    streams: tuple[str, ...]
+
+
+class DropStreams(Kind[StreamPaths, Body, Nothing]):
+    """Drop streams of any tables."""
 
     name = "drop streams"
+    request, body, progress = StreamPaths, Body, Nothing
 
     def __init__(self) -> None:
         self.handlers = {"drop stream": DropStreamPart()}
 
-    def plan(self, conn: Connection, run: Run) -> Plan:
-        return Plan(plan_drops(conn, run, run.operation.request["streams"]))
+    def plan(self, conn: Connection, run: Planning[StreamPaths]) -> Plan[Body, Nothing]:
+        return Plan(plan_drops(conn, run, run.request.streams), Body(), Nothing())
 
 
-class DropStreamPart(Handler):
+@dataclass(frozen=True, kw_only=True)
+class DroppedStream(Record):
+    """A stream that goes, and the table it is on."""
+
+    stream_id: int
+    table_id: int
+
+
+class DropStreamPart(Handler[AnyRun, DroppedStream]):
     """Claims the next version of the stream's table; the stream itself goes with the publication, for it is
     in state dropping."""
 
+    record = DroppedStream
     phases: ClassVar[tuple[str, ...]] = ("propose",)
 
-    def propose(self, conn: Connection, run: Run, part: Part, made: Any) -> dict[str, Any]:
-        run.move(conn, part, require_id(conn, part.body["table_id"]))
+    def propose(self, conn: Connection, run: AnyRun, part: Part[DroppedStream], made: Any) -> DroppedStream:
+        run.move(conn, part, require_id(conn, part.body.table_id))
         return part.body
 
 
-def plan_drops(conn: Connection, run: Run, streams: list[str]) -> list[PartPlan]:
+def plan_drops(conn: Connection, run: Planning[Any], streams: Sequence[str]) -> list[PartPlan]:
     """Lock streams, and the tables they are on, to be dropped with the operation, and return a part for
     each."""
     plans = []
@@ -142,7 +196,7 @@ def plan_drops(conn: Connection, run: Run, streams: list[str]) -> list[PartPlan]
         table = require_id(conn, stream.parent_id)
         run.lock(conn, [table, *unit_above(conn, table)], "altering")
         run.lock(conn, [stream], "dropping")
-        plans.append(PartPlan("drop stream", {"stream_id": stream.id, "table_id": table.id}))
+        plans.append(PartPlan("drop stream", DroppedStream(stream_id=stream.id, table_id=table.id)))
     if not plans:
         raise InvalidArgument("no stream to drop was named", "Name at least one.")
     return plans

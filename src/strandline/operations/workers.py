@@ -48,7 +48,8 @@ def run_parallel(
             engine.step(operation_id)
             break
         if operation.state != CANCELLING:
-            _fill(engine, operation, [p for p in runnable if p.id not in busy], busy, workers, reports)
+            idle = [p for p in runnable if p.id not in busy]
+            _fill(engine, operation, idle, busy, workers=workers, reports=reports)
         _collect(engine, operation, busy, reports)
         after_step()
     # What still works is let come to its end, so that nothing touches files after this call; what hangs was
@@ -62,13 +63,14 @@ def _fill(
     operation: Operation,
     idle: list[Part],
     busy: dict[int, _Task],
+    *,
     workers: int,
     reports: queue.SimpleQueue[_Report],
 ) -> None:
     while idle and len(busy) < workers:
         part = engine.scheduler.choose(idle)
         idle.remove(part)
-        limit = engine.kinds[operation.kind].handler(part.kind).time_limit(part)
+        limit = engine.time_limit(operation, part)
         task = _Task(part, None if limit is None else engine.catalog.clock.now() + limit)
         busy[part.id] = task
         threading.Thread(

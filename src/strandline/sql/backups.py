@@ -164,7 +164,15 @@ def read_restore(cursor: Cursor) -> Restore:
         raise cursor.fault(
             "expected AT, TABLE, INTO, WITH, NOWAIT (in this order) or the end of the statement"
         )
-    return Restore(name, at_backup, at_timestamp, tables, into, settings, nowait)
+    return Restore(
+        name,
+        at_backup,
+        at_timestamp=at_timestamp,
+        tables=tables,
+        into=into,
+        settings=settings,
+        nowait=nowait,
+    )
 
 
 def _read_restore_tables(cursor: Cursor) -> tuple[RestoreTable, ...]:

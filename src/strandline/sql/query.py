@@ -7,7 +7,7 @@ them, and lets everything else stand as it was written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from strandline.names import backticked
@@ -38,6 +38,7 @@ class Query:
     reads by itself, such as parquet.`/a/b`."""
 
     text: str
+    _: KW_ONLY
     tables: tuple[TableRef, ...] = field(default=(), compare=False)
     files: tuple[str, ...] = field(default=(), compare=False)
     simple: SimpleSelect | None = field(default=None, compare=False, repr=False)
@@ -97,13 +98,19 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
     simple = recognise(source, tokens)
     if simple is not None:
         table = _moved(simple.table, base)
-        return Query(text, (table,), simple=replace(simple, table=table), edits=edits, names=names_in(tokens))
+        return Query(
+            text, tables=(table,), simple=replace(simple, table=table), edits=edits, names=names_in(tokens)
+        )
     folded = _fold(source, tokens)
     skip = {place for ref_place, (_, end) in folded.items() for place in range(ref_place + 1, end)}
     parsed = parse_spark(source, tokens, hint=f"The form is: {_FORM}", skip=skip)
     tables, files = _tables(source, tokens, parsed, folded)
     return Query(
-        text, tuple(_moved(table, base) for table in tables), files, edits=edits, names=names_in(tokens)
+        text,
+        tables=tuple(_moved(table, base) for table in tables),
+        files=files,
+        edits=edits,
+        names=names_in(tokens),
     )
 
 
@@ -144,7 +151,16 @@ def _tables(
         if with_ is not None:
             hidden = _enter_with(with_, hidden, stack)
         if isinstance(node, exp.Table):
-            _add_table(source, tokens, parsed, folded, node, hidden, tables, files)
+            _add_table(
+                node,
+                hidden,
+                source=source,
+                tokens=tokens,
+                parsed=parsed,
+                folded=folded,
+                tables=tables,
+                files=files,
+            )
         elif isinstance(node, (exp.Insert, exp.Into)):
             raise fault(
                 source,
@@ -177,12 +193,13 @@ def _enter_with(
 
 
 def _add_table(
+    node: exp.Table,
+    hidden: frozenset[str],
+    *,
     source: str,
     tokens: Sequence[Token],
     parsed: Parsed,
     folded: dict[int, tuple[TableRef, int]],
-    node: exp.Table,
-    hidden: frozenset[str],
     tables: dict[int, TableRef],
     files: list[str],
 ) -> None:

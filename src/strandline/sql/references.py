@@ -6,7 +6,7 @@ t VIEW index | t VERSION AS OF step | t TIMESTAMP AS OF 'time' | t IN BACKUP col
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
 from strandline.errors import InvalidArgument
@@ -34,6 +34,7 @@ class TableRef:
 
     path: str
     name: str
+    _: KW_ONLY
     index: str | None = None
     version: int | None = None
     timestamp: datetime | None = None

@@ -8,7 +8,7 @@ wherever in a text they stand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
@@ -102,6 +102,7 @@ class CreateTable(Statement):
     path: str
     columns: tuple[ColumnDef, ...]
     key: tuple[str, ...]
+    _: KW_ONLY
     indexes: tuple[IndexDef, ...] = ()
     partition_at_keys: tuple[tuple[Any, ...], ...] | None = None
     uniform_partitions: int | None = None
@@ -323,6 +324,7 @@ class Restore(Statement):
 
     collection: str
     at_backup: str | None = None
+    _: KW_ONLY
     at_timestamp: datetime | None = None
     tables: tuple[RestoreTable, ...] = ()
     into: str | None = None

@@ -167,7 +167,7 @@ def parse_spark(
         tree = trees[0] if len(trees) == 1 else None
     except SqlglotError as error:
         raise _translated(
-            error, source, tokens, Parsed(sqlglot.exp.Null(), starts, places), text, hint
+            error, source, tokens, Parsed(sqlglot.exp.Null(), starts, places), text=text, hint=hint
         ) from None
     except RecursionError:
         raise fault(
@@ -238,7 +238,7 @@ def _masked(
 
 
 def _translated(
-    error: Exception, source: str, tokens: Sequence[Token], way: Parsed, text: str, hint: str
+    error: Exception, source: str, tokens: Sequence[Token], way: Parsed, *, text: str, hint: str
 ) -> SyntaxFault:
     """sqlglot's complaint at the place in the source that it is about."""
     details = (getattr(error, "errors", None) or [{}])[0]

@@ -76,7 +76,16 @@ def read_create_table(cursor: Cursor) -> CreateTable:
         )
     keys, uniform, settings = _read_table_settings(cursor)
     cursor.expect_end()
-    return CreateTable(path, tuple(columns), key, tuple(indexes), keys, uniform, if_not_exists, settings)
+    return CreateTable(
+        path,
+        tuple(columns),
+        key,
+        indexes=tuple(indexes),
+        partition_at_keys=keys,
+        uniform_partitions=uniform,
+        if_not_exists=if_not_exists,
+        settings=settings,
+    )
 
 
 def _read_column(cursor: Cursor) -> ColumnDef:

@@ -43,7 +43,7 @@ def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
                 raise AlreadyExists(f"{statement.path} already exists and is a {found.type}")
             return None
         step = board.next_step(conn)
-        tables.create(conn, step, runtime.clock.now(), statement.path, table, indexes)
+        tables.create(conn, step, runtime.clock.now(), statement.path, table, indexes=indexes)
         return step
 
 

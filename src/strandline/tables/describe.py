@@ -6,9 +6,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from strandline import records
 from strandline.catalog import board, chains, commits, holds, paths, sizes
 from strandline.catalog.paths import Path
+from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
+from strandline.model import IndexDef
 
 
 def describe(conn: Connection, row: Path) -> dict[str, Any]:
@@ -27,7 +30,8 @@ def describe(conn: Connection, row: Path) -> dict[str, Any]:
         return common | _index(conn, row)
     if row.type == "stream":
         return common | _stream(conn, row)
-    return common | {key: value for key, value in row.body.items() if key not in common}
+    kept = records.shown(row.body, f"the description of {row.path}")
+    return common | {key: value for key, value in kept.items() if key not in common}
 
 
 def overview(conn: Connection, parent: Path) -> list[dict[str, Any]]:
@@ -60,7 +64,7 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
         "step": state.step,
         "rows": state.digest.rows,
         "digest": state.digest.hex,
-        "indexes": [{**ref.definition.to_json(), "version": ref.version} for ref in info.indexes],
+        "indexes": [{**records.plain(ref.definition), "version": ref.version} for ref in info.indexes],
         "partition_at_keys": [list(bound) for bound in info.schema.bounds],
         "segments": len(chain.segments),
         "bytes": sum(s.bytes for s in chain.segments),
@@ -71,10 +75,11 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
 def _index(conn: Connection, row: Path) -> dict[str, Any]:
     impl = paths.require(conn, f"{row.path}/{paths.IMPL_TABLE}", "table")
     state = chains.state(conn, impl.id)
+    index = row.record(IndexDef)
     described: dict[str, Any] = {
-        "kind": row.body["kind"],
-        "columns": row.body["columns"],
-        "cover": row.body["cover"],
+        "kind": index.kind,
+        "columns": list(index.columns),
+        "cover": list(index.cover),
         "rows": state.digest.rows,
         "digest": state.digest.hex,
         "step": state.step,
@@ -90,13 +95,13 @@ def _stream(conn: Connection, row: Path) -> dict[str, Any]:
     since; ``held_segments`` and ``held_bytes``: what the table itself does not need any more and only this
     stream, perhaps with others, keeps."""
     hold = holds.find(conn, row.id)
-    owner = row.body["owner"]
-    collection = None if owner is None else paths.by_id(conn, owner)
+    stream = row.record(StreamBody)
+    collection = None if stream.owner is None else paths.by_id(conn, stream.owner)
     described: dict[str, Any] = {
-        "mode": row.body["mode"],
-        "format": row.body["format"],
+        "mode": stream.mode,
+        "format": stream.format,
         "owner": None if collection is None else collection.path,
-        "created_step": row.body["created_step"],
+        "created_step": stream.created_step,
     }
     if hold is None:
         return described  # it is being created

@@ -92,7 +92,7 @@ def _attach(runtime: Runtime, conn: Connection, table_id: int, index: IndexDef, 
     step = board.next_step(conn)
     now = runtime.clock.now()
     info = TableInfo.of(row)
-    ref = tables.add_index_paths(conn, step, now, row, info.schema, index, built.entries.delta)
+    ref = tables.add_index_paths(conn, step, now, row, index, table=info.schema, digest=built.entries.delta)
     chains.attach(conn, ref.impl_id, chains.insert_segments(conn, built.entries.segments, step), step)
     paths.set_body(conn, row.id, replace(info, indexes=(*info.indexes, ref)).body())
     paths.set_version(conn, row.id, info.version + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -25,6 +25,7 @@ class Type:
     name: str
     kind: Kind = field(compare=False)
     spark: str = field(compare=False, repr=False)
+    _: KW_ONLY
     orderable: bool = field(default=True, compare=False, repr=False)
     """Whether the type may be part of a primary key or an index key."""
     min: int = field(default=0, compare=False, repr=False)

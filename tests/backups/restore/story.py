@@ -86,7 +86,7 @@ def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engi
     engine = Engine(
         db.runtime.catalog, db.runtime.session, [Restore(db.runtime)], metrics=db.runtime.metrics, **options
     )
-    return engine, engine.start("restore", request.to_json())
+    return engine, engine.start("restore", request)
 
 
 def unknown_files(db: Database) -> set[str]:

@@ -32,8 +32,8 @@ from tests.world import ManualClock, counted, dump, leaks, parts_of
 BEFORE, AFTER = TOLD_AT + 1_000.0, TOLD_AT + 2_000.0
 """When the restore runs, and when its process counts as dead."""
 MODES = {
-    "reference": RestoreRequest("c", into="r"),
-    "copy": RestoreRequest("c", into="r", copy=True, verify=True),
+    "reference": RestoreRequest(collection="c", into="r"),
+    "copy": RestoreRequest(collection="c", into="r", copy=True, verify=True),
 }
 
 

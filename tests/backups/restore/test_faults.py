@@ -32,7 +32,7 @@ from tests.backups.restore.story import (
 )
 from tests.world import ManualClock, counted, leaks, parts_of
 
-COPY = RestoreRequest("c", into="r", copy=True)
+COPY = RestoreRequest(collection="c", into="r", copy=True)
 WAYS = {"MODE = 'copy'": "copied", "VERIFY = 'data'": "verified"}
 
 
@@ -402,7 +402,9 @@ def test_a_shard_that_hangs_does_not_outlast_the_deadline(warehouse: tuple[Path,
     clock, files = ManualClock(TOLD_AT), Hanging(folder)
     with open_at(folder, clock=clock, files=files, session_seconds=1e6) as db:
         db.collect()
-        engine, operation = started(db, RestoreRequest("c", into="r", copy=True, deadline_seconds=30.0))
+        engine, operation = started(
+            db, RestoreRequest(collection="c", into="r", copy=True, deadline_seconds=30.0)
+        )
         later = when(files.hangs, lambda: clock.sleep(31))
         ended = engine.run(operation, workers=2)
         later.join()

@@ -32,7 +32,7 @@ from tests.backups.restore.story import (
 )
 from tests.world import Death, ManualClock, counted, die_after, leaks, parts_of
 
-REQUEST = RestoreRequest("c", into="r", copy=True)
+REQUEST = RestoreRequest(collection="c", into="r", copy=True)
 LEASE = 60.0
 
 
@@ -116,9 +116,7 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     first, second = open_at(folder, clock=clock, files=files), open_at(folder, clock=clock)
     second.collect()
     answers: list[OperationInfo] = []
-    thread = threading.Thread(
-        target=lambda: answers.append(first.run_operation("restore", REQUEST.to_json()))
-    )
+    thread = threading.Thread(target=lambda: answers.append(first.run_operation("restore", REQUEST)))
     thread.start()
     assert files.stopped.wait(300)
     clock.sleep(LEASE + 1)
@@ -149,7 +147,7 @@ def test_a_restart_while_finalizing_finalizes_once(
     assert second.step == step + 1
     clock.sleep(LEASE + 1)
     assert second.resume() == []
-    late = started(second, RestoreRequest("c", into="r2"))[0]
+    late = started(second, RestoreRequest(collection="c", into="r2"))[0]
     late.finish(late.get(operation))
     engine.finish(engine.get(operation))
     assert second.step == step + 1

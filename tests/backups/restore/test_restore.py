@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from strandline.api.database import Database
+from strandline.backups.record import BackupRecord
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations, paths
 from strandline.errors import (
@@ -20,6 +22,7 @@ from strandline.errors import (
     TimedOut,
     UnderOperation,
 )
+from strandline.model import Digest
 from strandline.operations.scheduler import InOrder
 from tests.backups.restore.story import INDEXES, TABLES, Story, Told, open_at, started, state
 from tests.schedulers import Explicit, Shuffled
@@ -159,7 +162,7 @@ def test_no_backup_no_restore(tmp_path: Path) -> None:
 def test_while_it_runs_the_targets_are_closed(anywhere: Told) -> None:
     db, other = (open_at(anywhere.folder, anywhere.url) for _ in range(2))
     story = anywhere.story
-    engine, operation = started(other, RestoreRequest("c", into="r"))
+    engine, operation = started(other, RestoreRequest(collection="c", into="r"))
     assert db.describe("/r/orders")["state"] == "incoming restore"
     assert db.describe("/.backups/collections/c")["state"] == "outgoing restore"
     for statement in (
@@ -173,7 +176,7 @@ def test_while_it_runs_the_targets_are_closed(anywhere: Told) -> None:
         with pytest.raises(UnderOperation, match=operation):
             db.sql(statement).rows()
     with pytest.raises(UnderOperation):
-        engine.start("restore", RestoreRequest("c", into="r2").to_json())
+        engine.start("restore", RestoreRequest(collection="c", into="r2"))
     assert engine.run(operation).state == "done"
     assert state(db, "/r") == story.states[story.backups[-1]]
     other.close()
@@ -184,7 +187,7 @@ def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -
     db, story = on_sqlite
     _, files = db.collect(), sorted(db.runtime.files.names("data"))
     before = db.ls("/")
-    engine, operation = started(db, RestoreRequest("c", into="r", copy=True))
+    engine, operation = started(db, RestoreRequest(collection="c", into="r", copy=True))
     for _ in range(5):
         engine.step(operation)
     engine.cancel(operation)
@@ -200,7 +203,7 @@ def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -
 
 def test_a_deadline_counts_from_the_first_start(on_sqlite: tuple[Database, Story]) -> None:
     db, _ = on_sqlite
-    engine, operation = started(db, RestoreRequest("c", into="r", deadline_seconds=1e-9))
+    engine, operation = started(db, RestoreRequest(collection="c", into="r", deadline_seconds=1e-9))
     ended = engine.run(operation)
     assert ended.state == "failed"
     assert isinstance(ended.failure(), TimedOut)
@@ -210,7 +213,7 @@ def test_a_deadline_counts_from_the_first_start(on_sqlite: tuple[Database, Story
 
 def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    engine, operation = started(db, RestoreRequest("c", into="r"))
+    engine, operation = started(db, RestoreRequest(collection="c", into="r"))
     early = next(p for p in parts_of(engine, operation) if p.stage == 2)
     with db.runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
@@ -230,7 +233,7 @@ def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Stor
 
 def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    engine, operation = started(db, RestoreRequest("c", into="r"))
+    engine, operation = started(db, RestoreRequest(collection="c", into="r"))
     first = parts_of(engine, operation)[0]
     with db.runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
@@ -244,18 +247,18 @@ def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story
 
 def test_all_orders_of_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    engine, operation = started(db, RestoreRequest("c", into="r0"))
+    engine, operation = started(db, RestoreRequest(collection="c", into="r0"))
     parts = parts_of(engine, operation)
     engine.run(operation)
     last = [p.id for p in parts if p.stage == 3]
     assert len(last) >= 3
     for number, order in enumerate(itertools.islice(itertools.permutations(last), 24), start=1):
-        engine, operation = started(db, RestoreRequest("c", into=f"r{number}"))
+        engine, operation = started(db, RestoreRequest(collection="c", into=f"r{number}"))
         engine.scheduler = Explicit([p.id for p in parts if p.stage < 3] + list(order))
         assert engine.run(operation).state == "done"
         assert state(db, f"/r{number}") == story.states[story.backups[-1]]
     for seed in range(10):
-        engine, operation = started(db, RestoreRequest("c", into=f"s{seed}"))
+        engine, operation = started(db, RestoreRequest(collection="c", into=f"s{seed}"))
         engine.scheduler = Shuffled(random.Random(seed))
         assert engine.run(operation).state == "done"
         assert state(db, f"/s{seed}") == story.states[story.backups[-1]]
@@ -263,7 +266,7 @@ def test_all_orders_of_shards_give_one_result(on_sqlite: tuple[Database, Story])
 
 def test_shards_in_parallel(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    engine, operation = started(db, RestoreRequest("c", into="r", copy=True))
+    engine, operation = started(db, RestoreRequest(collection="c", into="r", copy=True))
     engine.scheduler = InOrder()
     assert engine.run(operation, workers=4).state == "done"
     assert state(db, "/r") == story.states[story.backups[-1]]
@@ -271,7 +274,7 @@ def test_shards_in_parallel(on_sqlite: tuple[Database, Story]) -> None:
 
 def test_progress_only_grows(on_sqlite: tuple[Database, Story]) -> None:
     db, _ = on_sqlite
-    engine, operation = started(db, RestoreRequest("c", into="r"))
+    engine, operation = started(db, RestoreRequest(collection="c", into="r"))
     seen = []
     while engine.step(operation):
         info = db.operation(operation)
@@ -288,9 +291,10 @@ def test_a_broken_chain_is_refused_before_anything_is_made(on_sqlite: tuple[Data
     db, story = on_sqlite
     with db.runtime.catalog.write() as conn:
         middle = paths.require(conn, f"/.backups/collections/c/{story.backups[2]}")
-        body = dict(middle.body)
-        body["tables"]["/orders"]["slice"]["before"][1] = "0" * 32
-        paths.set_body(conn, middle.id, body)
+        record = middle.record(BackupRecord)
+        orders = record.tables["/orders"]
+        broken = replace(orders, slice=replace(orders.slice, before=Digest(orders.slice.before.rows)))
+        paths.set_body(conn, middle.id, replace(record, tables={**record.tables, "/orders": broken}))
     with pytest.raises(Corrupted):
         db.sql("RESTORE c INTO 'r'")
     assert [p.kind for p in db.verify("c")] == ["broken_chain", "broken_chain"]

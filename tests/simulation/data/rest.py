@@ -11,7 +11,7 @@ from tests.simulation.data import model
 from tests.simulation.data.actions import COLLECTION
 from tests.simulation.data.model import INDEXES, History, State, Violation
 from tests.simulation.data.processes import Intent, Process
-from tests.world import LEASE_SECONDS
+from tests.world import LEASE_SECONDS, kept
 
 
 def come_to_rest(process: Process, history: History, old_backups: set[str]) -> None:
@@ -25,7 +25,9 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
         wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished(conn)]
         bad = (Internal.code, Corrupted.code)
         wrong += [
-            f"{o.kind}: {o.error}" for o in operations.listed(conn) if o.error and o.error["code"] in bad
+            f"{o.kind}: {o.error}"
+            for o in operations.listed(conn)
+            if o.error and kept(o.error)["code"] in bad
         ]
         # A user's own stream is moved by its hold; only a backup's stays where it began.
         wrong += [

@@ -19,6 +19,7 @@ from strandline.catalog.moment import Moment
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.model import History, Refused, State, Violation
 from tests.simulation.data.processes import Process
+from tests.world import kept
 
 
 class Witness:
@@ -71,17 +72,16 @@ class Witness:
 
     def _ended(self, facts: dict[str, Any], before: State) -> State:
         operation = facts["operation"]
+        body, request = kept(operation.body), kept(operation.request)
         self.baton.trace(f"step {facts['step']}: the end of a {operation.kind}")
         if operation.kind in ("backup", "incremental backup"):
-            self.history.backups[facts["backup"]] = operation.body["step"]
+            self.history.backups[facts["backup"]] = body["step"]
         if operation.kind != "restore":
             return before
-        source = self.history.at(self.history.backups[operation.body["backup"]])
-        into = operation.request["into"] or ""
-        sources = {into + (as_path or path): path for path, as_path in operation.request["tables"]}
-        restored = {
-            path: source[sources.get(path, path.removeprefix(into))] for path in operation.body["tables"]
-        }
+        source = self.history.at(self.history.backups[body["backup"]])
+        into = request["into"] or ""
+        sources = {into + (as_path or path): path for path, as_path in request["tables"]}
+        restored = {path: source[sources.get(path, path.removeprefix(into))] for path in body["tables"]}
         return {**before, **restored}
 
 
@@ -125,8 +125,9 @@ def watching(baton: Baton) -> Iterator[None]:
     def noting_end(conn: Connection, operation_id: str, *args: Any) -> None:
         operation = operations.get(conn, operation_id)
         note(operation=operation)
-        if "backup_id" in operation.body:
-            backup = paths.by_id(conn, operation.body["backup_id"])
+        backup_id = kept(operation.body).get("backup_id")
+        if backup_id is not None:
+            backup = paths.by_id(conn, backup_id)
             assert backup is not None
             note(backup=backup.name)
         complete(conn, operation_id, *args)

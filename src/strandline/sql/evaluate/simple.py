@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from strandline.errors import StrandlineError
@@ -43,6 +43,7 @@ class SimpleSelect:
 
     table: TableRef
     columns: tuple[tuple[str, str], ...] | None
+    _: KW_ONLY
     count: str | None = None
     where: Expression | None = None
     order: tuple[OrderBy, ...] = ()
@@ -82,7 +83,7 @@ def _read(cursor: Cursor) -> SimpleSelect:
     if count is not None and (order or limit is not None):
         raise _NotSimple
     columns = None if items is None else tuple((column, shown) for _, column, shown in items)
-    return SimpleSelect(ref, columns, count, where, order, limit)
+    return SimpleSelect(ref, columns, count=count, where=where, order=order, limit=limit)
 
 
 def _same(left: str, right: str) -> bool:
