@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import PreconditionFailed
-from strandline.storage.frames import Collector, collector
+from strandline.storage.frames import Collector, as_rows, collector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -72,12 +72,7 @@ class Result:
 
     def collect(self) -> list[Row]:
         """Return the rows as Spark's ``Row``."""
-        from pyspark.sql import Row
-
-        if not self.is_here:
-            return self._collector.rows()
-        make = Row(*self._columns)
-        return [make(*row) for row in self._rows or ()]
+        return as_rows(self._columns, self._rows or ()) if self.is_here else self._collector.rows()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         if self.is_here:

@@ -3,15 +3,15 @@ has none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-__all__ = ["Collector", "collector", "is_of_spark", "translate"]
+__all__ = ["Collector", "as_rows", "collector", "is_of_spark", "translate"]
 
 
 class Collector(Protocol):
@@ -31,6 +31,14 @@ def collector(frame: DataFrame) -> Collector:
     from strandline.storage.spark.collect import Collector
 
     return Collector(frame)
+
+
+def as_rows(columns: Sequence[str], values: Iterable[Sequence[Any]]) -> list[Row]:
+    """Return values that are in this process as rows of Spark's."""
+    from pyspark.sql import Row
+
+    make = Row(*columns)
+    return [make(*row) for row in values]
 
 
 def is_of_spark(error: Exception) -> bool:

@@ -1,0 +1,204 @@
+"""The store chooses between Arrow and Spark, remembers what it has read for as long as it exists, and leaves no
+file of what failed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.errors import Corrupted, PreconditionFailed, Unavailable
+from strandline.model import Chain, Segment
+from strandline.settings import Settings
+from strandline.storage.chain import State
+from strandline.storage.rows import Mode, Outcome, Target, table_of
+from strandline.storage.slices import Window
+from strandline.storage.store import Store
+from tests.storage.examples import History, QuickFiles, schema
+
+KV = schema("k Int64", "v Utf8", key="k")
+BY_V = schema("v Utf8", "k Int64", key="v k")
+FILES = Settings(inline_rows=0, inline_bytes=0)
+
+
+class Asked(Exception):
+    """Spark was asked for."""
+
+
+class Here(Store):
+    """A store that has no Spark."""
+
+    @property
+    def spark(self) -> Any:
+        raise Asked
+
+
+class Written:
+    """A table with an index that a test writes to through a store, and what the store asked of it."""
+
+    def __init__(self, files: QuickFiles, settings: Settings = FILES) -> None:
+        self.files = files
+        self.store = Here(files, settings)
+        self.names: list[str | None] = []
+        self.read: list[list[dict[str, Any]]] = []
+
+    def write(self, mode: Mode, rows: list[tuple[Any, ...]], *before: Segment) -> Outcome:
+        target = Target(
+            state=State(KV, Chain(before, 1)),
+            indexes=lambda: {"by_v": BY_V},
+            name=self._name,
+            reads=lambda keys: self.read.append(keys.to_pylist()),
+        )
+        return self.store.write(target, mode, table_of(KV, KV.names, rows))
+
+    def _name(self, index: str | None) -> str:
+        self.names.append(index)
+        return f"data/{index or 'table'}/{len(self.names)}"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> QuickFiles:
+    return QuickFiles(tmp_path)
+
+
+# --- the choice -------------------------------------------------------------------------------------------
+
+
+def calls(state: State) -> dict[str, Callable[[Store], Any]]:
+    """Everything that is done in the process up to ``bulk_rows`` rows."""
+    table, chain = state.schema, state.chain
+    return {
+        "digest": lambda s: s.digest(state),
+        "examine": lambda s: s.examine(table, chain.segments),
+        "doubled keys": lambda s: s.doubled_keys(state),
+        "compare index": lambda s: s.compare_index(state, state, "i"),
+        "entries": lambda s: s.entries(state, BY_V, "entries"),
+        "compact": lambda s: s.compact(state, "compacted"),
+        "slice": lambda s: s.slice(table, Window(0, chain.step, chain.segments), "slice"),
+        "collapse": lambda s: s.collapse(table, chain.segments, lambda: "collapsed"),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(calls(State(KV, Chain((), 0)))))
+def test_up_to_so_many_rows_are_dealt_with_here(files: QuickFiles, name: str) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k", "v"], [(1, "a"), (2, "b"), (3, "c")], inline=False)
+    call = calls(State(KV, history.chain()))[name]
+    assert call(Here(files, Settings(bulk_rows=3))) is not None
+    with pytest.raises(Asked):
+        call(Here(files, Settings(bulk_rows=2)))
+
+
+def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(i,) for i in range(20_000)], inline=False)
+    state = State(KV, history.chain())
+    store = Here(files, Settings(scan_rows=10_000))
+    assert store.scan(state) is None
+    found = store.scan(state, ["k"], (5,), (7,))
+    assert found is not None
+    assert found["k"].to_pylist() == [5, 6, 7]
+
+
+def test_following_too_many_changes_is_left_to_the_caller(files: QuickFiles) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k", "v"], [(1, "a"), (2, "b")])
+    before, after = State(KV, history.chain(0)), State(KV, history.chain())
+    store = Here(files, Settings(bulk_rows=1))
+    assert store.follow(before, after, history.segments, BY_V, name=lambda: "i") is None
+    made = store.follow(before, after, history.segments, BY_V, name=lambda: "i", at_any_size=True)
+    assert made is not None
+    assert (made.delta.rows, [s.rows for s in made.segments]) == (2, [2])
+
+
+def test_a_write_of_many_rows_asks_for_spark(files: QuickFiles) -> None:
+    table = Written(files, Settings(bulk_rows=1))
+    with pytest.raises(Asked):
+        table.write("UPSERT", [(1, "a"), (2, "b")])
+    assert table.write("UPSERT", [(1, "a")]).rows == 1
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def test_only_what_becomes_a_file_has_a_name(files: QuickFiles) -> None:
+    inline = Written(files, Settings())
+    assert [s.file for s in inline.write("UPSERT", [(1, "a")]).table.segments] == [None]
+    assert inline.names == []
+    stored = Written(files)
+    made = stored.write("UPSERT", [(1, "a")])
+    assert stored.names == [None, "by_v"]
+    assert [s.file for s in made.table.segments] == ["data/table/1.parquet"]
+    assert [s.file for s in made.indexes["by_v"].segments] == ["data/by_v/2.parquet"]
+
+
+def test_the_keys_that_decide_are_told_though_the_write_is_refused(files: QuickFiles) -> None:
+    """Whoever goes on after the refusal depends on the key being there."""
+    table = Written(files)
+    before = table.write("INSERT", [(1, "a")]).table.segments
+    with pytest.raises(PreconditionFailed, match="already in the table"):
+        table.write("INSERT", [(1, "b")], *before)
+    assert table.write("UPDATE", [(9, "b")], *before) == Outcome()
+    assert table.read == [[{"k": 1}], [{"k": 1}], [{"k": 9}]]
+
+
+class Choosy(QuickFiles):
+    """Has no room for files of an index."""
+
+    def write(self, name: str, data: bytes) -> None:
+        if "by_v" in name:
+            raise Unavailable("Cannot write: the disk is full.")
+        super().write(name, data)
+
+
+def test_a_write_that_fails_at_an_index_leaves_no_file_of_the_table(tmp_path: Path) -> None:
+    table = Written(Choosy(tmp_path))
+    with pytest.raises(Unavailable):
+        table.write("UPSERT", [(1, "a")])
+    assert list(table.files.names()) == []
+
+
+def test_what_is_discarded_is_gone_and_what_cannot_be_is_left(tmp_path: Path) -> None:
+    class Stubborn(QuickFiles):
+        def remove(self, name: str) -> None:
+            if "table" in name:
+                raise Unavailable("Cannot remove it.")
+            super().remove(name)
+
+    table = Written(Stubborn(tmp_path))
+    made = table.write("UPSERT", [(1, "a")])
+    table.store.discard([*made.table.segments, *made.indexes["by_v"].segments])
+    assert list(table.files.names()) == ["data/table/1.parquet"]
+
+
+def test_a_fork_discards_nothing_of_the_process_it_comes_from(
+    files: QuickFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Written(files)
+    made = table.write("UPSERT", [(1, "a")])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        table.store.discard(made.table.segments)
+    assert len(list(files.names())) == 2
+    table.store.discard(made.table.segments)
+    assert len(list(files.names())) == 1
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [10, 20_000], ids=["small", "large"])
+def test_what_was_read_ends_with_the_store(files: QuickFiles, rows: int) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(i,) for i in range(rows)], inline=False)
+    state = State(KV, history.chain())
+    store = Store(files, Settings())
+    assert store.lookup(state, [(1,)]) == {(1,): (1, None)}
+    path = Path(files.path(history.segments[0].file or ""))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert store.lookup(state, [(1,)]) == {(1,): (1, None)}, "its footer, or all of it, is known"
+    with pytest.raises(Corrupted):
+        Store(files, Settings()).lookup(state, [(1,)])
