@@ -48,6 +48,14 @@ class TableAt:
     increment: bool = False
 
 
+@dataclass(frozen=True)
+class Mark:
+    """The last moment of a process so far, by its number, and the session in whose name it writes."""
+
+    number: int
+    session_id: str
+
+
 class Moment:
     """What was read at one step. ``since``: the time when it was the last one; 0, and ``is_past``, if it was
     asked for. ``number`` counts the moments of a process. Not for use by two threads at once."""
@@ -119,18 +127,19 @@ class Moments:
                 self._see_index(conn, moment, table, ref)
         return moment.tables[path]
 
-    def mark(self) -> int:
-        """The number of the last moment of this process."""
-        return self._last
+    def mark(self) -> Mark:
+        """A mark between the moments so far and those to come."""
+        return Mark(self._last, self._session.id)
 
-    def lost_since(self, mark: int) -> bool:
-        """Whether something has been collected that a moment after the mark has in its plan. The catalog
-        forgets a segment before its file is removed: a file that is missing although the catalog has the
-        segment is damage, and one that it does not have was removed by right."""
+    def lost_since(self, mark: Mark) -> bool:
+        """Whether something has been collected that a moment after the mark has in its plan, or that may have
+        been written since. The catalog forgets a segment before its file is removed: a file that is missing
+        although the catalog has the segment is damage, and one that it does not have was removed by right.
+        So was one that has no segment yet, if its writer's session has ended."""
         with self._lock:
-            seen = {i for moment in self._live if moment.number > mark for i in moment.segments}
+            seen = {i for moment in self._live if moment.number > mark.number for i in moment.segments}
         with self._catalog.read() as conn:
-            return len(chains.known(conn, seen)) < len(seen)
+            return self._session.has_ended(conn, mark.session_id) or chains.known(conn, seen) < seen
 
     def _number(self) -> int:
         with self._lock:

@@ -107,6 +107,10 @@ class Session:
                 if ended:
                     self._extend()
 
+    def has_ended(self, conn: Connection, session_id: str) -> bool:
+        """Whether others have ended the session that this process had under an id."""
+        return session_id != self.id or (self._expires > 0.0 and session_id not in all_sessions(conn))
+
     def keep(self, reader: object, step: int, since: float) -> None:
         """Keep ``step`` readable for as long as ``reader`` exists in this process. It was the last step at
         the time ``since``, so that the grace period covers the first while; 0 if none does."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from strandline.catalog.stale import Ended, Stale
 from strandline.errors import Conflict, Corrupted
 from strandline.retry import tries
 from strandline.runtime import Runtime
+
+if TYPE_CHECKING:
+    from strandline.catalog.moment import Mark
 
 T = TypeVar("T")
 
@@ -18,9 +21,9 @@ _LONGEST_PAUSE = 0.25
 
 
 @contextmanager
-def once(runtime: Runtime, mark: int) -> Iterator[None]:
-    """What reads moments after a mark and cannot be repeated by itself. Whoever has slept for long may look
-    for files that have been collected since: that is no damage, but Stale."""
+def once(runtime: Runtime, mark: Mark) -> Iterator[None]:
+    """What reads moments, and writes, after a mark and cannot be repeated by itself. Whoever has slept for
+    long may look for files that have been collected since: that is no damage, but Stale."""
     try:
         yield
     except Corrupted:

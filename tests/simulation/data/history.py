@@ -27,8 +27,8 @@ DUEL, CROWD = (2, 5, 1.0), (4, 28, 0.3)
 """The two kinds of histories, as numbers of processes and of actions, and how often one is held until others
 have got in its way. In a duel that is all that happens, and there are many of them; in a crowd everything
 else happens, too."""
-GRACE_SECONDS = 6.0
-"""A dozen turns: a process that waits for longer must have said what it reads, or lose it."""
+GRACE_SECONDS = 15.0
+"""Some dozens of turns: a process that waits for longer must have said what it reads, or lose it."""
 SETTINGS = Settings(
     workers=1,
     history_seconds=0.0,
