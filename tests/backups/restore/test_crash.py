@@ -134,6 +134,7 @@ def cancelled(db: Database) -> None:
         assert leaks(conn) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None:
     deaths = deaths_of(in_files, tmp_path, MODES[mode])
@@ -166,6 +167,7 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
             raise AssertionError(f"after death number {number}: {what} was just written") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["in_files", "on_postgres"])
 @pytest.mark.parametrize("workers", [1, 4])
 def test_kill_9(
