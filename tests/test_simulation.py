@@ -88,7 +88,6 @@ def test_a_seed_with_rows_can_be_replayed_in_another_process() -> None:
             command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True
         ).stdout
 
-    for seed in (5, 6):
-        lines = trace(seed, "1").splitlines()
-        assert lines == trace(seed, "2").splitlines()
-        assert len(lines) > 100
+    lines = trace(5, "1").splitlines()
+    assert lines == trace(5, "2").splitlines()
+    assert len(lines) > 100
