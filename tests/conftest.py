@@ -111,7 +111,8 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+# The quick loop meets PostgreSQL in the tests of the catalog itself, which share one database.
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def catalog_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
     """Where a new catalog can be made: None (SQLite inside the warehouse), or the URL of an empty database
     that is dropped afterwards."""

@@ -311,6 +311,7 @@ except PreconditionFailed as error:
 """
 
 
+@pytest.mark.slow
 def test_of_processes_that_make_two_folders_of_one_new_catalog_one_wins(url: str, here: Path) -> None:
     names = ("one", "two", "three")
     answers = dict(zip(names, run_at_once(INIT, [[name, url] for name in names]), strict=True))
@@ -322,12 +323,14 @@ def test_of_processes_that_make_two_folders_of_one_new_catalog_one_wins(url: str
         assert str(here / winners[0]) in answers[name] and str(here / name) in answers[name]
 
 
+@pytest.mark.slow
 def test_processes_that_make_one_folder_of_one_new_catalog_all_win(url: str, here: Path) -> None:
     for given in ([["one", url]] * 3, [["embedded", ""]] * 3):
         assert run_at_once(INIT, given) == ["0\n"] * 3
     assert [p.name for p in (here / "one").iterdir()] == ["strandline.json"]
 
 
+@pytest.mark.slow
 def test_of_processes_that_make_one_folder_of_two_new_catalogs_one_wins(url: str, here: Path) -> None:
     answers = run_at_once(INIT, [["one", url], ["one", ""]])
     assert sorted(said == "0\n" for said in answers) == [False, True]

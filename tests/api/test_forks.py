@@ -10,6 +10,8 @@ import pytest
 
 from tests.processes import run
 
+pytestmark = pytest.mark.slow
+
 Script = Callable[[str], str]
 
 COMMON = """

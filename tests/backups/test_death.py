@@ -195,6 +195,7 @@ db.sql(statement)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "number"),
     [("full", 9), ("full", 24), ("incremental", 14), ("incremental", 33), ("incremental", 60)],

@@ -336,6 +336,7 @@ def template() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.slow
 def test_every_backup_is_the_state_at_its_step() -> None:
     with template() as folder:
         Backups.template = folder

@@ -133,6 +133,7 @@ def make(db: Database) -> None:
     db.sql(f"CREATE BACKUP COLLECTION c (TABLE t, TABLE u) {CLUSTER}")
 
 
+@pytest.mark.slow
 def test_writers_and_readers_notice_nothing_and_nothing_is_lost_or_doubled(
     connect: Callable[..., Database], catalog_url: str | None
 ) -> None:
@@ -186,6 +187,7 @@ def test_writers_and_readers_notice_nothing_and_nothing_is_lost_or_doubled(
     assert leaks(db) == []
 
 
+@pytest.mark.slow
 def test_two_collections_of_the_same_tables(
     connect: Callable[..., Database], catalog_url: str | None
 ) -> None:

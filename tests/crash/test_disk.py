@@ -22,6 +22,7 @@ from tests.crash.scenarios import BY_NAME, FILES, Scenario, create, state, verif
 WRITES = ("mkdir", "create", "append", "flush", "sync")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["commit to files", "commit with merge", "compaction", "index build"])
 def test_a_full_disk_leaves_nothing_half_done(name: str, tmp_path: Path) -> None:
     scenario = _with_small_files(BY_NAME[name])

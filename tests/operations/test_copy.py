@@ -172,6 +172,7 @@ def canonical(catalog: Catalog) -> str:
         return json.dumps([state, claims, parts], sort_keys=True)
 
 
+@pytest.mark.slow
 def test_all_720_orders_of_the_parts_of_two_indexed_tables_give_one_result(tmp_path: Path) -> None:
     """Wherever two orders have done the same parts, they have led to the same catalog: so all of them lead to
     the same end."""

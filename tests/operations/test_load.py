@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from strandline.catalog.connection import Catalog
 from tests.load import prepare, run_load
 
 
+@pytest.mark.slow
 def test_readers_get_no_error_while_copies_and_ddl_run(tmp_path: Path, catalog_url: str | None) -> None:
     """``bench/catalog.py`` does the same for a minute."""
     url = catalog_url or f"sqlite:///{tmp_path / 'catalog.db'}"

@@ -204,6 +204,7 @@ def test_any_words_are_read_or_refused(pieces: list[str]) -> None:
     refused_or_read(" ".join(pieces))
 
 
+@pytest.mark.slow
 @given(st.sampled_from(STATEMENTS), st.data())
 @settings(deadline=None, max_examples=500)
 def test_any_damage_to_a_statement_is_read_or_refused(text: str, data: st.DataObject) -> None:
@@ -214,6 +215,7 @@ def test_any_damage_to_a_statement_is_read_or_refused(text: str, data: st.DataOb
     refused_or_read(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

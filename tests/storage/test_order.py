@@ -65,6 +65,7 @@ def kinds(path: str | None, table: TableSchema, segment: Segment) -> dict[str, t
 Made = Callable[..., tuple[str | None, Segment]]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_nothing_is_wrong_with_what_is_written(
@@ -80,6 +81,7 @@ def test_nothing_is_wrong_with_what_is_written(
             )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_segments_that_meet_no_other_need_not_be_looked_at(

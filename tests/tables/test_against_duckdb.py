@@ -179,6 +179,7 @@ def folders(tmp_path: Path) -> Callable[[], Path]:
     return lambda: Path(shutil.copytree(tmp_path / "empty", tmp_path / str(next(numbers))))
 
 
+@pytest.mark.slow
 def test_the_process_answers_as_duckdb_does(folders: Callable[[], Path]) -> None:
     for seed in seeds(25):
         world = World(folders(), seed)

@@ -297,6 +297,7 @@ db.close()
 """
 
 
+@pytest.mark.slow
 def test_processes_that_count_lose_nothing(
     connect: Callable[..., Database], catalog_url: str | None, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -236,6 +237,7 @@ def comes_back(db: Database, taken: dict[str, dict[str, Any]], settings_: str = 
     assert db.verify("c") == []
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -247,6 +249,7 @@ def test_every_backup_brings_back_what_was_there(script: list[Step]) -> None:
         comes_back(db, tell(db, db, script))
 
 
+@pytest.mark.slow
 @settings(
     max_examples=max(2, EXAMPLES // 4),
     deadline=None,

@@ -131,6 +131,7 @@ def attempt(db: Database, target: str) -> StrandlineError | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lies", "workers", "seeds"), [(0.001, 1, 20), (0.001, 3, 5), (0.01, 1, 10)])
 def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers: int, seeds: int) -> None:
     """Restores, each with other faults: the first many as often as storage might have them, the last ones
@@ -195,6 +196,7 @@ def damage(db: Database) -> set[str]:
     return {problem.kind for table in TABLES for problem in db.check(f"/before{table}").problems}
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
     """The process has read all of the files before and remembers what was in them; that must not blind it."""
     folder, story = warehouse
@@ -218,6 +220,7 @@ def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
         assert damage(db) == set()
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(
     in_catalog: Told, copy_of: Callable[[Told], Told]
 ) -> None:

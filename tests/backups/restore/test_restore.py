@@ -39,6 +39,7 @@ def agree(db: Database, prefix: str = "") -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     ["", " WITH (MODE = 'copy')", " WITH (VERIFY = 'data')", " WITH (MODE = 'copy', VERIFY = 'data')"],
@@ -245,6 +246,7 @@ def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story
     assert state(db, "/r") == story.states[story.backups[-1]]
 
 
+@pytest.mark.slow
 def test_all_orders_of_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
     engine, operation = started(db, RestoreRequest(collection="c", into="r0"))

@@ -213,6 +213,7 @@ def test_an_index_may_share_columns_with_the_key() -> None:
     ]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_an_index_that_follows_all_changes_equals_the_projection(data: st.DataObject) -> None:
@@ -284,6 +285,7 @@ def test_an_empty_log_changes_nothing() -> None:
     assert (table.num_rows, delta) == (0, Digest())
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_the_digest_delta_leads_from_the_old_state_to_the_new(data: st.DataObject) -> None:

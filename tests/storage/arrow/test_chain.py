@@ -60,6 +60,7 @@ def was_of(table: TableSchema, row: tuple[Any, ...] | None) -> tuple[int | None,
 # --- the law: whatever was written in whatever way, reading agrees with plain dictionaries ----------------
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_every_way_of_reading_agrees_with_the_history(
@@ -84,6 +85,7 @@ def test_every_way_of_reading_agrees_with_the_history(
             assert lookup(shelf, State(table, chain), some) == {k: state[k] for k in some if k in state}
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_a_range_is_what_lies_between_two_prefixes(
@@ -115,6 +117,7 @@ def test_a_range_is_what_lies_between_two_prefixes(
         assert found == expected
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -24,6 +24,7 @@ def history(tmp_path: Path) -> History:
     return History(QuickFiles(tmp_path), KV)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_a_merge_keeps_every_change(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
