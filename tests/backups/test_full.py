@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.catalog.operations import Part
 from strandline.errors import Cancelled, Unavailable
 from strandline.model import Digest
-from strandline.operations.copy import TablePart
-from strandline.operations.kind import Run
+from strandline.operations.copy import CopiedTable, TablePart
+from strandline.operations.kind import AnyRun, Part
 from tests.backups.reading import CLUSTER, backups, contents, last, leaks, records, streams
 from tests.tables.examples import content, data_files, refused, rows
 from tests.world import ManualClock
@@ -216,7 +215,7 @@ def test_any_failure_fails_the_whole_and_leaves_nothing(
     calls: list[int] = []
     healthy = TablePart.wait
 
-    def sick(self: TablePart, conn: Any, run: Run, part: Part, made: Any) -> dict[str, Any]:
+    def sick(self: TablePart, conn: Any, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
         calls.append(part.id)
         if len(calls) == 4:
             raise Unavailable("the disk is gone", "Plug it in.")

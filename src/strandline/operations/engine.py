@@ -43,9 +43,8 @@ from strandline.errors import (
     Unavailable,
 )
 from strandline.metrics import Metrics, event
-from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run
+from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run, read_part
 from strandline.operations.kind import Part as TypedPart
-from strandline.operations.kind import read as read_part
 from strandline.operations.scheduler import InOrder, Scheduler
 from strandline.operations.workers import run_parallel
 from strandline.records import Newer, Record
