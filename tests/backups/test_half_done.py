@@ -14,6 +14,7 @@ import pytest
 
 from strandline import Database
 from strandline.api.database import Entry
+from strandline.catalog import operations
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.records import NUMBER
 from tests.backups.reading import leaks, open_at
@@ -103,7 +104,11 @@ def test_what_a_newer_version_began_is_left_to_it(half_done: Path) -> None:
             (restore,) = [o.id for o in db.operations() if o.kind == "restore" and not o.is_over]
             with pytest.raises(PreconditionFailed, match="newer version"):
                 db.wait(restore)
-            assert db.operation(restore).state == "running"
+            assert len(db._running.resume()) == 5, "the others"
+            with db.runtime.catalog.read() as conn:
+                (left,) = operations.unfinished(conn)
+            assert (left.id, left.state) == (restore, "running")
+            assert left.session_id != db.runtime.session.id
 
 
 @pytest.mark.parametrize("workers", [1, 3])
