@@ -12,7 +12,7 @@ from strandline import Database
 from strandline.errors import Cancelled, Unavailable
 from strandline.model import Digest
 from strandline.operations.copy import CopiedTable, TablePart
-from strandline.operations.kind import Part
+from strandline.operations.kind import AnyRun, Part
 from tests.backups.reading import CLUSTER, backups, contents, last, leaks, records, streams
 from tests.tables.examples import content, data_files, refused, rows
 from tests.world import ManualClock
@@ -215,7 +215,7 @@ def test_any_failure_fails_the_whole_and_leaves_nothing(
     calls: list[int] = []
     healthy = TablePart.wait
 
-    def sick(self: TablePart, conn: Any, run: Any, part: Part[CopiedTable], made: Any) -> CopiedTable:
+    def sick(self: TablePart, conn: Any, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
         calls.append(part.id)
         if len(calls) == 4:
             raise Unavailable("the disk is gone", "Plug it in.")

@@ -14,6 +14,7 @@ import pytest
 
 from strandline import Database
 from strandline.api.database import Entry
+from strandline.catalog import operations
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.records import NUMBER
 from tests.backups.reading import leaks, open_at
@@ -103,12 +104,17 @@ def test_what_a_newer_version_began_is_left_to_it(half_done: Path) -> None:
             (restore,) = [o.id for o in db.operations() if o.kind == "restore" and not o.is_over]
             with pytest.raises(PreconditionFailed, match="newer version"):
                 db.wait(restore)
-            assert db.operation(restore).state == "running"
+            assert len(db._running.resume()) == 5, "the others"
+            with db.runtime.catalog.read() as conn:
+                (left,) = operations.unfinished(conn)
+            assert (left.id, left.state) == (restore, "running")
+            assert left.session_id != db.runtime.session.id
 
 
-def test_an_operation_with_a_part_that_cannot_be_read_is_undone(half_done: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_operation_with_a_part_that_cannot_be_read_is_undone(half_done: Path, workers: int) -> None:
     change(half_done, "parts", "body", "kind = 'shard'", colour="red")
-    with open_at(half_done, clock=ManualClock(LATER)) as db:
+    with open_at(half_done, clock=ManualClock(LATER), settings={"workers": workers}) as db:
         (restore,) = [o.id for o in db.operations() if o.kind == "restore" and not o.is_over]
         with pytest.raises(Corrupted, match=r"part \d \(shard\) of operation .* 'colour' is not known"):
             db.wait(restore)

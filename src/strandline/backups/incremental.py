@@ -184,7 +184,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
         parts = [planned.slice(member, target, before.slice, base)]
         streams = [old_stream]
         for ref, _, impl in indexes:
-            if not ref.is_sync or planned.collection.omit_indexes or ref.omitted:
+            if not ref.definition.is_sync or planned.collection.omit_indexes or ref.omitted:
                 continue
             known = before.index(ref.name)
             previous = known.slice if known is not None else None

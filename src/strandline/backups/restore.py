@@ -73,13 +73,14 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         for target in wanted.targets:
             targets.make(target)
         last = len(wanted.chain)
-        parts = [PartPlan("shard", shard, shard.increment) for shard in targets.shards]
+        shards = sorted(targets.shards, key=lambda shard: shard.increment)
+        parts = [PartPlan("shard", shard, shard.increment) for shard in shards]
         parts += [PartPlan("rebuild", rebuilt, last) for rebuilt in targets.rebuilds]
         if request.verify:
             parts += [PartPlan("verify", Checked(table_id=i), last + 1) for i in targets.made.values()]
         body = RestoreBody(backup=wanted.chain[-1].name, tables=targets.made, increments=last - 1, step=step)
         progress = RestoreProgress(
-            increments=last - 1, increment=0, bytes=0, bytes_total=sum(s.bytes for s in targets.shards)
+            increments=last - 1, increment=0, bytes=0, bytes_total=sum(shard.bytes for shard in shards)
         )
         return Plan(parts, body, progress)
 
@@ -91,7 +92,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         tables.begin_at(conn, [p.id for p in mine], step, run.now)
         for path in mine:
             for ref in TableInfo.of(path).indexes:
-                if not ref.is_sync:
+                if not ref.definition.is_sync:
                     tables.begin_following(conn, ref.impl_id, path.id, step)
         body = run.body
         # Also if nothing had changed in the last ones.

@@ -19,16 +19,20 @@ from strandline.catalog.holds import Hold
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.stale import Stale
 from strandline.errors import AlreadyExists, PathNotFound
-from strandline.model import Digest, IndexDef, TableSchema
+from strandline.model import Digest, IndexDef, IndexKind, TableSchema
 from strandline.names import did_you_mean
 from strandline.records import Record, later
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexRef(IndexDef):
+class IndexRef:
     """An index as its table's description lists it. ``omitted``: it is only defined here; its implementation
     table holds no data."""
 
+    name: str
+    kind: IndexKind
+    columns: tuple[str, ...]
+    cover: tuple[str, ...]
     index_id: int
     impl_id: int
     version: int
@@ -37,10 +41,10 @@ class IndexRef(IndexDef):
     @staticmethod
     def of(index: IndexDef, *, index_id: int, impl_id: int, version: int, omitted: bool = False) -> IndexRef:
         return IndexRef(
-            index.name,
-            index.kind,
-            index.columns,
-            index.cover,
+            name=index.name,
+            kind=index.kind,
+            columns=index.columns,
+            cover=index.cover,
             index_id=index_id,
             impl_id=impl_id,
             version=version,

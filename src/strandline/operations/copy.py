@@ -113,7 +113,7 @@ def _plan_table(
     plans = [_copied(conn, source, target, request.stream, omitted=False)]
     order = tuple(ref.name for ref in info.indexes)
     for ref in info.indexes:
-        omitted = request.omit_indexes or ref.omitted or not ref.is_sync
+        omitted = request.omit_indexes or ref.omitted or not ref.definition.is_sync
         stream = None if omitted else request.stream
         source_impl = impls[ref.impl_id]
         index = _make(conn, run, target, ref.name, type_="index", body=ref.definition, step=step)

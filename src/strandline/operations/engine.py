@@ -43,9 +43,8 @@ from strandline.errors import (
     Unavailable,
 )
 from strandline.metrics import Metrics, event
-from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run
+from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run, read_part
 from strandline.operations.kind import Part as TypedPart
-from strandline.operations.kind import read as read_part
 from strandline.operations.scheduler import InOrder, Scheduler
 from strandline.operations.workers import run_parallel
 from strandline.records import Newer, Record
@@ -170,8 +169,6 @@ class Engine:
             return False
         except _Cancelling:
             return True
-        except Newer:
-            raise  # no failure: a later version can go on with it
         except Exception as error:
             return self.part_failed(operation, part, error)
         if after is not None:
@@ -328,7 +325,7 @@ class Engine:
         handler = self.handler_of(operation, part)
         try:
             return handler.time_limit(read_part(part, handler.record))
-        except (Corrupted, Newer):
+        except Corrupted:
             return None
 
     def run_of(self, operation: Operation) -> AnyRun:
@@ -362,13 +359,13 @@ class Engine:
         ]
 
     def take_over(self, only: str | None = None) -> list[str]:
-        """Make this session the owner of all orphans (or of one, if it is an orphan), and return their
-        ids."""
+        """Make this session the owner of all orphans (or of one, if it is an orphan), and return their ids.
+        Those that a newer version began are left to it."""
         if not self.orphans():
             return []
         session_id = self.lease.ensure()
         with self.catalog.write() as conn:
-            found = [o for o in self._orphans(conn) if only in (None, o.id)]
+            found = [o for o in self._orphans(conn) if only in (None, o.id) and self._is_known(conn, o, only)]
             for operation in found:
                 operations.save(conn, operation.id, session_id=session_id)
         for operation in (o for o in found if o.session_id != session_id):
@@ -380,6 +377,21 @@ class Engine:
                 from_session=operation.session_id,
             )
         return [o.id for o in found]
+
+    def _is_known(self, conn: Connection, operation: Operation, only: str | None) -> bool:
+        """Whether this version knows the formats of all that the operation keeps; an error for who wants just
+        this one."""
+        try:
+            self.run_of(operation)
+            for part in operations.parts(conn, operation.id):
+                read_part(part, self.handler_of(operation, part).record)
+        except Newer:
+            if only is not None:
+                raise
+            return False
+        except Corrupted:
+            pass  # it fails, and is undone, where it comes to what cannot be read
+        return True
 
     @contextlib.contextmanager
     def _driving(self, operation_id: str) -> Iterator[bool]:

@@ -165,7 +165,9 @@ class Run(Generic[Q, B, G]):
 
     def bodies(self, conn: Connection, kind: str, record: type[P]) -> list[P]:
         """What the parts of a kind keep, in their order."""
-        return [read(p, record).body for p in operations.parts(conn, self.operation.id) if p.kind == kind]
+        return [
+            read_part(p, record).body for p in operations.parts(conn, self.operation.id) if p.kind == kind
+        ]
 
     def after_commit(self, act: Callable[[], None]) -> None:
         self._held_back.append(act)
@@ -201,7 +203,7 @@ RunT = TypeVar("RunT", bound=AnyRun)
 """The operation that a part belongs to."""
 
 
-def read(row: PartRow, record: type[P]) -> Part[P]:
+def read_part(row: PartRow, record: type[P]) -> Part[P]:
     """A part with what it keeps."""
     what = f"part {row.id} ({row.kind}) of operation {row.operation_id}"
     return Part(row, records.from_text(record, row.body, what))

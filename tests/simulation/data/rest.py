@@ -11,7 +11,7 @@ from tests.simulation.data import model
 from tests.simulation.data.actions import COLLECTION
 from tests.simulation.data.model import INDEXES, History, State, Violation
 from tests.simulation.data.processes import Intent, Process
-from tests.world import LEASE_SECONDS, kept
+from tests.world import LEASE_SECONDS
 
 
 def come_to_rest(process: Process, history: History, old_backups: set[str]) -> None:
@@ -27,7 +27,7 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
         wrong += [
             f"{o.kind}: {o.error}"
             for o in operations.listed(conn)
-            if o.error and kept(o.error)["code"] in bad
+            if o.error and world.kept(o.error)["code"] in bad
         ]
         # A user's own stream is moved by its hold; only a backup's stays where it began.
         wrong += [
