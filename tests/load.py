@@ -100,7 +100,7 @@ def delays(metrics: Metrics) -> tuple[float, ...]:
 
 def run_load(catalog: Catalog, url: str, *, readers: int, seconds: float) -> Load:
     """Readers in processes of their own, changes in this one, for so many seconds."""
-    session = Session(catalog, 60.0)
+    session = Session(catalog, 60.0, 60.0)
     engine = Engine(catalog, session, kinds())
     changes = 0
     with ProcessPoolExecutor(readers, mp_context=get_context("spawn")) as pool:

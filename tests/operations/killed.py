@@ -34,7 +34,7 @@ def main(url: str, last: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     catalog.after_commit = die
-    execute(Engine(catalog, Session(catalog, 60.0), kinds()), "copy", REQUEST)
+    execute(Engine(catalog, Session(catalog, 60.0, 60.0), kinds()), "copy", REQUEST)
 
 
 if __name__ == "__main__":
