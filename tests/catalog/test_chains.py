@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import board, chains, commits, paths, sqltables, tables
-from strandline.catalog.commits import Basis, TablePart
+from strandline.catalog import board, chains, commits, sqltables
+from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog
-from strandline.catalog.stale import RowsChanged, Stale
-from strandline.errors import InvalidArgument, PreconditionFailed, UnderOperation
+from strandline.catalog.stale import Stale
+from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import PENDING, Chain, Digest, Segment
-from tests.catalog.examples import BY_N, BY_V, checksums, commit, create, segment
+from tests.catalog.examples import BY_N, checksums, commit, create, segment
 
 
 def test_a_chain_is_what_had_been_committed_at_its_step(catalog: Catalog) -> None:
@@ -46,90 +46,6 @@ def test_keys_survive_the_way_through_the_catalog(catalog: Catalog, key: tuple[o
     step = commit(catalog, table, replace(segment(), min_key=key, max_key=key))
     with catalog.read() as conn:
         assert chains.load(conn, table.id, step).segments[0].min_key == key
-
-
-def test_one_commit_has_one_step_for_all_its_tables(catalog: Catalog) -> None:
-    a, b = create(catalog, "/a"), create(catalog, "/b")
-    with catalog.write() as conn:
-        now = board.current_step(conn)
-        parts = [TablePart(t.id, t.version, now, (segment(),), Digest(1, 7)) for t in (a, b)]
-        step = commits.commit(conn, 5.0, parts)
-    with catalog.read() as conn:
-        for table in (a, b):
-            assert chains.state(conn, table.id).step == step
-            assert commits.digest_at(conn, table.id, step) == Digest(1, 7)
-            assert len(chains.load(conn, table.id, step).segments) == 1
-            assert chains.load(conn, table.id, step - 1).segments == ()
-
-
-def test_digests_are_recorded_for_every_step(catalog: Catalog) -> None:
-    table = create(catalog)
-    steps = [commit(catalog, table, segment(rows), value=2**127) for rows in (1, 2, 3)]
-    with catalog.read() as conn:
-        assert [commits.digest_at(conn, table.id, step) for step in (1, *steps, 99)] == [
-            Digest(0, 0),
-            Digest(1, 2**127),
-            Digest(3, 0),
-            Digest(6, 2**127),
-            Digest(6, 2**127),
-        ]
-        assert chains.state(conn, table.id).digest == Digest(6, 2**127)
-
-
-def test_a_commit_that_read_too_early_is_stale_and_leaves_nothing(catalog: Catalog) -> None:
-    table = create(catalog)
-    commit(catalog, table, segment())
-    with pytest.raises(Stale, match="rows were committed"):
-        commit(catalog, table, segment(), read_step=1)
-    assert commit(catalog, table, segment(), read_step=2) == 3
-    with catalog.read() as conn:
-        assert len(conn.execute(select(sqltables.segments)).all()) == 2
-
-
-def test_a_commit_with_an_old_version_is_stale(catalog: Catalog) -> None:
-    table = create(catalog)
-    with catalog.write() as conn:
-        tables.alter(conn, board.next_step(conn), 0.0, table)
-    with pytest.raises(Stale, match="its version is 2, planned with 1"):
-        commit(catalog, table, segment())
-
-
-def test_a_commit_to_a_dropped_table_is_stale(catalog: Catalog) -> None:
-    table = create(catalog)
-    with catalog.write() as conn:
-        tables.drop(conn, board.next_step(conn), 0.0, paths.require(conn, "/t"))
-    with pytest.raises(Stale, match="it was dropped"):
-        commit(catalog, table, segment())
-
-
-@pytest.mark.parametrize("state", sorted(paths.CLOSED_STATES))
-def test_a_table_that_is_not_open_takes_no_commit(catalog: Catalog, state: str) -> None:
-    table = create(catalog)
-    with catalog.write() as conn:
-        paths.set_state(conn, [table.id], state, "op")
-    with pytest.raises(UnderOperation, match=state):
-        commit(catalog, table, segment())
-
-
-def test_a_table_that_is_copied_takes_commits(catalog: Catalog) -> None:
-    table = create(catalog)
-    with catalog.write() as conn:
-        paths.set_state(conn, [table.id], "copying", "op")
-    commit(catalog, table, segment())
-
-
-def test_an_index_follows_its_table_whatever_came_between(catalog: Catalog) -> None:
-    table = create(catalog, indexes=[BY_V])
-    ref = table.indexes[0]
-    for _ in range(2):
-        with catalog.write() as conn:
-            now = board.current_step(conn)
-            main = TablePart(table.id, table.version, now, (segment(),), Digest(1, 1))
-            commits.commit(
-                conn, 0.0, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))]
-            )
-    with catalog.read() as conn:
-        assert chains.state(conn, ref.impl_id).digest == Digest(2, 4)
 
 
 def merged(old: list[Segment]) -> Segment:
@@ -282,69 +198,6 @@ def test_what_was_collected_is_not_asked(catalog: Catalog) -> None:
                 ask(conn, table.id, 2)
             with pytest.raises(Stale, match="it was dropped"):
                 ask(conn, table.id + 1000, 4)
-
-
-def test_a_change_proves_what_it_was_planned_with(catalog: Catalog) -> None:
-    table = create(catalog)
-    step = commit(catalog, table, segment())
-
-    def prove(table_id: int = table.id, version: int = table.version, read_step: int | None = step) -> int:
-        with catalog.write() as conn:
-            return commits.prove(conn, Basis(table_id, version, read_step)).step
-
-    assert prove() == step
-    with pytest.raises(Stale, match="its version is 1, planned with 2"):
-        prove(version=2)
-    with pytest.raises(Stale, match="it was dropped"):
-        prove(table_id=table.id + 1000)
-    later = commit(catalog, table, segment())
-    with pytest.raises(RowsChanged, match="rows were committed since it was read"):
-        prove()
-    assert prove(read_step=None) == later, "it does not depend on rows"
-    with catalog.write() as conn:
-        conn.execute(sqltables.tables.update().values(kept_from=later))
-    with pytest.raises(Stale, match="no longer kept") as refused:
-        prove()
-    assert not isinstance(refused.value, RowsChanged), "nobody can tell any more what was committed since"
-    assert prove(read_step=later) == later
-    with catalog.write() as conn:
-        conn.execute(
-            sqltables.paths.update()
-            .where(sqltables.paths.c.id == table.id)
-            .values(state="incoming restore", operation_id="op")
-        )
-    with pytest.raises(UnderOperation, match="incoming restore by operation op"):
-        prove(read_step=None)
-
-
-def test_a_commit_is_refused_when_what_it_only_read_has_changed(catalog: Catalog) -> None:
-    a, b = create(catalog, "/a"), create(catalog, "/b")
-    read = Basis(b.id, b.version, commit(catalog, b, segment()))
-    commit(catalog, b, segment())
-    with pytest.raises(RowsChanged), catalog.write() as conn:
-        commits.commit(conn, 0.0, [TablePart(a.id, a.version, None, (segment(),), Digest(1, 1))], [read])
-    with catalog.read() as conn:
-        assert chains.state(conn, a.id).digest == Digest()
-
-
-def test_the_step_at_a_time_is_the_last_one_before_it(catalog: Catalog) -> None:
-    table = create(catalog)
-    clock = catalog.clock
-    start = clock.now()
-    for _ in range(3):
-        clock.sleep(10)
-        commit(catalog, table, segment())
-    with catalog.read() as conn:
-        assert commits.step_at(conn, start - 1) is None
-        assert [commits.step_at(conn, start + seconds) for seconds in (0, 9, 10, 11, 25, 30, 1000)] == [
-            1,
-            1,
-            2,
-            2,
-            3,
-            4,
-            4,
-        ]
 
 
 def test_a_chain_longer_than_an_in_list_is_read_whole(catalog: Catalog) -> None:

@@ -26,6 +26,8 @@ from tests.simulation.data.model import INDEXES, Effect, State, Violation
 from tests.simulation.data.processes import Intent, Process
 from tests.world import LEASE_SECONDS
 
+GRACE_SECONDS = 15.0
+"""Some dozens of turns: a process that waits for longer must have said what it reads, or lose it."""
 KEYS = range(5)
 MEMBERS = ("/a", "/b")
 """The tables of the collection."""
@@ -47,12 +49,13 @@ def index_definition(name: str) -> str:
 
 @dataclass(frozen=True)
 class Focus:
-    """Only these actions are begun, and only those get in the way of one that is held; and how often it is
-    held for longer than a lease."""
+    """Only these actions are begun, and only those get in the way of one that is held; how often it is held
+    for longer than a lease; and how long the grace period is."""
 
     begun: tuple[str, ...]
     in_the_way: tuple[str, ...]
     sleeps: float = 0.5
+    grace_seconds: float = GRACE_SECONDS
 
 
 class Actions:

@@ -14,7 +14,14 @@ from pathlib import Path
 from strandline.api.connector import connect
 from strandline.settings import Settings
 from tests.simulation.data import model
-from tests.simulation.data.actions import COLLECTION, MEMBERS, Actions, Focus, create_statement
+from tests.simulation.data.actions import (
+    COLLECTION,
+    GRACE_SECONDS,
+    MEMBERS,
+    Actions,
+    Focus,
+    create_statement,
+)
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.judge import Judge
 from tests.simulation.data.model import Effect, History
@@ -27,12 +34,9 @@ DUEL, CROWD = (2, 5, 1.0), (4, 28, 0.3)
 """The two kinds of histories, as numbers of processes and of actions, and how often one is held until others
 have got in its way. In a duel that is all that happens, and there are many of them; in a crowd everything
 else happens, too."""
-GRACE_SECONDS = 15.0
-"""Some dozens of turns: a process that waits for longer must have said what it reads, or lose it."""
 SETTINGS = Settings(
     workers=1,
     history_seconds=0.0,
-    grace_seconds=GRACE_SECONDS,
     read_seconds=1.0,  # What is lent for longer would keep the collector from its work.
     merge_segments=4,
     compact_log_segments=3,
@@ -64,6 +68,7 @@ class Simulation:
         self.actions = Actions(Judge(history), self.random, held, focus)
         self.old_backups = set(history.backups)
         self.born = 0
+        self.grace_seconds = GRACE_SECONDS if focus is None else focus.grace_seconds
 
     @property
     def counts(self) -> Counter[str]:
@@ -83,7 +88,7 @@ class Simulation:
 
     def newcomer(self) -> Process:
         self.born += 1
-        settings = self.random.choice((SETTINGS, BY_FILE))
+        settings = replace(self.random.choice((SETTINGS, BY_FILE)), grace_seconds=self.grace_seconds)
         made = Process(f"p{self.born}", self.folder, self.baton, settings, self.witness.committed)
         self.all.append(made)
         return made

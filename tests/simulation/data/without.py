@@ -162,7 +162,9 @@ SAFEGUARDS = {
     "once": Safeguard(once, Focus(("write_generator",), ("write",))),
     "pins": Safeguard(pins, Focus(("back_up",), ("write", "compact_and_collect"), sleeps=0.0)),
     "said": Safeguard(said, Focus(("transact",), ("write", "compact_and_collect"), sleeps=0.0)),
-    "grace": Safeguard(grace, Focus(("transact",), ("compact_and_collect",), sleeps=0.0)),
+    "grace": Safeguard(
+        grace, Focus(("transact",), ("compact_and_collect",), sleeps=0.0, grace_seconds=100.0)
+    ),
     "collected": Safeguard(collected, Focus(READS, ("write", "compact_and_collect"), sleeps=1.0)),
     "orphans": Safeguard(orphans, Focus(WRITES, ("compact_and_collect",), sleeps=0.0)),
 }

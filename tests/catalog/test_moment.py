@@ -1,0 +1,149 @@
+"""Moments: all that a statement reads is of one step, and what was collected behind its back is told apart from
+damage."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import delete
+
+from strandline.catalog import board, chains, collect, paths, sessions, sqltables, tables
+from strandline.catalog.cache import SchemeCache
+from strandline.catalog.connection import Catalog
+from strandline.catalog.moment import Moments, Named
+from strandline.catalog.planner import Loader
+from strandline.catalog.sessions import Session
+from strandline.catalog.stale import Stale
+from strandline.catalog.tables import TableInfo
+from strandline.errors import PathNotFound, PreconditionFailed
+from tests.catalog.conftest import Clock
+from tests.catalog.examples import BY_N, BY_V, commit, create, segment
+
+GRACE = 60.0
+IMPL = "/t/by_v/indexImplTable"
+
+
+@pytest.fixture
+def session(catalog: Catalog) -> Session:
+    return Session(catalog, 60.0, GRACE)
+
+
+@pytest.fixture
+def moments(catalog: Catalog, session: Session) -> Moments:
+    return Moments(catalog, Loader(SchemeCache(catalog), catalog.clock), session)
+
+
+def alter(catalog: Catalog, path: str) -> None:
+    with catalog.write() as conn:
+        info = TableInfo.of(paths.require(conn, path))
+        tables.alter(conn, board.next_step(conn), catalog.clock.now(), info)
+
+
+def drop(catalog: Catalog, path: str) -> None:
+    with catalog.write() as conn:
+        tables.drop(conn, board.next_step(conn), catalog.clock.now(), paths.require(conn, path))
+
+
+def sweep(catalog: Catalog) -> None:
+    with catalog.write() as conn:
+        collect.sweep(conn, catalog.clock.now(), history_seconds=0.0, grace_seconds=GRACE)
+
+
+def test_whoever_will_write_gets_the_synchronous_indexes(catalog: Catalog, moments: Moments) -> None:
+    create(catalog, "/t", [BY_V, BY_N])
+    assert set(moments.read([Named("/t", writes=True)]).tables) == {"/t", IMPL}
+    assert set(moments.read([Named("/t", index="by_v")]).tables) == {"/t", IMPL}
+    assert set(moments.read([Named("/t")]).tables) == {"/t"}
+
+
+def test_a_later_table_is_read_at_the_same_step(catalog: Catalog, moments: Moments) -> None:
+    t, u = create(catalog, "/t", [BY_V]), create(catalog, "/u")
+    commit(catalog, u, segment())
+    moment = moments.read([Named("/t")])
+    commit(catalog, u, segment())
+    alter(catalog, "/u")
+    create(catalog, "/late")
+    found = moments.table(moment, "/u")
+    assert (found.info.version, len(found.chain.segments), found.chain.step) == (1, 1, moment.step)
+    assert moments.index(moment, moment.tables["/t"].info, t.indexes[0]).chain.step == moment.step
+    with pytest.raises(Stale, match="created or restored after step"):
+        moments.table(moment, "/late")
+
+
+def test_what_is_not_there_is_told_to_the_one_who_asks_for_it(catalog: Catalog, moments: Moments) -> None:
+    create(catalog, "/t")
+    moment = moments.read([Named("/t"), Named("/nowhere")])
+    assert moments.table(moment, "/t").info.path == "/t"
+    create(catalog, "/nowhere")
+    with pytest.raises(PathNotFound, match="/nowhere"):
+        moments.table(moment, "/nowhere")
+
+
+def test_a_step_that_is_no_longer_kept_is_refused(catalog: Catalog, moments: Moments, clock: Clock) -> None:
+    t = create(catalog, "/t")
+    commit(catalog, t, segment())
+    moment = moments.read()
+    with catalog.write() as conn:
+        old = chains.load(conn, t.id, board.current_step(conn)).segments
+        step = board.next_step(conn)
+        chains.replace(conn, t.id, old, step, merged=False)
+    clock.sleep(GRACE)
+    sweep(catalog)
+    with pytest.raises(Stale, match="no longer kept"):
+        moments.table(moment, "/t")
+    past = moments.read([Named("/t")], moment.step)
+    with pytest.raises(PreconditionFailed, match="no longer kept"):
+        moments.table(past, "/t")
+
+
+def test_what_was_collected_is_told_apart_from_damage(
+    catalog: Catalog, moments: Moments, clock: Clock
+) -> None:
+    t = create(catalog, "/t")
+    commit(catalog, t, segment(file=True))
+    mark = moments.mark()
+    moment = moments.read([Named("/t")])
+    assert moment.segments
+    assert not moments.lost_since(mark), "a file that is missing now is damage"
+    drop(catalog, "/t")
+    clock.sleep(GRACE - 1)
+    sweep(catalog)
+    assert not moments.lost_since(mark), "it is left alone for a while"
+    clock.sleep(1)
+    sweep(catalog)
+    assert moments.lost_since(mark)
+    assert not moments.lost_since(moments.mark()), "nothing has been read since"
+
+
+def test_a_moment_that_is_said_to_be_read_loses_nothing(
+    catalog: Catalog, moments: Moments, session: Session, clock: Clock
+) -> None:
+    t = create(catalog, "/t")
+    commit(catalog, t, segment(file=True))
+    mark = moments.mark()
+    moment = moments.read([Named("/t")])
+    drop(catalog, "/t")
+    for _ in range(5):
+        clock.sleep(GRACE / 2)
+        session._extend()
+        sweep(catalog)
+        assert not moments.lost_since(mark)
+    del moment
+    session._extend()
+    with catalog.read() as conn:
+        assert sessions.oldest_read(conn) is None
+    session.close()
+
+
+def test_files_that_were_not_committed_go_with_their_session(
+    catalog: Catalog, moments: Moments, session: Session
+) -> None:
+    session.file_name(1)
+    mark = moments.mark()
+    assert not moments.lost_since(mark)
+    with catalog.write() as conn:
+        conn.execute(delete(sqltables.sessions))
+    assert moments.lost_since(mark)
+    session.confirm()
+    assert moments.lost_since(mark), "it has another session now, and another mark"
+    assert not moments.lost_since(moments.mark())
+    session.close()
