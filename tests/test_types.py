@@ -366,7 +366,7 @@ def arrow_cases() -> list[tuple[str, pa.Array, list[Any] | None]]:
         ("Double", pa.array([2**60], pa.int64()), [float(2**60)]),
         ("Double", pa.array([2**53 + 1], pa.int64()), None),
         ("Double", pa.array([0.5], pa.float32()), [0.5]),
-        ("Double", pa.array([0.5], pa.float16()), [0.5]),
+        ("Double", pa.array([np.float16(0.5)], pa.float16()), [0.5]),
         ("Double", pa.array([Decimal("0.1")]), [0.1]),
         ("Float", pa.array([1.5, math.inf, None], pa.float64()), [1.5, math.inf, None]),
         ("Float", pa.array([1e39, math.inf], pa.float64()), None),

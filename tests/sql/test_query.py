@@ -145,7 +145,7 @@ def test_names_of_a_query() -> None:
         ("SELECT * FROM dir/t", "line 1, column 18"),
         ("INSERT INTO t SELECT 1", "expected a query"),
         ("WITH a AS (SELECT 1) INSERT INTO x SELECT * FROM a", "expected a query"),
-        ("FROM t INSERT OVERWRITE DIRECTORY '/x' SELECT *", "expected a query"),
+        ("FROM t INSERT OVERWRITE DIRECTORY '/x' SELECT *", "expected a query|unexpected INSERT"),
         ("DROP TABLE t", "expected a query"),
         ("SELECT 1; SELECT 2", "SQL"),
         ("WITH a AS (SET x = 1) SELECT * FROM a", "SQL"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -71,11 +71,8 @@ def command(app: typer.Typer, name: str, panel: str | None = None) -> Callable[[
     """Make ``function(cli, ...)`` a command of ``app``, with the shared options beside its own."""
 
     def register(function: F) -> F:
-        hints = get_type_hints(function, include_extras=True)
-        own = [
-            p.replace(annotation=hints[p.name])
-            for p in list(inspect.signature(function).parameters.values())[1:]
-        ]
+        # Not get_type_hints: in Python 3.10 it hides Annotated where the default is None.
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         shared = [
             inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=a)
             for n, (a, d) in _SHARED.items()
