@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
 from strandline.catalog import board
+from strandline.catalog.writer import Writer
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Kind, Plan, Planning, Run
 from strandline.operations.streams import AtStep, StreamSpec
@@ -38,13 +37,13 @@ class Copy(Kind[Copies, AtStep, Nothing]):
     def __init__(self) -> None:
         self.handlers = copy_handlers()
 
-    def plan(self, conn: Connection, run: Planning[Copies]) -> Plan[AtStep, Nothing]:
+    def plan(self, tx: Writer, run: Planning[Copies]) -> Plan[AtStep, Nothing]:
         asked = run.request
         request = CopyRequest(asked.tables, asked.stream, asked.omit_indexes, asked.drop_streams)
-        step = board.current_step(conn)
-        return Plan(plan_copy(conn, run, request, step), AtStep(step=step), Nothing())
+        step = board.current_step(tx.conn)
+        return Plan(plan_copy(tx, run, request, step), AtStep(step=step), Nothing())
 
-    def finish(self, conn: Connection, run: Run[Copies, AtStep, Nothing], step: int) -> Copied:
+    def finish(self, tx: Writer, run: Run[Copies, AtStep, Nothing]) -> Copied:
         return Copied(step=run.body.step, tables=len(run.request.tables))
 
 

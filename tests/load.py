@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from strandline.catalog import board, paths, tables
+from strandline.catalog import paths, tables
 from strandline.catalog.cache import SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.planner import Loader
@@ -134,12 +134,12 @@ def change(catalog: Catalog, engine: Engine, number: int) -> None:
     execute(
         engine, "copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream)
     )
-    with catalog.write() as conn:
-        info = TableInfo.of(paths.require(conn, TABLES[number % 3]))
+    with catalog.write() as tx:
+        info = TableInfo.of(paths.require(tx.conn, TABLES[number % 3]))
         added = info.schema.with_column(f"c{number}", parse_type("Int64"))
         if len(added.columns) > 20:
             added = added.without_column(added.columns[-2].name)
-        tables.alter(conn, board.next_step(conn), catalog.clock.now(), replace(info, schema=added))
+        tables.alter(tx, replace(info, schema=added))
     with catalog.read() as conn:
         found = [
             p.path

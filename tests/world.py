@@ -76,9 +76,9 @@ class Process:
 
     def ensure(self) -> str:
         if not self._known:
-            with self._catalog.write() as conn:
+            with self._catalog.write() as tx:
                 expires = self._catalog.clock.now() + LEASE_SECONDS
-                conn.execute(
+                tx.conn.execute(
                     insert(sqltables.sessions).values(id=self.id, host=HOST, pid=os.getpid(), expires=expires)
                 )
             self._known = True
@@ -193,16 +193,16 @@ def counted(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 def create(catalog: Catalog, path: str, indexes: Sequence[IndexDef] = (BY_V,)) -> TableInfo:
-    with catalog.write() as conn:
-        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes=indexes)
+    with catalog.write() as tx:
+        return tables.create(tx, path, SCHEMA, indexes=indexes)
 
 
 def drop(catalog: Catalog, path: str) -> None:
-    with catalog.write() as conn:
-        row = paths.require(conn, path, "table")
-        for below in paths.subtree(conn, row):
+    with catalog.write() as tx:
+        row = paths.require(tx.conn, path, "table")
+        for below in paths.subtree(tx.conn, row):
             paths.check_ready(below)
-        tables.drop(conn, board.next_step(conn), catalog.clock.now(), row)
+        tables.drop(tx, row)
 
 
 def commit(catalog: Catalog, info: TableInfo, impls: Iterable[tuple[int, int]], number: int) -> int:
@@ -210,8 +210,8 @@ def commit(catalog: Catalog, info: TableInfo, impls: Iterable[tuple[int, int]], 
     do not matter here."""
     parts = [TablePart(info.id, info.version, None, (segment(),), Digest(1, number))]
     parts += [TablePart(i, version, None, (segment(),), Digest(1, number + i)) for i, version in impls]
-    with catalog.write() as conn:
-        return commits.commit(conn, catalog.clock.now(), parts)
+    with catalog.write() as tx:
+        return commits.commit(tx, parts)
 
 
 def write(catalog: Catalog, path: str, number: int) -> int:

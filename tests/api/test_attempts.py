@@ -147,8 +147,8 @@ def bury(db: Database, connect: Callable[..., Database]) -> None:
     with connect("shared", settings=FILES) as other:
         other.sql("UPDATE t SET v = 'new' WHERE k = 1")
         other.compact("/t")
-        with other.runtime.catalog.write() as conn:
-            conn.execute(
+        with other.runtime.catalog.write() as tx:
+            tx.conn.execute(
                 update(sqltables.sessions)
                 .where(sqltables.sessions.c.id == db.runtime.session.id)
                 .values(pid=_dead_pid())

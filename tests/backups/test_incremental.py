@@ -366,12 +366,12 @@ def test_a_left_over_stream_of_a_busy_table_does_not_make_a_backup_fail(backed_u
     db.sql(
         "CREATE TABLE u (k Int32, PRIMARY KEY (k)); ALTER BACKUP COLLECTION c ADD TABLE u; BACKUP c; ALTER BACKUP COLLECTION c DROP TABLE u"
     )
-    with db.runtime.catalog.write() as conn:
-        paths.set_state(conn, [paths.require(conn, "/u").id], "altering", "somebody else's")
+    with db.runtime.catalog.write() as tx:
+        paths.set_state(tx, [paths.require(tx.conn, "/u").id], "altering", "somebody else's")
     increment(db)
     assert len(streams(db, "/u")) == 1
-    with db.runtime.catalog.write() as conn:
-        paths.set_state(conn, [paths.require(conn, "/u").id], "ready", None)
+    with db.runtime.catalog.write() as tx:
+        paths.set_state(tx, [paths.require(tx.conn, "/u").id], "ready", None)
     increment(db)
     assert streams(db, "/u") == []
     assert leaks(db) == []
@@ -383,9 +383,9 @@ def test_a_left_over_stream_of_a_busy_table_does_not_make_a_backup_fail(backed_u
 def tamper(db: Database, path: str, change: Any) -> None:
     """Change the rows of the table's last log segment, with a checksum that fits: as a defect of a writer
     would."""
-    with db.runtime.catalog.write() as conn:
-        table_id = paths.require(conn, path).id
-        found = conn.execute(
+    with db.runtime.catalog.write() as tx:
+        table_id = paths.require(tx.conn, path).id
+        found = tx.conn.execute(
             select(sqltables.segments)
             .join(sqltables.chains, sqltables.chains.c.segment_id == sqltables.segments.c.id)
             .where(sqltables.chains.c.table_id == table_id)
@@ -394,7 +394,7 @@ def tamper(db: Database, path: str, change: Any) -> None:
         ).one()
         rows = change(segments._from_stream(pa.BufferReader(found.data)))
         data = segments._to_stream(rows)
-        conn.execute(
+        tx.conn.execute(
             update(sqltables.segments)
             .where(sqltables.segments.c.id == found.id)
             .values(data=data, checksum=checksum_of(data), rows=rows.num_rows, bytes=len(data))
@@ -404,16 +404,16 @@ def tamper(db: Database, path: str, change: Any) -> None:
 
 
 def forget_last_log(db: Database, path: str) -> None:
-    with db.runtime.catalog.write() as conn:
-        table_id = paths.require(conn, path).id
+    with db.runtime.catalog.write() as tx:
+        table_id = paths.require(tx.conn, path).id
         last_one = (
             select(sqltables.chains.c.segment_id)
             .where(sqltables.chains.c.table_id == table_id)
             .order_by(sqltables.chains.c.segment_id.desc())
             .limit(1)
         )
-        segment_id = conn.execute(last_one).scalar_one()
-        conn.execute(delete(sqltables.chains).where(sqltables.chains.c.segment_id == segment_id))
+        segment_id = tx.conn.execute(last_one).scalar_one()
+        tx.conn.execute(delete(sqltables.chains).where(sqltables.chains.c.segment_id == segment_id))
 
 
 def other_values(rows: pa.Table) -> pa.Table:
@@ -461,10 +461,10 @@ def test_a_wrong_increment_after_a_dropped_column_is_refused_as_well(backed_up: 
 
 def test_a_stream_that_is_gone_is_noticed(backed_up: Database) -> None:
     db = backed_up
-    with db.runtime.catalog.write() as conn:
-        stream = paths.require(conn, f"/t/by_v/indexImplTable/{last(db).stream}")
-        conn.execute(delete(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id))
-        paths.remove(conn, [stream.id])
+    with db.runtime.catalog.write() as tx:
+        stream = paths.require(tx.conn, f"/t/by_v/indexImplTable/{last(db).stream}")
+        tx.conn.execute(delete(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id))
+        paths.remove(tx, [stream.id])
     with pytest.raises(PreconditionFailed, match="gone"):
         db.sql("BACKUP c INCREMENTAL")
     assert leaks(db) == []

@@ -55,8 +55,8 @@ def segment(
 
 
 def create(catalog: Catalog, path: str = "/t", indexes: Sequence[IndexDef] = ()) -> TableInfo:
-    with catalog.write() as conn:
-        return tables.create(conn, board.next_step(conn), catalog.clock.now(), path, SCHEMA, indexes=indexes)
+    with catalog.write() as tx:
+        return tables.create(tx, path, SCHEMA, indexes=indexes)
 
 
 def commit(
@@ -64,11 +64,9 @@ def commit(
 ) -> int:
     """One commit of segments to a table; answers its step."""
     rows = sum(s.rows for s in new)
-    with catalog.write() as conn:
-        read = board.current_step(conn) if read_step is None else read_step
-        return commits.commit(
-            conn, catalog.clock.now(), [TablePart(table.id, table.version, read, new, Digest(rows, value))]
-        )
+    with catalog.write() as tx:
+        read = board.current_step(tx.conn) if read_step is None else read_step
+        return commits.commit(tx, [TablePart(table.id, table.version, read, new, Digest(rows, value))])
 
 
 def checksums(conn: Connection, table: TableInfo, step: int) -> list[str]:

@@ -14,6 +14,7 @@ from strandline.catalog.board import Publication
 from strandline.catalog.cache import SchemeCache, Unit
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import Announcement
 from strandline.clock import SystemClock
 from strandline.errors import PathNotFound, UnderOperation
 from strandline.metrics import Metrics
@@ -44,10 +45,8 @@ def unit(cache: SchemeCache, path: str) -> Unit:
 
 
 def alter(catalog: Catalog, path: str) -> None:
-    with catalog.write() as conn:
-        tables.alter(
-            conn, board.next_step(conn), catalog.clock.now(), TableInfo.of(paths.require(conn, path))
-        )
+    with catalog.write() as tx:
+        tables.alter(tx, TableInfo.of(paths.require(tx.conn, path)))
 
 
 def touch_index(catalog: Catalog, name: str = "s") -> None:
@@ -155,8 +154,8 @@ def test_states_are_not_remembered(catalog: Catalog) -> None:
     known = unit(cache, "/orders").table
     assert (known.state, known.operation_id) == ("ready", None)
     engine.cancel(operation_id)
-    with catalog.write() as conn:
-        paths.set_state(conn, [known.id], "incoming restore", "op")
+    with catalog.write() as tx:
+        paths.set_state(tx, [known.id], "incoming restore", "op")
     with pytest.raises(UnderOperation, match="incoming restore by operation op"):
         unit(SchemeCache(catalog), "/orders")
 
@@ -211,14 +210,14 @@ def test_threads_share_a_cache(open_catalog: Callable[..., Catalog]) -> None:
 
 
 def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
-    told: list[board.Announcement] = []
+    told: list[Announcement] = []
     catalog.on_publication = told.append
     create(catalog, "/orders", ())
     failing = TableInfo.of(paths_of(catalog, "/orders"))
 
     def fail() -> None:
-        with catalog.write() as conn:
-            tables.alter(conn, board.next_step(conn), 0.0, failing)
+        with catalog.write() as tx:
+            tables.alter(tx, failing)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import board, chains, commits, sqltables
+from strandline.catalog import chains, commits, sqltables
 from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
@@ -66,8 +66,8 @@ def test_a_merge_serves_every_step_that_its_segments_served(catalog: Catalog) ->
     for _ in range(4):
         commit(catalog, table, segment())
     old = live(catalog, table.id, 5)
-    with catalog.write() as conn:
-        at = commits.replace_segments(conn, 0.0, table.id, old[1:3], [merged(old[1:3])], "merge")
+    with catalog.write() as tx:
+        at = commits.replace_segments(tx, table.id, old[1:3], [merged(old[1:3])], "merge")
     assert at == 6
     with catalog.read() as conn:
         by_sum = {s.checksum: (s.after, s.upto) for s in chains.load(conn, table.id, 6).segments}
@@ -93,8 +93,8 @@ def test_merges_of_merges_reach_back_to_the_first(catalog: Catalog) -> None:
         commit(catalog, table, segment())
     for part in (slice(0, 2), slice(1, 3), slice(0, 2)):
         old = live(catalog, table.id, 99)[part]
-        with catalog.write() as conn:
-            commits.replace_segments(conn, 0.0, table.id, old, [merged(old)], "merge")
+        with catalog.write() as tx:
+            commits.replace_segments(tx, table.id, old, [merged(old)], "merge")
     (last,) = live(catalog, table.id, 99)
     assert (last.after, last.upto, last.rows) == (1, 5, 4)
     with catalog.read() as conn:
@@ -109,8 +109,8 @@ def test_a_compaction_serves_only_from_its_own_step_on(catalog: Catalog) -> None
         commit(catalog, table, segment())
     old = live(catalog, table.id, 4)
     base = replace(segment(3, file=True, role="base", fresh=True, upto=4), stepped=True)
-    with catalog.write() as conn:
-        at = commits.replace_segments(conn, 0.0, table.id, old, [base], "compact")
+    with catalog.write() as tx:
+        at = commits.replace_segments(tx, table.id, old, [base], "compact")
     later = commit(catalog, table, segment())
     with catalog.read() as conn:
         assert checksums(conn, table, at) == [base.checksum]
@@ -126,10 +126,10 @@ def test_what_was_replaced_meanwhile_makes_a_merge_stale(catalog: Catalog) -> No
     for _ in range(3):
         commit(catalog, table, segment())
     old = live(catalog, table.id, 4)
-    with catalog.write() as conn:
-        commits.replace_segments(conn, 0.0, table.id, old[:2], [merged(old[:2])], "merge")
-    with pytest.raises(Stale, match="replaced meanwhile"), catalog.write() as conn:
-        commits.replace_segments(conn, 0.0, table.id, old, [merged(old)], "merge")
+    with catalog.write() as tx:
+        commits.replace_segments(tx, table.id, old[:2], [merged(old[:2])], "merge")
+    with pytest.raises(Stale, match="replaced meanwhile"), catalog.write() as tx:
+        commits.replace_segments(tx, table.id, old, [merged(old)], "merge")
 
 
 def test_the_log_between_two_steps_is_every_change_in_it(catalog: Catalog) -> None:
@@ -150,8 +150,8 @@ def test_a_copy_by_reference_gets_the_very_segments_of_its_step(catalog: Catalog
     for _ in range(3):
         commit(catalog, table, segment())
     old = live(catalog, table.id, 4)
-    with catalog.write() as conn:
-        commits.replace_segments(conn, 0.0, table.id, old[1:], [merged(old[1:])], "merge")
+    with catalog.write() as tx:
+        commits.replace_segments(tx, table.id, old[1:], [merged(old[1:])], "merge")
     with catalog.read() as conn:
         assert sorted(chains.chain_ids(conn, table.id, 3)) == [s.id for s in old[:2]]
         assert sorted(chains.chain_ids(conn, table.id, 4)) == [s.id for s in old]
@@ -160,9 +160,9 @@ def test_a_copy_by_reference_gets_the_very_segments_of_its_step(catalog: Catalog
 def test_a_segment_may_be_in_many_chains(catalog: Catalog) -> None:
     a, b = create(catalog, "/a"), create(catalog, "/b")
     step = commit(catalog, a, segment())
-    with catalog.write() as conn:
-        copied = board.next_step(conn)
-        chains.attach(conn, b.id, chains.chain_ids(conn, a.id, step), copied)
+    with catalog.write() as tx:
+        copied = tx.step
+        chains.attach(tx, b.id, chains.chain_ids(tx.conn, a.id, step), copied)
     with catalog.read() as conn:
         assert checksums(conn, b, copied) == checksums(conn, a, step)
         assert checksums(conn, b, step) == []
@@ -172,8 +172,8 @@ def test_steps_that_cannot_be_read_are_refused(catalog: Catalog) -> None:
     table = create(catalog)
     for _ in range(4):
         commit(catalog, table, segment())
-    with catalog.write() as conn:
-        conn.execute(sqltables.tables.update().values(kept_from=3))
+    with catalog.write() as tx:
+        tx.conn.execute(sqltables.tables.update().values(kept_from=3))
     with catalog.read() as conn:
         chains.check_readable(conn, table.id, "/t", 3)
         for step in (6, -1, 2**70):
@@ -188,8 +188,8 @@ def test_what_was_collected_is_not_asked(catalog: Catalog) -> None:
     table = create(catalog)
     for _ in range(4):
         commit(catalog, table, segment())
-    with catalog.write() as conn:
-        conn.execute(sqltables.tables.update().values(kept_from=3))
+    with catalog.write() as tx:
+        tx.conn.execute(sqltables.tables.update().values(kept_from=3))
     with catalog.read() as conn:
         assert len(chains.load_kept(conn, table.id, 3).segments) == 2
         assert len(chains.log_kept(conn, table.id, 3, 5)) == 2
@@ -203,15 +203,15 @@ def test_what_was_collected_is_not_asked(catalog: Catalog) -> None:
 def test_a_chain_longer_than_an_in_list_is_read_whole(catalog: Catalog) -> None:
     table = create(catalog)
     many = 1201
-    with catalog.write() as conn:
+    with catalog.write() as tx:
         step = commits.commit(
-            conn, 0.0, [TablePart(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))]
+            tx, [TablePart(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))]
         )
     with catalog.read() as conn:
         chain = chains.load(conn, table.id, step)
     assert len(chain.segments) == many
-    with catalog.write() as conn:
-        commits.replace_segments(conn, 0.0, table.id, chain.segments, [], "compact")
+    with catalog.write() as tx:
+        commits.replace_segments(tx, table.id, chain.segments, [], "compact")
     assert live(catalog, table.id, 99) == []
 
 
@@ -219,9 +219,9 @@ def test_a_base_comes_first_then_logs_by_step(catalog: Catalog) -> None:
     table = create(catalog)
     late = replace(segment(role="base", upto=9), stepped=True)
     early, later = segment(after=1, upto=2), segment(after=2, upto=4)
-    with catalog.write() as conn:
-        ids = chains.insert_segments(conn, [later, early, late], 5)
-        chains.attach(conn, table.id, ids, 5)
+    with catalog.write() as tx:
+        ids = chains.insert_segments(tx, [later, early, late], 5)
+        chains.attach(tx, table.id, ids, 5)
     assert [s.checksum for s in live(catalog, table.id, 5)] == [late.checksum, early.checksum, later.checksum]
 
 
@@ -233,9 +233,9 @@ def test_a_pending_chain_has_its_changes_on_top() -> None:
 def test_segments_rolled_back_are_not_remembered(catalog: Catalog) -> None:
     """The number of a segment that was rolled back may be given out again, to another one."""
     table = create(catalog)
-    with contextlib.suppress(ZeroDivisionError), catalog.write() as conn:
-        chains.attach(conn, table.id, chains.insert_segments(conn, [segment()], 2), 2)
-        assert len(chains.load(conn, table.id, 2).segments) == 1
+    with contextlib.suppress(ZeroDivisionError), catalog.write() as tx:
+        chains.attach(tx, table.id, chains.insert_segments(tx, [segment()], 2), 2)
+        assert len(chains.load(tx.conn, table.id, 2).segments) == 1
         raise ZeroDivisionError
     kept = segment()
     commit(catalog, table, kept)

@@ -21,8 +21,8 @@ GRACE = 60.0
 
 def sweep(catalog: Catalog, history: float = 0.0) -> set[str]:
     """Collects; answers the files that may be removed."""
-    with catalog.write() as conn:
-        collect.sweep(conn, catalog.clock.now(), history_seconds=history, grace_seconds=GRACE)
+    with catalog.write() as tx:
+        collect.sweep(tx, history_seconds=history, grace_seconds=GRACE)
     with catalog.read() as conn:
         return set(collect.garbage(conn))
 
@@ -33,19 +33,21 @@ def stored(catalog: Catalog) -> set[str]:
 
 
 def compact(catalog: Catalog, table: TableInfo) -> Segment:
-    with catalog.write() as conn:
-        now = board.current_step(conn)
-        old = chains.load(conn, table.id, now).segments
+    with catalog.write() as tx:
+        now = board.current_step(tx.conn)
+        old = chains.load(tx.conn, table.id, now).segments
         base = replace(segment(file=True, role="base", fresh=True, upto=now), stepped=True)
-        commits.replace_segments(conn, catalog.clock.now(), table.id, old, [base], "compact")
+        commits.replace_segments(tx, table.id, old, [base], "compact")
     return base
 
 
 def merge(catalog: Catalog, table: TableInfo) -> Segment:
-    with catalog.write() as conn:
-        old = [s for s in chains.load(conn, table.id, board.current_step(conn)).segments if s.role == "log"]
+    with catalog.write() as tx:
+        old = [
+            s for s in chains.load(tx.conn, table.id, board.current_step(tx.conn)).segments if s.role == "log"
+        ]
         one = replace(segment(file=True, after=old[0].after, upto=old[-1].upto), stepped=True)
-        commits.replace_segments(conn, catalog.clock.now(), table.id, old, [one], "merge")
+        commits.replace_segments(tx, table.id, old, [one], "merge")
     return one
 
 
@@ -99,26 +101,26 @@ def test_young_steps_stay_readable(catalog: Catalog, clock: Clock) -> None:
 
 def test_a_pin_keeps_its_step(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
-    with catalog.write() as conn:
-        sessions.add_pin(conn, "audit", 3)
+    with catalog.write() as tx:
+        sessions.add_pin(tx, "audit", 3)
     compact(catalog, table)
     clock.sleep(100 * HOUR)
     assert sweep(catalog) == set()
     with catalog.read() as conn:
         assert checksums(conn, table, 3) == [s.checksum for s in logs[:2]]
         chains.check_readable(conn, table.id, "/t", 3)
-    with catalog.write() as conn:
-        sessions.remove_pin(conn, "audit")
+    with catalog.write() as tx:
+        sessions.remove_pin(tx, "audit")
     assert sweep(catalog) == files(*logs)
 
 
 def say(catalog: Catalog, step: int | None, session_id: str = "s", host: str = "elsewhere") -> None:
     """A process that will live for an hour says which step it reads."""
     until = catalog.clock.now() + HOUR
-    with catalog.write() as conn:
-        sessions.end(conn, [session_id])
+    with catalog.write() as tx:
+        sessions.end(tx, [session_id])
         values = {"id": session_id, "host": host, "pid": 1, "expires": until, "reads_from": step}
-        conn.execute(insert(sqltables.sessions).values(**values))
+        tx.conn.execute(insert(sqltables.sessions).values(**values))
 
 
 def test_what_was_just_removed_is_left_for_those_who_have_it_in_their_plan(
@@ -194,8 +196,8 @@ def test_what_an_older_version_removed_counts_from_the_first_look(catalog: Catal
     """It did not note when that was."""
     table, logs = fill(catalog)
     compact(catalog, table)
-    with catalog.write() as conn:
-        conn.execute(update(sqltables.chains).values(removed_at=None))
+    with catalog.write() as tx:
+        tx.conn.execute(update(sqltables.chains).values(removed_at=None))
     clock.sleep(HOUR)
     assert sweep(catalog) == set()
     clock.sleep(GRACE)
@@ -203,8 +205,8 @@ def test_what_an_older_version_removed_counts_from_the_first_look(catalog: Catal
 
 
 def hold(catalog: Catalog, table: TableInfo, step: int, *, keeps_state: bool = False) -> None:
-    with catalog.write() as conn:
-        conn.execute(
+    with catalog.write() as tx:
+        tx.conn.execute(
             insert(sqltables.holds).values(owner_id=1, table_id=table.id, step=step, keeps_state=keeps_state)
         )
 
@@ -254,9 +256,9 @@ def test_merged_logs_go_even_while_history_is_kept(catalog: Catalog, clock: Cloc
 
 
 def drop_superseded(catalog: Catalog, table: TableInfo) -> set[str]:
-    with catalog.write() as conn:
-        collect.drop_superseded(conn, catalog.clock.now(), table.id, grace_seconds=GRACE)
-        return set(collect.garbage(conn))
+    with catalog.write() as tx:
+        collect.drop_superseded(tx, table.id, grace_seconds=GRACE)
+        return set(collect.garbage(tx.conn))
 
 
 def test_a_merge_removes_what_an_earlier_one_replaced(catalog: Catalog, clock: Clock) -> None:
@@ -272,8 +274,8 @@ def test_a_merge_removes_what_an_earlier_one_replaced(catalog: Catalog, clock: C
 
 def test_a_merge_leaves_what_a_reader_has_in_its_plan(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
-    with catalog.write() as conn:
-        sessions.add_pin(conn, "reader", board.current_step(conn))
+    with catalog.write() as tx:
+        sessions.add_pin(tx, "reader", board.current_step(tx.conn))
     merge(catalog, table)
     clock.sleep(GRACE)
     assert drop_superseded(catalog, table) == set()
@@ -283,15 +285,15 @@ def test_a_merge_leaves_what_a_reader_has_in_its_plan(catalog: Catalog, clock: C
 def test_a_segment_in_two_chains_stays_while_one_needs_it(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
     copy = create(catalog, "/copy")
-    with catalog.write() as conn:
-        step = board.next_step(conn)
-        chains.attach(conn, copy.id, chains.chain_ids(conn, table.id, 4), step)
-        tables.drop(conn, board.next_step(conn), 0.0, paths.require(conn, "/t"))
+    with catalog.write() as tx:
+        step = tx.step
+        chains.attach(tx, copy.id, chains.chain_ids(tx.conn, table.id, 4), step)
+        tables.drop(tx, paths.require(tx.conn, "/t"))
     clock.sleep(HOUR)
     assert sweep(catalog) == set()
     assert stored(catalog) == files(*logs)
-    with catalog.write() as conn:
-        tables.drop(conn, board.next_step(conn), 0.0, paths.require(conn, "/copy"))
+    with catalog.write() as tx:
+        tables.drop(tx, paths.require(tx.conn, "/copy"))
     clock.sleep(HOUR)
     assert sweep(catalog) == files(*logs)
     with catalog.read() as conn:
@@ -301,8 +303,8 @@ def test_a_segment_in_two_chains_stays_while_one_needs_it(catalog: Catalog, cloc
 
 def test_a_dropped_table_leaves_no_rows_behind(catalog: Catalog, clock: Clock) -> None:
     fill(catalog)
-    with catalog.write() as conn:
-        tables.drop(conn, board.next_step(conn), clock.now(), paths.require(conn, "/t"))
+    with catalog.write() as tx:
+        tables.drop(tx, paths.require(tx.conn, "/t"))
     clock.sleep(HOUR)
     sweep(catalog)
     with catalog.read() as conn:
@@ -323,13 +325,13 @@ def test_a_dropped_table_is_freed_although_nothing_is_committed_after_it(
     """Nobody can ask for the past of a table that has no description any more, so no history is kept of
     it."""
     _, logs = fill(catalog)
-    with catalog.write() as conn:
-        sessions.add_pin(conn, "reader", board.current_step(conn))
-        tables.drop(conn, board.next_step(conn), clock.now(), paths.require(conn, "/t"))
+    with catalog.write() as tx:
+        sessions.add_pin(tx, "reader", board.current_step(tx.conn))
+        tables.drop(tx, paths.require(tx.conn, "/t"))
     clock.sleep(GRACE)
     assert sweep(catalog, history=1000 * HOUR) == set(), "a reader has it in its plan"
-    with catalog.write() as conn:
-        sessions.remove_pin(conn, "reader")
+    with catalog.write() as tx:
+        sessions.remove_pin(tx, "reader")
     assert sweep(catalog, history=1000 * HOUR) == files(*logs)
 
 
@@ -342,10 +344,10 @@ def test_garbage_is_noted_until_its_files_are_gone(catalog: Catalog, clock: Cloc
     assert sweep(catalog) == garbage, "a crash before the files were removed loses nothing"
     with catalog.read() as conn:
         assert collect.known_files(conn) == files(*logs, base)
-    with catalog.write() as conn:
-        collect.forget_garbage(conn, list(garbage))
-        assert collect.garbage(conn) == []
-        assert collect.known_files(conn) == files(base)
+    with catalog.write() as tx:
+        collect.forget_garbage(tx, list(garbage))
+        assert collect.garbage(tx.conn) == []
+        assert collect.known_files(tx.conn) == files(base)
 
 
 def test_inline_segments_are_no_files(catalog: Catalog, clock: Clock) -> None:

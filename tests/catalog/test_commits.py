@@ -16,10 +16,10 @@ from tests.catalog.examples import BY_V, commit, create, segment
 
 def test_one_commit_has_one_step_for_all_its_tables(catalog: Catalog) -> None:
     a, b = create(catalog, "/a"), create(catalog, "/b")
-    with catalog.write() as conn:
-        now = board.current_step(conn)
+    with catalog.write() as tx:
+        now = board.current_step(tx.conn)
         parts = [TablePart(t.id, t.version, now, (segment(),), Digest(1, 7)) for t in (a, b)]
-        step = commits.commit(conn, 5.0, parts)
+        step = commits.commit(tx, parts)
     with catalog.read() as conn:
         for table in (a, b):
             assert chains.state(conn, table.id).step == step
@@ -54,16 +54,16 @@ def test_a_commit_that_read_too_early_is_stale_and_leaves_nothing(catalog: Catal
 
 def test_a_commit_with_an_old_version_is_stale(catalog: Catalog) -> None:
     table = create(catalog)
-    with catalog.write() as conn:
-        tables.alter(conn, board.next_step(conn), 0.0, table)
+    with catalog.write() as tx:
+        tables.alter(tx, table)
     with pytest.raises(Stale, match="its version is 2, planned with 1"):
         commit(catalog, table, segment())
 
 
 def test_a_commit_to_a_dropped_table_is_stale(catalog: Catalog) -> None:
     table = create(catalog)
-    with catalog.write() as conn:
-        tables.drop(conn, board.next_step(conn), 0.0, paths.require(conn, "/t"))
+    with catalog.write() as tx:
+        tables.drop(tx, paths.require(tx.conn, "/t"))
     with pytest.raises(Stale, match="it was dropped"):
         commit(catalog, table, segment())
 
@@ -71,16 +71,16 @@ def test_a_commit_to_a_dropped_table_is_stale(catalog: Catalog) -> None:
 @pytest.mark.parametrize("state", sorted(paths.CLOSED_STATES))
 def test_a_table_that_is_not_open_takes_no_commit(catalog: Catalog, state: str) -> None:
     table = create(catalog)
-    with catalog.write() as conn:
-        paths.set_state(conn, [table.id], state, "op")
+    with catalog.write() as tx:
+        paths.set_state(tx, [table.id], state, "op")
     with pytest.raises(UnderOperation, match=state):
         commit(catalog, table, segment())
 
 
 def test_a_table_that_is_copied_takes_commits(catalog: Catalog) -> None:
     table = create(catalog)
-    with catalog.write() as conn:
-        paths.set_state(conn, [table.id], "copying", "op")
+    with catalog.write() as tx:
+        paths.set_state(tx, [table.id], "copying", "op")
     commit(catalog, table, segment())
 
 
@@ -88,12 +88,10 @@ def test_an_index_follows_its_table_whatever_came_between(catalog: Catalog) -> N
     table = create(catalog, indexes=[BY_V])
     ref = table.indexes[0]
     for _ in range(2):
-        with catalog.write() as conn:
-            now = board.current_step(conn)
+        with catalog.write() as tx:
+            now = board.current_step(tx.conn)
             main = TablePart(table.id, table.version, now, (segment(),), Digest(1, 1))
-            commits.commit(
-                conn, 0.0, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))]
-            )
+            commits.commit(tx, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))])
     with catalog.read() as conn:
         assert chains.state(conn, ref.impl_id).digest == Digest(2, 4)
 
@@ -103,8 +101,8 @@ def test_a_change_proves_what_it_was_planned_with(catalog: Catalog) -> None:
     step = commit(catalog, table, segment())
 
     def prove(table_id: int = table.id, version: int = table.version, read_step: int | None = step) -> int:
-        with catalog.write() as conn:
-            return commits.prove(conn, Basis(table_id, version, read_step)).step
+        with catalog.write() as tx:
+            return commits.prove(tx, Basis(table_id, version, read_step)).step
 
     assert prove() == step
     with pytest.raises(Stale, match="its version is 1, planned with 2"):
@@ -115,14 +113,14 @@ def test_a_change_proves_what_it_was_planned_with(catalog: Catalog) -> None:
     with pytest.raises(RowsChanged, match="rows were committed since it was read"):
         prove()
     assert prove(read_step=None) == later, "it does not depend on rows"
-    with catalog.write() as conn:
-        conn.execute(sqltables.tables.update().values(kept_from=later))
+    with catalog.write() as tx:
+        tx.conn.execute(sqltables.tables.update().values(kept_from=later))
     with pytest.raises(Stale, match="no longer kept") as refused:
         prove()
     assert not isinstance(refused.value, RowsChanged), "nobody can tell any more what was committed since"
     assert prove(read_step=later) == later
-    with catalog.write() as conn:
-        conn.execute(
+    with catalog.write() as tx:
+        tx.conn.execute(
             sqltables.paths.update()
             .where(sqltables.paths.c.id == table.id)
             .values(state="incoming restore", operation_id="op")
@@ -135,8 +133,8 @@ def test_a_commit_is_refused_when_what_it_only_read_has_changed(catalog: Catalog
     a, b = create(catalog, "/a"), create(catalog, "/b")
     read = Basis(b.id, b.version, commit(catalog, b, segment()))
     commit(catalog, b, segment())
-    with pytest.raises(RowsChanged), catalog.write() as conn:
-        commits.commit(conn, 0.0, [TablePart(a.id, a.version, None, (segment(),), Digest(1, 1))], [read])
+    with pytest.raises(RowsChanged), catalog.write() as tx:
+        commits.commit(tx, [TablePart(a.id, a.version, None, (segment(),), Digest(1, 1))], [read])
     with catalog.read() as conn:
         assert chains.state(conn, a.id).digest == Digest()
 

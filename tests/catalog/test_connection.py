@@ -125,8 +125,8 @@ def _upgrade(engine: Engine, revision: str) -> None:
 
 
 def test_a_newer_catalog_is_refused_and_left_alone(catalog: Catalog, url: str) -> None:
-    with catalog.write() as conn:
-        conn.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with catalog.write() as tx:
+        tx.conn.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     newer = Catalog(url)
     with pytest.raises(PreconditionFailed, match="newer version") as refused:
         newer.open()
@@ -168,8 +168,8 @@ catalog.open()
 steps = []
 def work():
     for _ in range(int(sys.argv[2])):
-        with catalog.write() as conn:
-            step = board.next_step(conn)
+        with catalog.write() as tx:
+            step = tx.step
         with catalog.read() as conn:
             assert board.current_step(conn) >= step
         steps.append(step)
@@ -198,15 +198,15 @@ def test_a_writer_waits_for_the_one_before_it(catalog: Catalog, open_catalog: Ca
 
     def second() -> None:
         inside.wait()
-        with other.write() as conn:
+        with other.write() as tx:
             order.append("second")
-            assert board.next_step(conn) == 2
+            assert tx.step == 2
 
     thread = threading.Thread(target=second)
     thread.start()
-    with catalog.write() as conn:
+    with catalog.write() as tx:
         inside.set()
-        board.next_step(conn)
+        assert tx.step == 1
         thread.join(timeout=0.3)
         order.append("first")
     thread.join(timeout=300)
@@ -214,8 +214,8 @@ def test_a_writer_waits_for_the_one_before_it(catalog: Catalog, open_catalog: Ca
 
 
 def test_a_write_that_fails_leaves_nothing(catalog: Catalog) -> None:
-    with contextlib.suppress(ZeroDivisionError), catalog.write() as conn:
-        board.next_step(conn)
+    with contextlib.suppress(ZeroDivisionError), catalog.write() as tx:
+        assert tx.step
         raise ZeroDivisionError
     with catalog.read() as conn:
         assert board.current_step(conn) == 0
@@ -228,7 +228,7 @@ def test_a_read_is_a_snapshot_and_keeps_nothing(
     with catalog.read() as conn:
         before = board.current_step(conn)
         with other.write() as writer:
-            board.next_step(writer)
+            assert writer.step == before + 1
         assert board.current_step(conn) == before
     with catalog.read() as conn:
         assert board.current_step(conn) == before + 1
@@ -320,15 +320,15 @@ def test_a_commit_is_announced_after_it_is_durable(catalog: Catalog, url: str) -
 
     catalog.after_commit = look
     for expected in itertools.islice(itertools.count(1), 3):
-        with catalog.write() as conn:
-            assert board.next_step(conn) == expected
+        with catalog.write() as tx:
+            assert tx.step == expected
     outside.dispose()
     assert seen == [1, 2, 3]
 
 
 def test_what_the_database_refuses_is_an_error_of_ours(catalog: Catalog) -> None:
-    with pytest.raises(StrandlineError, match="catalog refused"), catalog.write() as conn:
-        conn.execute(text("INSERT INTO clock (id, step, generation) VALUES (1, 1, 1)"))
+    with pytest.raises(StrandlineError, match="catalog refused"), catalog.write() as tx:
+        tx.conn.execute(text("INSERT INTO clock (id, step, generation) VALUES (1, 1, 1)"))
 
 
 def test_a_writer_that_stops_in_a_transaction_does_not_stop_the_others(emptied_database: str) -> None:
@@ -336,11 +336,11 @@ def test_a_writer_that_stops_in_a_transaction_does_not_stop_the_others(emptied_d
     stopped, other = Catalog(emptied_database, wait_seconds=2.0), Catalog(emptied_database)
     stopped.open()
     try:
-        with pytest.raises(Unavailable, match="cannot be used any more"), stopped.write() as conn:
-            board.next_step(conn)
+        with pytest.raises(Unavailable, match="cannot be used any more"), stopped.write() as tx:
+            assert tx.step == 1
             with other.write() as waiting:  # It waits for the first one, which does nothing meanwhile.
-                assert board.next_step(waiting) == 1
-            board.next_step(conn)
+                assert waiting.step == 1
+            tx.next_generation()
         with other.read() as conn:
             assert board.current_step(conn) == 1
     finally:

@@ -11,7 +11,7 @@ from sqlalchemy import event, insert
 
 import strandline
 from strandline import Database, records
-from strandline.catalog import board, operations, paths, sqltables, tables
+from strandline.catalog import operations, paths, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
@@ -25,9 +25,9 @@ BINDS = 32_766
 
 def make_tables(catalog: Catalog, count: int) -> list[int]:
     """Empty tables ``/many/t0`` and so on, as they are after their creation; answers their ids."""
-    with catalog.write() as conn:
-        step, now = board.next_step(conn), catalog.clock.now()
-        above = paths.make_parents(conn, "/many/t", step)
+    with catalog.write() as tx:
+        step, now = tx.step, catalog.clock.now()
+        above = paths.make_parents(tx, "/many/t", step)
         body = records.to_text(TableBody(schema=SCHEMA, indexes=()))
         first = above.id + 1
         path = {"parent_id": above.id, "type": "table", "state": "ready", "created_step": step, "version": 1}
@@ -51,7 +51,7 @@ def make_tables(catalog: Catalog, count: int) -> list[int]:
             sqltables.commits: lambda i: {"table_id": i},
         }
         for table, values in rows.items():
-            conn.execute(insert(table), [{**values, **keys[table](i)} for i in ids])
+            tx.conn.execute(insert(table), [{**values, **keys[table](i)} for i in ids])
     return list(ids)
 
 
@@ -88,15 +88,15 @@ def test_many_tables_can_be_worked_on_at_once(db: Database, count: int) -> None:
     """As the operation that backs all of them up does it."""
     catalog = db.runtime.catalog
     ids = make_tables(catalog, count)
-    with catalog.write() as conn:
-        found = paths.by_ids(conn, ids)
+    with catalog.write() as tx:
+        found = paths.by_ids(tx.conn, ids)
         assert [path.path for path in found[:2]] == ["/many/t0", "/many/t1"]
-        assert len(tables.since(conn, ids)) == count
-        operations.lock(conn, "op", found, "copying")
-        operations.complete(conn, "op", VersionRegistry(), board.next_step(conn), catalog.clock.now())
-        operations.lock(conn, "op", paths.by_ids(conn, ids), "dropping")
-        operations.complete(conn, "op", VersionRegistry(), board.next_step(conn), catalog.clock.now())
-        assert paths.by_ids(conn, ids) == []
+        assert len(tables.since(tx.conn, ids)) == count
+        operations.lock(tx, "op", found, "copying")
+        operations.complete(tx, "op", VersionRegistry())
+        operations.lock(tx, "op", paths.by_ids(tx.conn, ids), "dropping")
+        operations.complete(tx, "op", VersionRegistry())
+        assert paths.by_ids(tx.conn, ids) == []
 
 
 @MANY
@@ -104,8 +104,8 @@ def test_a_directory_of_many_tables_can_be_dropped(db: Database, count: int) -> 
     catalog = db.runtime.catalog
     make_tables(catalog, count)
     assert db.sql("SELECT count(*) FROM `many/t3`").rows() == [(0,)]
-    with catalog.write() as conn:
-        tables.drop(conn, board.next_step(conn), catalog.clock.now(), paths.require(conn, "/many"))
+    with catalog.write() as tx:
+        tables.drop(tx, paths.require(tx.conn, "/many"))
     assert db.ls() == []
     with pytest.raises(strandline.errors.PathNotFound):
         db.sql("SELECT count(*) FROM `many/t3`")

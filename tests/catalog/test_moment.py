@@ -33,19 +33,19 @@ def moments(catalog: Catalog, session: Session) -> Moments:
 
 
 def alter(catalog: Catalog, path: str) -> None:
-    with catalog.write() as conn:
-        info = TableInfo.of(paths.require(conn, path))
-        tables.alter(conn, board.next_step(conn), catalog.clock.now(), info)
+    with catalog.write() as tx:
+        info = TableInfo.of(paths.require(tx.conn, path))
+        tables.alter(tx, info)
 
 
 def drop(catalog: Catalog, path: str) -> None:
-    with catalog.write() as conn:
-        tables.drop(conn, board.next_step(conn), catalog.clock.now(), paths.require(conn, path))
+    with catalog.write() as tx:
+        tables.drop(tx, paths.require(tx.conn, path))
 
 
 def sweep(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        collect.sweep(conn, catalog.clock.now(), history_seconds=0.0, grace_seconds=GRACE)
+    with catalog.write() as tx:
+        collect.sweep(tx, history_seconds=0.0, grace_seconds=GRACE)
 
 
 def test_whoever_will_write_gets_the_synchronous_indexes(catalog: Catalog, moments: Moments) -> None:
@@ -82,10 +82,9 @@ def test_a_step_that_is_no_longer_kept_is_refused(catalog: Catalog, moments: Mom
     t = create(catalog, "/t")
     commit(catalog, t, segment())
     moment = moments.read()
-    with catalog.write() as conn:
-        old = chains.load(conn, t.id, board.current_step(conn)).segments
-        step = board.next_step(conn)
-        chains.replace(conn, t.id, old, step, merged=False)
+    with catalog.write() as tx:
+        old = chains.load(tx.conn, t.id, board.current_step(tx.conn)).segments
+        chains.replace(tx, t.id, old, merged=False)
     clock.sleep(GRACE)
     sweep(catalog)
     with pytest.raises(Stale, match="no longer kept"):
@@ -140,8 +139,8 @@ def test_files_that_were_not_committed_go_with_their_session(
     session.file_name(1)
     mark = moments.mark()
     assert not moments.lost_since(mark)
-    with catalog.write() as conn:
-        conn.execute(delete(sqltables.sessions))
+    with catalog.write() as tx:
+        tx.conn.execute(delete(sqltables.sessions))
     assert moments.lost_since(mark)
     session.confirm()
     assert moments.lost_since(mark), "it has another session now, and another mark"

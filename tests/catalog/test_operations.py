@@ -50,26 +50,26 @@ def orders(catalog: Catalog) -> Catalog:
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_locked_path_lets_only_its_own_operation_through(orders: Catalog, state: str) -> None:
-    with orders.write() as conn:
-        operations.lock(conn, "op", [paths.require(conn, "/orders")], state)
-        table = paths.require(conn, "/orders")
+    with orders.write() as tx:
+        operations.lock(tx, "op", [paths.require(tx.conn, "/orders")], state)
+        table = paths.require(tx.conn, "/orders")
         assert (table.state, table.operation_id) == (state, "op")
-        operations.lock(conn, "op", [table], "altering")
-        assert paths.require(conn, "/orders").state == state, "what it holds already stays as it is"
+        operations.lock(tx, "op", [table], "altering")
+        assert paths.require(tx.conn, "/orders").state == state, "what it holds already stays as it is"
         with pytest.raises(
             UnderOperation, match=f"path is under operation: /orders is {state} by operation op"
         ):
-            operations.lock(conn, "other", [paths.require(conn, "/orders/by_v"), table], "copying")
-        assert paths.require(conn, "/orders/by_v").state == "ready", "all of them or none"
+            operations.lock(tx, "other", [paths.require(tx.conn, "/orders/by_v"), table], "copying")
+        assert paths.require(tx.conn, "/orders/by_v").state == "ready", "all of them or none"
 
 
 def test_an_operation_comes_back_as_it_was_stored(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        operations.add(conn, operation())
+    with catalog.write() as tx:
+        operations.add(tx, operation())
         operations.add_parts(
-            conn, "op", 2.0, [("table", 0, "propose", "one thing"), ("index", 1, "configure", "another")]
+            tx, "op", [("table", 0, "propose", "one thing"), ("index", 1, "configure", "another")]
         )
-        operations.save(conn, "op", progress=Half(half=True), state=DONE, ended=9.0, result=Nothing())
+        operations.save(tx, "op", progress=Half(half=True), state=DONE, ended=9.0, result=Nothing())
     with catalog.read() as conn:
         found = operations.get(conn, "op", counted=True)
         assert (found.request, found.body) == ("what was asked for", "what was planned")
@@ -104,21 +104,19 @@ def test_an_error_is_raised_again_as_it_was() -> None:
 
 
 def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> None:
-    with orders.write() as conn:
-        table = paths.require(conn, "/orders")
-        gone = paths.add(conn, table, "old", "stream", body=STREAM, step=1)
-        operations.lock(conn, "op", [table], "altering")
-        operations.lock(conn, "op", [gone], "dropping")
-        made = paths.add(
-            conn, table, "new", "stream", body=STREAM, step=1, state="creating", operation_id="op"
-        )
-        registry.move(conn, "op", 1, paths.require(conn, "/orders/by_v/indexImplTable"))
-        sessions.add_pin(conn, "op", 1)
-        before = board.present(conn).generation
-        step = board.next_step(conn)
-        operations.complete(conn, "op", registry, step, 5.0)
-        assert board.present(conn).generation == before + 1
-        news = board.since(conn, before)
+    with orders.write() as tx:
+        table = paths.require(tx.conn, "/orders")
+        gone = paths.add(tx, table, "old", "stream", body=STREAM, step=1)
+        operations.lock(tx, "op", [table], "altering")
+        operations.lock(tx, "op", [gone], "dropping")
+        made = paths.add(tx, table, "new", "stream", body=STREAM, step=1, state="creating", operation_id="op")
+        registry.move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
+        sessions.add_pin(tx, "op", 1)
+        before = board.present(tx.conn).generation
+        step = tx.step
+        operations.complete(tx, "op", registry)
+        assert board.present(tx.conn).generation == before + 1
+        news = board.since(tx.conn, before)
         assert {(p.path, p.version, p.dropped) for p in news} == {
             ("/orders", 2, False),
             ("/orders/by_v", 2, False),
@@ -126,27 +124,27 @@ def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> No
             ("/orders/new", 1, False),
             ("/orders/old", 1, True),
         }
-        assert paths.require(conn, "/orders/new").created_step == step
-        assert paths.by_id(conn, made.id) is not None
-        assert paths.find(conn, "/orders/old") is None
-        conn.execute(
+        assert paths.require(tx.conn, "/orders/new").created_step == step
+        assert paths.by_id(tx.conn, made.id) is not None
+        assert paths.find(tx.conn, "/orders/old") is None
+        tx.conn.execute(
             sqltables.holds.insert().values(owner_id=made.id, table_id=table.id, step=1, keeps_state=False)
         )
-        paths.set_body(conn, made.id, replace(STREAM, cursor=1))
-        assert leaks(conn) == []
-        assert disagreements(conn) == []
+        paths.set_body(tx, made.id, replace(STREAM, cursor=1))
+        assert leaks(tx.conn) == []
+        assert disagreements(tx.conn) == []
 
 
 def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
     with orders.read() as conn:
         before = dump(conn)
-    with orders.write() as conn:
-        table = paths.require(conn, "/orders")
-        operations.lock(conn, "op", [table], "outgoing restore")
-        directory = paths.make_parents(conn, "/new/deep/t", 1)
-        outer = paths.require(conn, "/new")
+    with orders.write() as tx:
+        table = paths.require(tx.conn, "/orders")
+        operations.lock(tx, "op", [table], "outgoing restore")
+        directory = paths.make_parents(tx, "/new/deep/t", 1)
+        outer = paths.require(tx.conn, "/new")
         made = paths.add(
-            conn,
+            tx,
             directory,
             "t",
             "table",
@@ -155,27 +153,27 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
             state="incoming restore",
             operation_id="op",
         )
-        registry.move(conn, "op", 1, paths.require(conn, "/orders/by_v/indexImplTable"))
-        sessions.add_pin(conn, "op", 1)
-        chains.attach(conn, made.id, conn.execute(select(sqltables.segments.c.id)).scalars().all(), 1)
-        operations.roll_back(conn, "op", registry, [outer.id, directory.id])
+        registry.move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
+        sessions.add_pin(tx, "op", 1)
+        chains.attach(tx, made.id, tx.conn.execute(select(sqltables.segments.c.id)).scalars().all(), 1)
+        operations.roll_back(tx, "op", registry, [outer.id, directory.id])
     with orders.read() as conn:
         assert dump(conn) == before
 
 
 def test_nothing_is_announced_when_nothing_changed(orders: Catalog) -> None:
-    with orders.write() as conn:
-        operations.lock(conn, "op", [paths.require(conn, "/orders")], "copying")
-        before = board.present(conn).generation
-        operations.complete(conn, "op", registry, board.next_step(conn), 5.0)
-        assert board.present(conn).generation == before
-        assert leaks(conn) == []
+    with orders.write() as tx:
+        operations.lock(tx, "op", [paths.require(tx.conn, "/orders")], "copying")
+        before = board.present(tx.conn).generation
+        operations.complete(tx, "op", registry)
+        assert board.present(tx.conn).generation == before
+        assert leaks(tx.conn) == []
 
 
 def test_forgetting_removes_the_parts_as_well(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        operations.add(conn, operation())
-        operations.add_parts(conn, "op", 1.0, [("table", 0, "propose", "")])
-        operations.forget(conn, "op")
-        assert conn.execute(select(sqltables.parts)).all() == []
-        assert operations.listed(conn) == []
+    with catalog.write() as tx:
+        operations.add(tx, operation())
+        operations.add_parts(tx, "op", [("table", 0, "propose", "")])
+        operations.forget(tx, "op")
+        assert tx.conn.execute(select(sqltables.parts)).all() == []
+        assert operations.listed(tx.conn) == []

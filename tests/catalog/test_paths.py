@@ -34,9 +34,9 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str) -> None:
-    with catalog.write() as conn:
-        parent = paths.make_parents(conn, f"/{name}/{name}/x", 1)
-        made = paths.add(conn, parent, "x", "table", body=Nothing(), step=1)
+    with catalog.write() as tx:
+        parent = paths.make_parents(tx, f"/{name}/{name}/x", 1)
+        made = paths.add(tx, parent, "x", "table", body=Nothing(), step=1)
     with catalog.read() as conn:
         found = paths.require(conn, f"{name}/{name}/x")
         assert found == made
@@ -54,64 +54,64 @@ def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str
 
 def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) -> None:
     given_ = ["b", "B", "a", "_", "é", "Z", "10", "9", "~"]
-    with catalog.write() as conn:
-        root = paths.require(conn, "/")
+    with catalog.write() as tx:
+        root = paths.require(tx.conn, "/")
         for name in given_:
-            paths.add(conn, root, name, "directory", body=Nothing(), step=1)
+            paths.add(tx, root, name, "directory", body=Nothing(), step=1)
     with catalog.read() as conn:
         assert [p.name for p in paths.children(conn, paths.require(conn, "/"))] == sorted(given_)
 
 
 def test_names_are_case_sensitive(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        root = paths.require(conn, "/")
-        paths.add(conn, root, "T", "directory", body=Nothing(), step=1)
-        assert paths.find(conn, "/t") is None
-        paths.add(conn, root, "t", "directory", body=Nothing(), step=1)
+    with catalog.write() as tx:
+        root = paths.require(tx.conn, "/")
+        paths.add(tx, root, "T", "directory", body=Nothing(), step=1)
+        assert paths.find(tx.conn, "/t") is None
+        paths.add(tx, root, "t", "directory", body=Nothing(), step=1)
 
 
 def test_what_is_there_is_not_made_again(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        root = paths.require(conn, "/")
-        paths.add(conn, root, "t", "table", body=Nothing(), step=1)
+    with catalog.write() as tx:
+        root = paths.require(tx.conn, "/")
+        paths.add(tx, root, "t", "table", body=Nothing(), step=1)
         with pytest.raises(AlreadyExists, match="/t already exists"):
-            paths.add(conn, root, "t", "directory", body=Nothing(), step=1)
+            paths.add(tx, root, "t", "directory", body=Nothing(), step=1)
         with pytest.raises(InvalidArgument, match="/t is a table"):
-            paths.make_parents(conn, "/t/below", 1)
+            paths.make_parents(tx, "/t/below", 1)
 
 
 def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        parent = paths.make_parents(conn, "/shop/orders", 1)
-        paths.add(conn, parent, "orders", "table", body=Nothing(), step=1)
+    with catalog.write() as tx:
+        parent = paths.make_parents(tx, "/shop/orders", 1)
+        paths.add(tx, parent, "orders", "table", body=Nothing(), step=1)
         with pytest.raises(PathNotFound) as missing:
-            paths.require(conn, "/shop/order")
+            paths.require(tx.conn, "/shop/order")
         assert "'orders'" in missing.value.hint
         with pytest.raises(PathNotFound) as missing:
-            paths.require(conn, "/shap/orders")
+            paths.require(tx.conn, "/shap/orders")
         assert "'shop'" in missing.value.hint
         with pytest.raises(InvalidArgument, match="/shop is a directory, not a table"):
-            paths.require(conn, "/shop", "table")
+            paths.require(tx.conn, "/shop", "table")
 
 
 def test_a_version_only_grows(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        made = paths.add(conn, paths.require(conn, "/"), "t", "table", body=Nothing(), step=1)
-        paths.set_version(conn, made.id, 2)
+    with catalog.write() as tx:
+        made = paths.add(tx, paths.require(tx.conn, "/"), "t", "table", body=Nothing(), step=1)
+        paths.set_version(tx, made.id, 2)
         for stale in (2, 1, 0):
             with pytest.raises(Internal, match="would not grow"):
-                paths.set_version(conn, made.id, stale)
-        paths.set_version(conn, made.id, 5)
-        found = paths.by_id(conn, made.id)
+                paths.set_version(tx, made.id, stale)
+        paths.set_version(tx, made.id, 5)
+        found = paths.by_id(tx.conn, made.id)
         assert found is not None
         assert found.version == 5
 
 
 def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        made = paths.add(conn, paths.require(conn, "/"), "t", "table", body=Nothing(), step=1)
-        paths.set_state(conn, [made.id], "altering", "op-1")
-        locked = paths.require(conn, "/t")
+    with catalog.write() as tx:
+        made = paths.add(tx, paths.require(tx.conn, "/"), "t", "table", body=Nothing(), step=1)
+        paths.set_state(tx, [made.id], "altering", "op-1")
+        locked = paths.require(tx.conn, "/t")
         with pytest.raises(UnderOperation, match="path is under operation: /t is altering by operation op-1"):
             paths.check_ready(locked)
         with pytest.raises(UnderOperation):
@@ -120,24 +120,24 @@ def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) 
 
 
 def test_an_id_is_not_given_twice(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        root = paths.require(conn, "/")
-        first = paths.add(conn, root, "t", "table", body=Nothing(), step=1)
-        paths.remove(conn, [first.id])
-        assert paths.find(conn, "/t") is None
-        assert paths.add(conn, root, "t", "table", body=Nothing(), step=1).id > first.id
+    with catalog.write() as tx:
+        root = paths.require(tx.conn, "/")
+        first = paths.add(tx, root, "t", "table", body=Nothing(), step=1)
+        paths.remove(tx, [first.id])
+        assert paths.find(tx.conn, "/t") is None
+        assert paths.add(tx, root, "t", "table", body=Nothing(), step=1).id > first.id
 
 
 def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) -> None:
-    with catalog.write() as conn:
-        root = paths.require(conn, "/")
-        a, b = (paths.add(conn, root, name, "table", body=Nothing(), step=1) for name in ("a", "b"))
-        first = board.publish(conn, 1, 10.0, [a, b])
-    with catalog.write() as conn:
-        paths.set_version(conn, b.id, 2)
-        changed = paths.by_id(conn, b.id)
+    with catalog.write() as tx:
+        root = paths.require(tx.conn, "/")
+        a, b = (paths.add(tx, root, name, "table", body=Nothing(), step=1) for name in ("a", "b"))
+        first = board.publish(tx, [a, b])
+    with catalog.write() as tx:
+        paths.set_version(tx, b.id, 2)
+        changed = paths.by_id(tx.conn, b.id)
         assert changed is not None
-        second = board.publish(conn, 2, 11.0, [changed], [a])
+        second = board.publish(tx, [changed], [a])
     assert second == first + 1
     with catalog.read() as conn:
         posted = conn.execute(
@@ -160,18 +160,18 @@ def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) ->
 
 
 def test_generations_that_roll_back_are_given_out_again(catalog: Catalog) -> None:
-    with contextlib.suppress(ZeroDivisionError), catalog.write() as conn:
-        board.publish(conn, 1, 1.0, [paths.require(conn, "/")])
+    with contextlib.suppress(ZeroDivisionError), catalog.write() as tx:
+        board.publish(tx, [paths.require(tx.conn, "/")])
         raise ZeroDivisionError
-    with catalog.write() as conn:
-        assert board.publish(conn, 1, 1.0, [paths.require(conn, "/")]) == 1
+    with catalog.write() as tx:
+        assert board.publish(tx, [paths.require(tx.conn, "/")]) == 1
 
 
 def test_steps_grow_by_one(catalog: Catalog) -> None:
     for expected in (1, 2, 3):
-        with catalog.write() as conn:
-            assert board.next_step(conn) == expected
-            assert board.current_step(conn) == expected
+        with catalog.write() as tx:
+            assert tx.step == expected
+            assert board.current_step(tx.conn) == expected
 
 
 @pytest.mark.parametrize(

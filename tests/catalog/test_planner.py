@@ -70,8 +70,8 @@ def test_a_mismatch_in_the_catalog_fails_after_the_retries_with_both_versions(
 ) -> None:
     create(catalog, "/orders", [BY_V])
     setup = Setup(catalog)
-    with catalog.write() as conn:  # as if a part had published what it did by itself
-        paths.set_version(conn, paths.require(conn, IMPL).id, 2)
+    with catalog.write() as tx:  # as if a part had published what it did by itself
+        paths.set_version(tx, paths.require(tx.conn, IMPL).id, 2)
     before = clock.now()
     with pytest.raises(
         SchemaMismatch, match=rf"mismatch for {IMPL}: /orders expects version 1, got 2"
@@ -84,8 +84,8 @@ def test_a_mismatch_in_the_catalog_fails_after_the_retries_with_both_versions(
 
 def test_the_number_of_retries_is_a_setting(catalog: Catalog, clock: Clock) -> None:
     create(catalog, "/orders", [BY_V])
-    with catalog.write() as conn:
-        paths.set_version(conn, paths.require(conn, IMPL).id, 2)
+    with catalog.write() as tx:
+        paths.set_version(tx, paths.require(tx.conn, IMPL).id, 2)
     before = clock.now()
     with pytest.raises(SchemaMismatch):
         Setup(catalog, retries=0).loader.plan(["/orders"])
@@ -94,8 +94,8 @@ def test_the_number_of_retries_is_a_setting(catalog: Catalog, clock: Clock) -> N
 
 def test_an_implementation_table_that_is_not_there_is_a_mismatch(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
-    with catalog.write() as conn:
-        paths.remove(conn, [paths.require(conn, IMPL).id])
+    with catalog.write() as tx:
+        paths.remove(tx, [paths.require(tx.conn, IMPL).id])
     with pytest.raises(SchemaMismatch, match="/orders expects version 1, but it is not there"):
         Setup(catalog).loader.plan(["/orders"])
 
@@ -158,8 +158,8 @@ def test_what_is_not_a_table_cannot_be_planned(
 
 def test_claims_are_not_in_a_plan(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
-    with catalog.write() as conn:
-        VersionRegistry().move(conn, "op", 1, paths.require(conn, IMPL))
+    with catalog.write() as tx:
+        VersionRegistry().move(tx, "op", 1, paths.require(tx.conn, IMPL))
     (plan,) = Setup(catalog).loader.plan(["/orders"])
     assert (plan.table.version, plan.impls[0].version) == (1, 1)
     write(catalog, "/orders", 1)

@@ -25,8 +25,8 @@ GRACE = 40.0
 def add(
     catalog: Catalog, name: str, *, pid: int | None = None, host: str = HOST, expires: float = 1e12
 ) -> None:
-    with catalog.write() as conn:
-        conn.execute(
+    with catalog.write() as tx:
+        tx.conn.execute(
             insert(sqltables.sessions).values(
                 id=name, host=host, pid=os.getpid() if pid is None else pid, expires=expires
             )
@@ -101,9 +101,9 @@ def test_a_process_of_this_machine_that_is_gone_is_dead_at_once(catalog: Catalog
     add(catalog, "far away", pid=pid, host="elsewhere")
     add(catalog, "alive")
     assert live(catalog) == {"far away", "alive"}
-    with catalog.write() as conn:
-        sessions.end_dead(conn, catalog.clock.now())
-        assert set(conn.execute(select(sqltables.sessions.c.id)).scalars()) == {"far away", "alive"}
+    with catalog.write() as tx:
+        sessions.end_dead(tx)
+        assert set(tx.conn.execute(select(sqltables.sessions.c.id)).scalars()) == {"far away", "alive"}
 
 
 HOLD = f"""
@@ -127,16 +127,16 @@ def test_what_a_dead_process_held_is_free(catalog: Catalog, url: str) -> None:
     assert said(catalog) == [0]
     (holder_id,) = live(catalog)
     table = create(catalog)
-    with catalog.write() as conn:
-        assert maintenance.take(conn, catalog.clock.now(), table.id, holder_id)
-        assert not maintenance.take(conn, catalog.clock.now(), table.id, "me")
+    with catalog.write() as tx:
+        assert maintenance.take(tx, table.id, holder_id)
+        assert not maintenance.take(tx, table.id, "me")
     assert holder.stdin is not None
     holder.stdin.write("die\n")
     finish(holder)
     assert live(catalog) == set()
-    with catalog.write() as conn:
-        assert maintenance.take(conn, catalog.clock.now(), table.id, "me")
-        sessions.end_dead(conn, catalog.clock.now())
+    with catalog.write() as tx:
+        assert maintenance.take(tx, table.id, "me")
+        sessions.end_dead(tx)
     assert said(catalog) == []
 
 
@@ -229,8 +229,8 @@ def test_a_session_that_others_ended_is_not_used_again(catalog: Catalog) -> None
     session.keep(reader, 2, 0.0)
     session.confirm()
     assert session.id == before
-    with catalog.write() as conn:
-        sessions.end(conn, [before])
+    with catalog.write() as tx:
+        sessions.end(tx, [before])
     session.confirm()
     assert session.id != before
     assert live(catalog) == {session.id}
@@ -244,41 +244,40 @@ def test_files_of_an_ended_session_are_refused(catalog: Catalog, clock: Clock) -
     clock.sleep(3600)
     with catalog.read() as conn:
         assert sessions.ended_writer(conn, files) is None, "they are late, but nobody has noticed"
-    with catalog.write() as conn:
-        sessions.end(conn, [two.id])
-        assert sessions.ended_writer(conn, files) == files[1]
-        assert sessions.ended_writer(conn, files[:1]) is None
+    with catalog.write() as tx:
+        sessions.end(tx, [two.id])
+        assert sessions.ended_writer(tx.conn, files) == files[1]
+        assert sessions.ended_writer(tx.conn, files[:1]) is None
     one.close()
     two.close()
 
 
 def test_a_named_pin_stays_until_it_is_removed(catalog: Catalog, clock: Clock) -> None:
-    with catalog.write() as conn:
-        sessions.add_pin(conn, "audit", 3)
+    with catalog.write() as tx:
+        sessions.add_pin(tx, "audit", 3)
         with pytest.raises(AlreadyExists, match="already a pin 'audit'"):
-            sessions.add_pin(conn, "audit", 4)
+            sessions.add_pin(tx, "audit", 4)
     clock.sleep(10**9)
-    with catalog.write() as conn:
-        sessions.end_dead(conn, clock.now())
-        assert conn.execute(select(sqltables.pins.c.step)).scalars().all() == [3]
-        sessions.remove_pin(conn, "audit")
+    with catalog.write() as tx:
+        sessions.end_dead(tx)
+        assert tx.conn.execute(select(sqltables.pins.c.step)).scalars().all() == [3]
+        sessions.remove_pin(tx, "audit")
         with pytest.raises(PathNotFound, match="no pin 'audit'"):
-            sessions.remove_pin(conn, "audit")
+            sessions.remove_pin(tx, "audit")
 
 
 def test_one_session_maintains_a_table_at_a_time(catalog: Catalog) -> None:
     table, other = create(catalog, "/a"), create(catalog, "/b")
     add(catalog, "one")
     add(catalog, "two")
-    now = catalog.clock.now()
-    with catalog.write() as conn:
-        assert maintenance.take(conn, now, table.id, "one")
-        assert not maintenance.take(conn, now, table.id, "two")
-        assert not maintenance.take(conn, now, table.id, "one"), "one thread of it is at work already"
-        assert maintenance.take(conn, now, other.id, "two")
-        maintenance.release(conn, table.id, "two")
-        assert not maintenance.take(conn, now, table.id, "two"), "only who took it can give it back"
-        maintenance.release(conn, table.id, "one")
-        assert maintenance.take(conn, now, table.id, "two")
+    with catalog.write() as tx:
+        assert maintenance.take(tx, table.id, "one")
+        assert not maintenance.take(tx, table.id, "two")
+        assert not maintenance.take(tx, table.id, "one"), "one thread of it is at work already"
+        assert maintenance.take(tx, other.id, "two")
+        maintenance.release(tx, table.id, "two")
+        assert not maintenance.take(tx, table.id, "two"), "only who took it can give it back"
+        maintenance.release(tx, table.id, "one")
+        assert maintenance.take(tx, table.id, "two")
         with pytest.raises(Stale, match="it was dropped"):
-            maintenance.take(conn, now, 999, "one")
+            maintenance.take(tx, 999, "one")

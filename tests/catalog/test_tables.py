@@ -83,9 +83,9 @@ def test_each_alter_is_one_version_and_earlier_ones_stay_readable(catalog: Catal
     for number in range(3):
         now = info_of(catalog)
         wider = now.schema.with_column(f"c{number}", parse_type("Int8"))
-        with catalog.write() as conn:
-            step = board.next_step(conn)
-            tables.alter(conn, step, catalog.clock.now(), replace(now, schema=wider))
+        with catalog.write() as tx:
+            step = tx.step
+            tables.alter(tx, replace(now, schema=wider))
         seen[step] = wider
     assert info_of(catalog).version == 4
     with catalog.read() as conn:
@@ -104,19 +104,19 @@ def test_each_alter_is_one_version_and_earlier_ones_stay_readable(catalog: Catal
 
 def test_a_stale_alter_is_refused(catalog: Catalog) -> None:
     made = create(catalog)
-    with catalog.write() as conn:
-        tables.alter(conn, board.next_step(conn), 0.0, made)
-    with pytest.raises(Internal, match="would not grow"), catalog.write() as conn:
-        tables.alter(conn, board.next_step(conn), 0.0, made)
+    with catalog.write() as tx:
+        tables.alter(tx, made)
+    with pytest.raises(Internal, match="would not grow"), catalog.write() as tx:
+        tables.alter(tx, made)
 
 
 def test_dropping_takes_all_that_is_below(catalog: Catalog) -> None:
     made = create(catalog, "/a/t", [BY_V, BY_N])
     other = create(catalog, "/a/u", [BY_N])
     commit(catalog, made, segment())
-    with catalog.write() as conn:
-        step = board.next_step(conn)
-        tables.drop(conn, step, 0.0, paths.require(conn, "/a/t"))
+    with catalog.write() as tx:
+        step = tx.step
+        tables.drop(tx, paths.require(tx.conn, "/a/t"))
     with catalog.read() as conn:
         assert [p.name for p in paths.children(conn, paths.require(conn, "/a"))] == ["u"]
         assert conn.execute(select(func.count()).select_from(sqltables.tables)).scalar_one() == 2

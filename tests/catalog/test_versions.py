@@ -32,33 +32,33 @@ def path(conn: Connection, name: str = "/orders") -> Path:
 
 
 def test_the_first_claims_and_its_siblings_join(orders: Catalog) -> None:
-    with orders.write() as conn:
-        assert registry.claim(conn, "op", 1, path(conn)) == Claimed(2)
-        assert registry.claim(conn, "op", 2, path(conn)) == Joined(2, writer=1)
-        assert registry.claim(conn, "op", 3, path(conn), target=7) == Joined(2, writer=1), (
+    with orders.write() as tx:
+        assert registry.claim(tx, "op", 1, path(tx.conn)) == Claimed(2)
+        assert registry.claim(tx, "op", 2, path(tx.conn)) == Joined(2, writer=1)
+        assert registry.claim(tx, "op", 3, path(tx.conn), target=7) == Joined(2, writer=1), (
             "no order of siblings can make it drift"
         )
-        assert registry.claim(conn, "op", 1, path(conn)) == Claimed(2), (
+        assert registry.claim(tx, "op", 1, path(tx.conn)) == Claimed(2), (
             "a repeat by the same part is harmless"
         )
-        assert registry.claim(conn, "other", 1, path(conn)) == Conflict("op")
+        assert registry.claim(tx, "other", 1, path(tx.conn)) == Conflict("op")
 
 
 def test_claims_outlive_the_process(orders: Catalog, open_catalog: Callable[[], Catalog]) -> None:
-    with orders.write() as conn:
-        registry.claim(conn, "op", 1, path(conn))
+    with orders.write() as tx:
+        registry.claim(tx, "op", 1, path(tx.conn))
     another = open_catalog()
-    with another.write() as conn:
-        assert VersionRegistry().claim(conn, "op", 2, path(conn)) == Joined(2, writer=1)
-        assert VersionRegistry().claim(conn, "op", 1, path(conn)) == Claimed(2)
-        assert VersionRegistry().apply(conn, "op") == [path(conn).id]
+    with another.write() as tx:
+        assert VersionRegistry().claim(tx, "op", 2, path(tx.conn)) == Joined(2, writer=1)
+        assert VersionRegistry().claim(tx, "op", 1, path(tx.conn)) == Claimed(2)
+        assert VersionRegistry().apply(tx, "op") == [path(tx.conn).id]
     with orders.read() as conn:
         assert path(conn).version == 2
 
 
 def test_nothing_is_visible_before_it_is_applied(orders: Catalog) -> None:
-    with orders.write() as conn:
-        registry.move(conn, "op", 1, path(conn, IMPL))
+    with orders.write() as tx:
+        registry.move(tx, "op", 1, path(tx.conn, IMPL))
     with orders.read() as conn:
         assert [path(conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [1, 1, 1]
         assert registry.effective(conn, path(conn), "op") == 2
@@ -67,76 +67,76 @@ def test_nothing_is_visible_before_it_is_applied(orders: Catalog) -> None:
 
 
 def test_apply_moves_all_of_them_and_the_table_lists_its_index_anew(orders: Catalog) -> None:
-    with orders.write() as conn:
-        registry.move(conn, "op", 1, path(conn, IMPL))
-        applied = registry.apply(conn, "op")
-        assert sorted(applied) == sorted(path(conn, p).id for p in ("/orders", "/orders/by_v", IMPL))
-        assert [path(conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [2, 2, 2]
-        assert TableInfo.of(path(conn)).indexes[0].version == 2
-        assert disagreements(conn) == []
-        assert registry.claims(conn, "op") == []
-        assert registry.apply(conn, "op") == [], "there is nothing left to apply"
+    with orders.write() as tx:
+        registry.move(tx, "op", 1, path(tx.conn, IMPL))
+        applied = registry.apply(tx, "op")
+        assert sorted(applied) == sorted(path(tx.conn, p).id for p in ("/orders", "/orders/by_v", IMPL))
+        assert [path(tx.conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [2, 2, 2]
+        assert TableInfo.of(path(tx.conn)).indexes[0].version == 2
+        assert disagreements(tx.conn) == []
+        assert registry.claims(tx.conn, "op") == []
+        assert registry.apply(tx, "op") == [], "there is nothing left to apply"
 
 
 def test_rollback_leaves_the_published_versions(orders: Catalog) -> None:
-    with orders.write() as conn:
-        registry.move(conn, "op", 1, path(conn, IMPL))
-        registry.rollback(conn, "op")
-        assert [path(conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [1, 1, 1]
-        assert registry.claim(conn, "other", 1, path(conn)) == Claimed(2)
+    with orders.write() as tx:
+        registry.move(tx, "op", 1, path(tx.conn, IMPL))
+        registry.rollback(tx, "op")
+        assert [path(tx.conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [1, 1, 1]
+        assert registry.claim(tx, "other", 1, path(tx.conn)) == Claimed(2)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["/orders", IMPL, IMPL])))
 def test_every_order_of_siblings_gives_the_same_versions(orders: Catalog, order: tuple[str, ...]) -> None:
-    with orders.write() as conn:
-        paths.set_version(conn, path(conn).id, 5)  # the table was altered more often than its index
+    with orders.write() as tx:
+        paths.set_version(tx, path(tx.conn).id, 5)  # the table was altered more often than its index
         for part, name in enumerate(order):
             for _ in range(2):
-                registry.move(conn, "op", part, path(conn, name))
-        registry.apply(conn, "op")
-        assert [path(conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [6, 2, 2]
-        assert disagreements(conn) == []
+                registry.move(tx, "op", part, path(tx.conn, name))
+        registry.apply(tx, "op")
+        assert [path(tx.conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [6, 2, 2]
+        assert disagreements(tx.conn) == []
 
 
 def test_a_move_stops_at_a_conflict(orders: Catalog) -> None:
-    with orders.write() as conn:
-        registry.claim(conn, "other", 1, path(conn))
-        claims = registry.move(conn, "op", 1, path(conn, IMPL))
+    with orders.write() as tx:
+        registry.claim(tx, "other", 1, path(tx.conn))
+        claims = registry.move(tx, "op", 1, path(tx.conn, IMPL))
         assert [type(claim) for _, claim in claims] == [Claimed, Claimed, Conflict]
-        registry.rollback(conn, "op")
-        registry.claim(conn, "other", 1, path(conn, IMPL))
-        assert [claim for _, claim in registry.move(conn, "op", 1, path(conn, IMPL))] == [Conflict("other")]
+        registry.rollback(tx, "op")
+        registry.claim(tx, "other", 1, path(tx.conn, IMPL))
+        assert [claim for _, claim in registry.move(tx, "op", 1, path(tx.conn, IMPL))] == [Conflict("other")]
 
 
 def test_versions_only_grow(orders: Catalog) -> None:
-    with orders.write() as conn, pytest.raises(Internal, match="cannot be claimed at 1"):
-        registry.claim(conn, "op", 1, path(conn), target=1)
+    with orders.write() as tx, pytest.raises(Internal, match="cannot be claimed at 1"):
+        registry.claim(tx, "op", 1, path(tx.conn), target=1)
     for version in (0, 1):
-        with pytest.raises(Internal, match="would not grow"), orders.write() as conn:
-            paths.set_version(conn, path(conn).id, version)
+        with pytest.raises(Internal, match="would not grow"), orders.write() as tx:
+            paths.set_version(tx, path(tx.conn).id, version)
 
 
 @pytest.mark.parametrize("what", ["moved", "dropped"])
 def test_a_path_that_changed_under_its_claim_is_a_defect(orders: Catalog, what: str) -> None:
-    with orders.write() as conn:
-        registry.claim(conn, "op", 1, path(conn))
+    with orders.write() as tx:
+        registry.claim(tx, "op", 1, path(tx.conn))
         if what == "moved":
-            paths.set_version(conn, path(conn).id, 4)
+            paths.set_version(tx, path(tx.conn).id, 4)
         else:
-            paths.remove(conn, [path(conn).id])
+            paths.remove(tx, [path(tx.conn).id])
         with pytest.raises(Internal, match="was claimed at version 1 by op"):
-            registry.apply(conn, "op")
+            registry.apply(tx, "op")
 
 
 def test_an_implementation_table_never_moves_alone(orders: Catalog) -> None:
-    with orders.write() as conn:
-        registry.claim(conn, "op", 1, path(conn, IMPL))
+    with orders.write() as tx:
+        registry.claim(tx, "op", 1, path(tx.conn, IMPL))
         with pytest.raises(Internal, match="without its index and its table"):
-            registry.apply(conn, "op")
+            registry.apply(tx, "op")
 
 
 def test_an_index_out_of_step_is_never_listed(orders: Catalog) -> None:
-    with orders.write() as conn:
-        paths.set_version(conn, path(conn, IMPL).id, 2)
+    with orders.write() as tx:
+        paths.set_version(tx, path(tx.conn, IMPL).id, 2)
         with pytest.raises(Internal, match="do not have the same version"):
-            sync_indexes(conn, path(conn).id)
+            sync_indexes(tx, path(tx.conn).id)

@@ -135,8 +135,8 @@ def bury(db: Database, folder: Path, url: str | None) -> None:
     if session._thread is not None:
         session._thread.join()
     db.runtime.catalog.close()
-    with strandline.connect(folder, catalog=url) as other, other.runtime.catalog.write() as conn:
-        conn.execute(
+    with strandline.connect(folder, catalog=url) as other, other.runtime.catalog.write() as tx:
+        tx.conn.execute(
             update(sqltables.sessions).where(sqltables.sessions.c.id == session.id).values(pid=_dead_pid())
         )
 

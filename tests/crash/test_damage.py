@@ -134,8 +134,8 @@ def test_a_missing_file(db: Database) -> None:
 
 
 def test_wrong_bytes_in_the_catalog(db: Database) -> None:
-    with db.runtime.catalog.write() as conn:
-        row = conn.execute(
+    with db.runtime.catalog.write() as tx:
+        row = tx.conn.execute(
             select(sqltables.segments)
             .where(sqltables.segments.c.file.is_(None))
             .order_by(sqltables.segments.c.id.desc())
@@ -143,7 +143,7 @@ def test_wrong_bytes_in_the_catalog(db: Database) -> None:
         assert row is not None
         data = bytearray(row.data)
         data[-20] ^= 1
-        conn.execute(
+        tx.conn.execute(
             update(sqltables.segments).where(sqltables.segments.c.id == row.id).values(data=bytes(data))
         )
     with strandline.connect(
@@ -173,10 +173,8 @@ def behind_its_back(
         stepped=False,
         inline=Inline(1, 10**6),
     )
-    with db.runtime.catalog.write() as conn:
-        commits.commit(
-            conn, 0.0, [TablePart(info.id, info.version, None, (made,), delta if honest else Digest())]
-        )
+    with db.runtime.catalog.write() as tx:
+        commits.commit(tx, [TablePart(info.id, info.version, None, (made,), delta if honest else Digest())])
 
 
 def problems(db: Database) -> dict[str, list[tuple[Any, ...]]]:
@@ -214,14 +212,16 @@ def test_a_change_that_the_digest_does_not_know(db: Database) -> None:
 
 
 def test_a_wrong_number_in_the_catalog(db: Database) -> None:
-    with db.runtime.catalog.write() as conn:
-        table_id = paths.require(conn, "/t").id
-        conn.execute(
+    with db.runtime.catalog.write() as tx:
+        table_id = paths.require(tx.conn, "/t").id
+        tx.conn.execute(
             update(sqltables.commits).where(sqltables.commits.c.table_id == table_id).values(digest="0" * 32)
         )
     assert kinds(db) == {"digest_mismatch"}
-    with db.runtime.catalog.write() as conn:
-        conn.execute(update(sqltables.commits).where(sqltables.commits.c.table_id == table_id).values(rows=7))
+    with db.runtime.catalog.write() as tx:
+        tx.conn.execute(
+            update(sqltables.commits).where(sqltables.commits.c.table_id == table_id).values(rows=7)
+        )
     assert kinds(db) == {"digest_mismatch", "row_count_mismatch"}
     report = db.check("/t")
     assert any(

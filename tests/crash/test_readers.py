@@ -230,8 +230,8 @@ def test_a_reader_of_the_past_keeps_it(connect: Callable[..., Database]) -> None
 def bury_alive(db: Database, other: Database) -> str:
     """The others think that it is dead, and collect what it left."""
     session_id = db.runtime.session.id
-    with other.runtime.catalog.write() as conn:
-        conn.execute(
+    with other.runtime.catalog.write() as tx:
+        tx.conn.execute(
             update(sqltables.sessions).where(sqltables.sessions.c.id == session_id).values(pid=_dead_pid())
         )
     other.collect()

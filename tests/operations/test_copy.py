@@ -252,14 +252,14 @@ def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
     operation_id = engine.start("copy", ONE)
     step = kept(engine.get(operation_id).body)["step"]
     before = describe(catalog, "/orders", step)
-    with catalog.write() as conn:
-        table_id = paths.require(conn, "/orders").id
-        chain = chains.load(conn, table_id, step)
-        commits.replace_segments(conn, clock.now(), table_id, chain.segments, [base_segment(step)], "compact")
+    with catalog.write() as tx:
+        table_id = paths.require(tx.conn, "/orders").id
+        chain = chains.load(tx.conn, table_id, step)
+        commits.replace_segments(tx, table_id, chain.segments, [base_segment(step)], "compact")
     for _ in range(20):
-        with catalog.write() as conn:
-            collect.sweep(conn, clock.now() + 10**6, history_seconds=0.0, grace_seconds=60.0)
-            conn.execute(
+        with catalog.write() as tx:
+            collect.sweep(tx, history_seconds=0.0, grace_seconds=60.0)
+            tx.conn.execute(
                 insert(sqltables.sessions).values(
                     id=f"other{_}", host="elsewhere", pid=1, expires=clock.now() + 10**7
                 )

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from strandline.catalog import operations, paths, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING
+from strandline.catalog.writer import Writer
 from strandline.clock import SystemClock
 from strandline.errors import (
     Cancelled,
@@ -155,11 +156,11 @@ class Trouble(Handler[AnyRun, Told]):
         self.pause = pause
         self.log: list[int] = []
 
-    def propose(self, conn: Connection, run: AnyRun, part: Part[Told], made: Any) -> Told:
-        table = paths.require(conn, "/orders", "table")
-        run.move(conn, part, table)
+    def propose(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
+        table = paths.require(tx.conn, "/orders", "table")
+        run.move(tx, part, table)
         paths.add(
-            conn,
+            tx,
             table,
             f"made{part.id}",
             "stream",
@@ -168,10 +169,10 @@ class Trouble(Handler[AnyRun, Told]):
             state="creating",
             operation_id=run.operation.id,
         )
-        run.report(conn, Seen(seen=part.id))
+        run.report(tx, Seen(seen=part.id))
         return replace(part.body, proposed=True)
 
-    def configure(self, conn: Connection, run: AnyRun, part: Part[Told], made: Any) -> Told:
+    def configure(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
         self.log.append(part.id)
         if self.errors and part.id == 2:
             raise self.errors.pop(0)
@@ -189,10 +190,10 @@ class Tried(Kind[Nothing, Body, Seen]):
         self.handlers = {"trouble": handler}
         self.stages = stages
 
-    def plan(self, conn: Connection, run: Planning[Nothing]) -> Plan[Body, Seen]:
-        run.lock(conn, [paths.require(conn, "/orders")], "altering")
-        run.make_parents(conn, "/new/deep/thing", 1)
-        run.pin(conn, 1)
+    def plan(self, tx: Writer, run: Planning[Nothing]) -> Plan[Body, Seen]:
+        run.lock(tx, [paths.require(tx.conn, "/orders")], "altering")
+        run.make_parents(tx, "/new/deep/thing", 1)
+        run.pin(tx, 1)
         return Plan([PartPlan("trouble", Told(), stage) for stage in self.stages], Body(), Seen())
 
 
@@ -226,7 +227,7 @@ def test_one_part_that_fails_fails_the_operation_and_all_is_undone(
 
 def test_an_error_at_the_end_fails_the_operation_as_well(orders: Catalog) -> None:
     class Late(Tried):
-        def finish(self, conn: Connection, run: AnyRun, step: int) -> Record:
+        def finish(self, tx: Writer, run: AnyRun) -> Record:
             raise Corrupted("the sums differ")
 
     engine = engine_of(orders, kinds=[Late(Trouble())])
@@ -340,9 +341,9 @@ def test_a_stage_begins_when_the_one_before_it_is_done(orders: Catalog) -> None:
 
 def test_a_part_can_make_more_parts(orders: Catalog) -> None:
     class Growing(Trouble):
-        def propose(self, conn: Connection, run: AnyRun, part: Part[Told], made: Any) -> Told:
+        def propose(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
             if part.id == 1:
-                run.add_parts(conn, [PartPlan("trouble", Told(late=True), stage=5)])
+                run.add_parts(tx, [PartPlan("trouble", Told(late=True), stage=5)])
             return part.body
 
     handler = Growing()
@@ -648,8 +649,8 @@ def test_every_claim_publication_and_transition_is_counted_and_logged(
 
 def test_a_claim_that_another_operation_holds_is_a_conflict(orders: Catalog) -> None:
     engine = tried(orders, Trouble())
-    with orders.write() as conn:
-        engine.registry.claim(conn, "somebody", 1, paths.require(conn, "/orders"))
+    with orders.write() as tx:
+        engine.registry.claim(tx, "somebody", 1, paths.require(tx.conn, "/orders"))
     with pytest.raises(UnderOperation, match="/orders is claimed by operation somebody"):
         execute(engine, "tried", Nothing())
     assert counted(engine.metrics, "claims_total", result="conflict") == 1

@@ -6,8 +6,6 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlalchemy import Connection
-
 from strandline.catalog import board, paths
 from strandline.catalog.board import Publication
 from strandline.catalog.cache import SchemeCache
@@ -16,6 +14,7 @@ from strandline.catalog.operations import Operation, Part
 from strandline.catalog.paths import Path
 from strandline.catalog.planner import Loader
 from strandline.catalog.versions import Claim, Claimed, Held, VersionRegistry
+from strandline.catalog.writer import Writer
 from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
 from tests import world
@@ -59,16 +58,16 @@ class EagerRegistry(VersionRegistry):
     """The original mistake: whoever claims a version publishes it at once, before its siblings are done."""
 
     def claim(
-        self, conn: Connection, operation_id: str, part_id: int, path: Path, target: int | None = None
+        self, tx: Writer, operation_id: str, part_id: int, path: Path, target: int | None = None
     ) -> Claim:
-        is_new = self.held(conn, path.id) is None
-        claim = super().claim(conn, operation_id, part_id, path, target)
+        is_new = self.held(tx.conn, path.id) is None
+        claim = super().claim(tx, operation_id, part_id, path, target)
         if is_new and isinstance(claim, Claimed):
-            paths.set_version(conn, path.id, claim.version)
-            board.publish(conn, board.next_step(conn), 0.0, [replace(path, version=claim.version)])
+            paths.set_version(tx, path.id, claim.version)
+            board.publish(tx, [replace(path, version=claim.version)])
         return claim
 
-    def _write(self, conn: Connection, claim: Held, path: Path | None) -> Path:
+    def _write(self, tx: Writer, claim: Held, path: Path | None) -> Path:
         assert path is not None
         return path
 

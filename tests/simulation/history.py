@@ -251,18 +251,17 @@ class Simulation:
         table = self.pick("table")
         if table is None or table.name == paths.IMPL_TABLE:
             return
-        with self.catalog.write() as conn:
-            row = paths.require(conn, table.path)
+        with self.catalog.write() as tx:
+            row = paths.require(tx.conn, table.path)
             paths.check_ready(row)
             info = TableInfo.of(row)
             changed = change(info)
-            step = board.next_step(conn)
             for ref in info.indexes:
                 if ref not in changed.indexes:
-                    index = paths.by_id(conn, ref.index_id)
+                    index = paths.by_id(tx.conn, ref.index_id)
                     assert index is not None
-                    tables.drop(conn, step, 0.0, index)
-            tables.alter(conn, step, 0.0, changed)
+                    tables.drop(tx, index)
+            tables.alter(tx, changed)
 
     def cancel(self, actor: Actor) -> None:
         unfinished = self.unfinished()
@@ -283,9 +282,9 @@ class Simulation:
 
     def bury(self, actor: Actor) -> None:
         """The leases of those thought dead run out."""
-        with self.catalog.write() as conn:
+        with self.catalog.write() as tx:
             names = [ghost.name for ghost in self.ghosts]
-            conn.execute(
+            tx.conn.execute(
                 update(sqltables.sessions).where(sqltables.sessions.c.id.in_(names)).values(expires=0.0)
             )
 
@@ -304,8 +303,8 @@ class Simulation:
         self.counts["haunted"] += 1
 
     def sweep(self, actor: Actor) -> None:
-        with self.catalog.write() as conn:
-            collect.sweep(conn, self.clock.now(), history_seconds=0.0, grace_seconds=GRACE_SECONDS)
+        with self.catalog.write() as tx:
+            collect.sweep(tx, history_seconds=0.0, grace_seconds=GRACE_SECONDS)
 
     # -- looking
     # --------------------------------------------------------------------------------------------------------------------

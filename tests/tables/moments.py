@@ -140,8 +140,8 @@ def interrupted(db: Database, at: int, happening: Callable[[], None]) -> Iterato
     @contextlib.contextmanager
     def writing() -> Iterator[Any]:
         meet("before a change of the catalog")
-        with write() as conn:
-            yield conn
+        with write() as tx:
+            yield tx.conn
 
     catalog.read, catalog.write = reading, writing  # type: ignore[method-assign]
     try:

@@ -54,9 +54,9 @@ def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, 
         with open(file, "rb") as opened:
             data = opened.read()
         name = os.path.relpath(file, db.runtime.files.path("data")).replace(os.sep, "/")
-        with db.runtime.catalog.write() as conn:
+        with db.runtime.catalog.write() as tx:
             forged = {"checksum": checksum_of(data), "bytes": len(data), "rows": changed.num_rows}
-            found = conn.execute(
+            found = tx.conn.execute(
                 update(sqltables.segments).where(sqltables.segments.c.file == f"data/{name}").values(**forged)
             )
             assert found.rowcount == 1
@@ -152,19 +152,19 @@ def test_spark_finds_the_same(filled: Database, connect: Callable[..., Database]
 def test_inline_rows_are_checked(connect: Callable[..., Database]) -> None:
     db = connect()
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a')")
-    with db.runtime.catalog.write() as conn:
-        conn.execute(update(sqltables.segments).values(data=b"nonsense"))
+    with db.runtime.catalog.write() as tx:
+        tx.conn.execute(update(sqltables.segments).values(data=b"nonsense"))
     report = reopened(db, connect).check("/t")
     assert ("corrupt_file", "/t") in kinds(report)
 
 
 def test_a_recorded_digest_that_is_wrong(filled: Database) -> None:
-    with filled.runtime.catalog.write() as conn:
-        conn.execute(update(sqltables.commits).values(digest="0" * 32))
+    with filled.runtime.catalog.write() as tx:
+        tx.conn.execute(update(sqltables.commits).values(digest="0" * 32))
     assert ("digest_mismatch", "/t") in kinds(filled.check("/t"))
     filled.sql("UPSERT INTO t (k) VALUES (99)")
-    with filled.runtime.catalog.write() as conn:
-        conn.execute(update(sqltables.commits).values(digest="1" * 32))
+    with filled.runtime.catalog.write() as tx:
+        tx.conn.execute(update(sqltables.commits).values(digest="1" * 32))
     with pytest.raises(StrandlineError) as caught:
         filled.compact("/t")
     assert caught.value.code == "CORRUPTED"

@@ -51,8 +51,8 @@ class Checked:
         made = forge(unsorted_segment(self.db.runtime.files, info.schema, given, name, **options))
         table = table_of(info.schema, info.schema.names, given)
         delta = digest_of(*row_hashes(info.schema, {n: table.column(n) for n in info.schema.names}))
-        with self.db.runtime.catalog.write() as conn:
-            commits.commit(conn, 0.0, [TablePart(info.id, info.version, None, (made,), delta)])
+        with self.db.runtime.catalog.write() as tx:
+            commits.commit(tx, [TablePart(info.id, info.version, None, (made,), delta)])
 
     def problems(self, path: str = "/t") -> list[tuple[str, str, list[Any]]]:
         return [(p.kind, p.path, p.keys) for p in self.checker.check(path).problems]

@@ -353,8 +353,8 @@ def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Call
             )
         if len(looks) == 2:  # It has its turn and its step.
             looks.append(None)
-            with other.runtime.catalog.write() as conn:
-                conn.execute(
+            with other.runtime.catalog.write() as tx:
+                tx.conn.execute(
                     update(sqltables.sessions)
                     .where(sqltables.sessions.c.id == db.runtime.session.id)
                     .values(expires=0.0)

@@ -57,8 +57,8 @@ def join(catalog: Catalog, files: Files, folder: Path, *, create: bool, adopt: b
 
     joined = catalog.open(here, admit)
     if not _is_same(joined.location, here):
-        with catalog.write() as conn:
-            warehouse.move(conn, here)
+        with catalog.write() as tx:
+            warehouse.move(tx, here)
     if marked is None:
         # After the catalog: if we die here, its record lets this folder in again.
         files.write_if_absent(MARKER, json.dumps({"format": FORMAT, "warehouse": joined.id}).encode() + b"\n")

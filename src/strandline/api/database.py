@@ -259,27 +259,27 @@ class Database:
 
     def pin(self, name: str, step: int | None = None) -> int:
         """Keep the state at a step (default: now) readable until ``unpin(name)``, and return the step."""
-        with self.guard(), self.runtime.catalog.write() as conn:
+        with self.guard(), self.runtime.catalog.write() as tx:
             names.check_name(name)
-            now = board.current_step(conn)
+            now = board.current_step(tx.conn)
             wanted = now if step is None else step
             if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= now:
                 raise InvalidArgument(
                     f"step {wanted!r} has not been committed yet", f"The last step is {now}."
                 )
-            kept = tables.oldest_kept(conn)
+            kept = tables.oldest_kept(tx.conn)
             if wanted < kept:
                 raise PreconditionFailed(
                     f"step {wanted} is no longer kept", f"The oldest step that can be pinned is {kept}."
                 )
-            sessions.add_pin(conn, name, wanted)
+            sessions.add_pin(tx, name, wanted)
             return wanted
 
     def unpin(self, name: str) -> None:
         """Remove a pin: the step that it kept may be collected."""
-        with self.guard(), self.runtime.catalog.write() as conn:
+        with self.guard(), self.runtime.catalog.write() as tx:
             names.check_name(name)
-            sessions.remove_pin(conn, name)
+            sessions.remove_pin(tx, name)
 
     def pins(self) -> dict[str, int]:
         """Return the named pins and the steps that they keep."""

@@ -95,19 +95,19 @@ class Stream:
 
     def commit(self, step: int) -> None:
         """Let go of everything up to ``step``. Durable when it returns."""
-        with self._database.guard(), self._database.runtime.catalog.write() as conn:
-            stream = _open_stream(conn, self.path)
+        with self._database.guard(), self._database.runtime.catalog.write() as tx:
+            stream = _open_stream(tx.conn, self.path)
             if stream.record(StreamBody).owner is not None:
                 raise PreconditionFailed(
                     f"{self.path} belongs to a backup collection", "Add a changefeed of your own."
                 )
             _check_step(step)
-            here, now = position(conn, stream), board.current_step(conn)
+            here, now = position(tx.conn, stream), board.current_step(tx.conn)
             if not here <= step <= now:
                 raise InvalidArgument(
                     f"cannot move the stream to step {step}", f"Give a step from {here} to {now}."
                 )
-            holds.move(conn, stream.id, step)
+            holds.move(tx, stream.id, step)
 
     def _next_stop(self, after: int, count: int) -> int:
         """Where a batch that begins after ``after`` ends: at the last of the next few commits to the table;

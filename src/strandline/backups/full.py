@@ -28,6 +28,7 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.versions import unit_above
+from strandline.catalog.writer import Writer
 from strandline.errors import PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
@@ -98,22 +99,20 @@ class Backup(Kind[CollectionRequest, B, G]):
     kind: BackupKind
     request = CollectionRequest
 
-    def _begin(
-        self, conn: Connection, run: Planning[CollectionRequest]
-    ) -> tuple[Path, Collection, list[Path]]:
-        path = require_collection(conn, run.request.collection)
+    def _begin(self, tx: Writer, run: Planning[CollectionRequest]) -> tuple[Path, Collection, list[Path]]:
+        path = require_collection(tx.conn, run.request.collection)
         collection = path.record(Collection)
-        members = member_tables(conn, collection)
+        members = member_tables(tx.conn, collection)
         if not members:
             raise PreconditionFailed(
                 f"the collection {path.name!r} has no tables", "Create a table, or add one to the collection."
             )
-        run.lock(conn, [path], "copying")
+        run.lock(tx, [path], "copying")
         return path, collection, members
 
     def _make_backup(
         self,
-        conn: Connection,
+        tx: Writer,
         run: Planning[CollectionRequest],
         collection: Path,
         members: list[Path],
@@ -125,10 +124,10 @@ class Backup(Kind[CollectionRequest, B, G]):
             for member in members
             for i in (member.id, *(ref.impl_id for ref in TableInfo.of(member).indexes))
         ]
-        taken = [name for name in paths.names_below(conn, sources) if name.endswith(STREAM_SUFFIX)]
-        name = next_name(self.kind, run.now, paths.names_below(conn, [collection.id]), taken)
+        taken = [name for name in paths.names_below(tx.conn, sources) if name.endswith(STREAM_SUFFIX)]
+        name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
         return paths.add(
-            conn,
+            tx,
             collection,
             name,
             "backup",
@@ -138,8 +137,8 @@ class Backup(Kind[CollectionRequest, B, G]):
             operation_id=run.id,
         )
 
-    def _record(self, conn: Connection, backup: Path, record: BackupRecord) -> BackupResult:
-        paths.set_body(conn, backup.id, record)
+    def _record(self, tx: Writer, backup: Path, record: BackupRecord) -> BackupResult:
+        paths.set_body(tx, backup.id, record)
         return BackupResult(
             backup=record.name,
             step=record.step,
@@ -162,10 +161,10 @@ class FullBackup(Backup[BackupBody, Nothing]):
     def __init__(self) -> None:
         self.handlers = copy_handlers()
 
-    def plan(self, conn: Connection, run: Planning[CollectionRequest]) -> Plan[BackupBody, Nothing]:
-        path, collection, members = self._begin(conn, run)
-        step = board.current_step(conn)
-        backup = self._make_backup(conn, run, path, members, step)
+    def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[BackupBody, Nothing]:
+        path, collection, members = self._begin(tx, run)
+        step = board.current_step(tx.conn)
+        backup = self._make_backup(tx, run, path, members, step)
         stream = (
             StreamSpec(stream_name(backup.name), STREAM_MODE, "JSON", path.id)
             if collection.incremental
@@ -175,15 +174,15 @@ class FullBackup(Backup[BackupBody, Nothing]):
             tuple((member.path, f"{backup.path}{member.path}") for member in members),
             stream,
             collection.omit_indexes,
-            tuple(outdated_streams(conn, run, path)),
+            tuple(outdated_streams(tx.conn, run, path)),
         )
-        parts = plan_copy(conn, run, request, step)
+        parts = plan_copy(tx, run, request, step)
         body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m in members})
         return Plan(parts, body, Nothing())
 
-    def finish(self, conn: Connection, run: FullRun, step: int) -> BackupResult:
-        backup = require_id(conn, run.body.backup_id)
-        collection = require_id(conn, backup.parent_id).record(Collection)
+    def finish(self, tx: Writer, run: FullRun) -> BackupResult:
+        backup = require_id(tx.conn, run.body.backup_id)
+        collection = require_id(tx.conn, backup.parent_id).record(Collection)
         record = BackupRecord(
             name=backup.name,
             kind="full",
@@ -193,11 +192,11 @@ class FullBackup(Backup[BackupBody, Nothing]):
             time=run.operation.created,
             stream=stream_name(backup.name) if collection.incremental else None,
             tables={
-                path: self._table(conn, run, backup, path, source_id)
+                path: self._table(tx.conn, run, backup, path, source_id)
                 for path, source_id in run.body.members.items()
             },
         )
-        return self._record(conn, backup, record)
+        return self._record(tx, backup, record)
 
     def _table(self, conn: Connection, run: FullRun, backup: Path, path: str, source_id: int) -> TableRecord:
         source = require_id(conn, source_id)

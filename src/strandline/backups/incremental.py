@@ -21,6 +21,7 @@ from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, Ta
 from strandline.catalog import board, chains, commits, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody, TableInfo
+from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, Internal, PreconditionFailed, StrandlineError
 from strandline.model import Chain, Digest, Segment, TableSchema
 from strandline.operations.kind import Part, PartPlan, Plan, Planning, Run
@@ -126,29 +127,27 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def __init__(self, runtime: Runtime) -> None:
         self.handlers = {"slice": SlicePart(runtime), "drop stream": DropStreamPart()}
 
-    def plan(
-        self, conn: Connection, run: Planning[CollectionRequest]
-    ) -> Plan[IncrementBody, IncrementProgress]:
-        path, collection, members = self._begin(conn, run)
+    def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[IncrementBody, IncrementProgress]:
+        path, collection, members = self._begin(tx, run)
         if not collection.incremental:
             raise PreconditionFailed(
                 f"the collection {path.name!r} does not take incremental backups",
                 "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
                 "'true'), then take a full backup.",
             )
-        parent = _parent(conn, path)
-        step = board.current_step(conn)
-        run.pin(conn, step)
-        backup = self._make_backup(conn, run, path, members, step)
+        parent = _parent(tx.conn, path)
+        step = board.current_step(tx.conn)
+        run.pin(tx, step)
+        backup = self._make_backup(tx, run, path, members, step)
         stream = StreamSpec(stream_name(backup.name), STREAM_MODE, "JSON", path.id)
         planned = _Planned(collection, parent, backup, stream, step)
         parts: list[PartPlan] = []
         old_streams: list[str] = []
         for member in members:
-            found, streams = self._plan_member(conn, run, planned, member)
+            found, streams = self._plan_member(tx, run, planned, member)
             parts += found
             old_streams += streams
-        parts += plan_drops(conn, run, [*old_streams, *outdated_streams(conn, run, path)])
+        parts += plan_drops(tx, run, [*old_streams, *outdated_streams(tx.conn, run, path)])
         body = IncrementBody(
             backup_id=backup.id,
             step=step,
@@ -159,25 +158,25 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
         return Plan(parts, body, IncrementProgress())
 
     def _plan_member(
-        self, conn: Connection, run: Planning[CollectionRequest], planned: _Planned, member: Path
+        self, tx: Writer, run: Planning[CollectionRequest], planned: _Planned, member: Path
     ) -> tuple[list[PartPlan], list[str]]:
         info, parent, backup = TableInfo.of(member), planned.parent, planned.backup
         before = parent.tables.get(member.path)
         old_stream = f"{member.path}/{parent.stream}"
-        if before is None or before.slice.source_id != member.id or paths.find(conn, old_stream) is None:
+        if before is None or before.slice.source_id != member.id or paths.find(tx.conn, old_stream) is None:
             raise PreconditionFailed(
                 f"{member.path} was created, restored or added after the backup {parent.name}, so its "
                 "changes since then are not known",
                 "Take a full backup first: BACKUP collection.",
             )
         indexes = [
-            (ref, require_id(conn, ref.index_id), require_id(conn, ref.impl_id)) for ref in info.indexes
+            (ref, require_id(tx.conn, ref.index_id), require_id(tx.conn, ref.impl_id)) for ref in info.indexes
         ]
-        run.lock(conn, [member, *(p for _, index, impl in indexes for p in (index, impl))], "copying")
-        target = _make_increment(conn, run, f"{backup.path}{member.path}", member, planned.step)
+        run.lock(tx, [member, *(p for _, index, impl in indexes for p in (index, impl))], "copying")
+        target = _make_increment(tx, run, f"{backup.path}{member.path}", member, planned.step)
         base = None
         if _dropped_columns(info.schema) != _dropped_columns(before.schema):
-            chain = chain_to(backup_records(conn, require_id(conn, backup.parent_id)), parent.name)
+            chain = chain_to(backup_records(tx.conn, require_id(tx.conn, backup.parent_id)), parent.name)
             base = tuple(
                 (slice_.target_id, chain[place].step) for place, slice_ in slices_of(chain, member.path)
             )
@@ -192,20 +191,20 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 previous = None  # dropped and built again: a new one
             if previous is not None:
                 old = f"{impl.path}/{parent.stream}"
-                if paths.find(conn, old) is None:
+                if paths.find(tx.conn, old) is None:
                     raise PreconditionFailed(
                         f"the stream {old} is gone, so the changes of the index are not known",
                         "Take a full backup first.",
                     )
                 streams.append(old)
             at = f"{backup.path}/{META}/indexes{member.path}/{ref.name}"
-            entries = _make_increment(conn, run, at, impl, planned.step)
+            entries = _make_increment(tx, run, at, impl, planned.step)
             parts.append(planned.slice(impl, entries, previous))
         return parts, streams
 
-    def finish(self, conn: Connection, run: IncrementRun, step: int) -> BackupResult:
-        backup = require_id(conn, run.body.backup_id)
-        made = {body.table_id: body for body in run.bodies(conn, "slice", CutSlice)}
+    def finish(self, tx: Writer, run: IncrementRun) -> BackupResult:
+        backup = require_id(tx.conn, run.body.backup_id)
+        made = {body.table_id: body for body in run.bodies(tx.conn, "slice", CutSlice)}
         record = BackupRecord(
             name=backup.name,
             kind="incremental",
@@ -215,10 +214,11 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             time=run.operation.created,
             stream=stream_name(backup.name),
             tables={
-                path: self._table(conn, run, source_id, made) for path, source_id in run.body.members.items()
+                path: self._table(tx.conn, run, source_id, made)
+                for path, source_id in run.body.members.items()
             },
         )
-        return self._record(conn, backup, record)
+        return self._record(tx, backup, record)
 
     def _table(
         self, conn: Connection, run: IncrementRun, source_id: int, made: Mapping[int, CutSlice]
@@ -292,15 +292,15 @@ class SlicePart(StreamPart[CutSlice]):
                 f"Run db.check({source.path!r}), and take a full backup.",
             )
 
-    def configure(self, conn: Connection, run: IncrementRun, part: Part[CutSlice], made: Slice) -> CutSlice:
+    def configure(self, tx: Writer, run: IncrementRun, part: Part[CutSlice], made: Slice) -> CutSlice:
         body = part.body
-        after = commits.digest_at(conn, body.table_id, body.step)
+        after = commits.digest_at(tx.conn, body.table_id, body.step)
         if made.segments:
             # The changes are those of the window's steps, whenever they were folded.
-            ids = chains.insert_segments(conn, made.segments, body.step)
-            chains.attach(conn, body.target_id, ids, body.step)
-        tables.add_state(conn, body.target_id, body.step, run.now, Digest(made.rows, after.value))
-        run.report(conn, IncrementProgress(bytes=(run.progress.bytes or 0) + made.bytes))
+            ids = chains.insert_segments(tx, made.segments, body.step)
+            chains.attach(tx, body.target_id, ids, body.step)
+        tables.add_state(tx, body.target_id, body.step, Digest(made.rows, after.value))
+        run.report(tx, IncrementProgress(bytes=(run.progress.bytes or 0) + made.bytes))
         cut = replace(
             body,
             rows=made.rows,
@@ -309,7 +309,7 @@ class SlicePart(StreamPart[CutSlice]):
             delta=made.delta,
             digest=after,
         )
-        return super().configure(conn, run, replace(part, body=cut), made)
+        return super().configure(tx, run, replace(part, body=cut), made)
 
 
 def _parent(conn: Connection, collection: Path) -> BackupRecord:
@@ -326,12 +326,10 @@ def _parent(conn: Connection, collection: Path) -> BackupRecord:
     return last
 
 
-def _make_increment(
-    conn: Connection, run: Planning[CollectionRequest], path: str, source: Path, step: int
-) -> Path:
-    parent = run.make_parents(conn, path, step)
+def _make_increment(tx: Writer, run: Planning[CollectionRequest], path: str, source: Path, step: int) -> Path:
+    parent = run.make_parents(tx, path, step)
     return paths.add(
-        conn,
+        tx,
         parent,
         path.rsplit("/", 1)[1],
         "table",

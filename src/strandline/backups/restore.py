@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from sqlalchemy import Connection
-
 from strandline.backups.inventory import slice_segments
 from strandline.backups.record import IndexRecord, slices_of
 from strandline.backups.restore_parts import (
@@ -30,6 +28,7 @@ from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target,
 from strandline.catalog import board, chains, operations, paths, tables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
+from strandline.catalog.writer import Writer
 from strandline.model import Digest, Segment, TableSchema
 from strandline.operations.kind import Kind, PartPlan, Plan, Planning
 from strandline.records import Record
@@ -62,14 +61,14 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             "verify": VerifyPart(runtime),
         }
 
-    def plan(self, conn: Connection, run: Planning[RestoreRequest]) -> Plan[RestoreBody, RestoreProgress]:
+    def plan(self, tx: Writer, run: Planning[RestoreRequest]) -> Plan[RestoreBody, RestoreProgress]:
         request = run.request
-        wanted = plan_restore(conn, request)
+        wanted = plan_restore(tx.conn, request)
         wanted.refuse_if_blocked()
-        run.lock(conn, [wanted.collection], "outgoing restore")
-        step = board.current_step(conn)
-        run.pin(conn, step)
-        targets = _Targets(conn, run, wanted, step)
+        run.lock(tx, [wanted.collection], "outgoing restore")
+        step = board.current_step(tx.conn)
+        run.pin(tx, step)
+        targets = _Targets(tx, run, wanted, step)
         for target in wanted.targets:
             targets.make(target)
         last = len(wanted.chain)
@@ -84,24 +83,26 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         )
         return Plan(parts, body, progress)
 
-    def finish(self, conn: Connection, run: RestoreRun, step: int) -> RestoreResult:
-        """Whatever was made begins to live at ``step``."""
+    def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
+        """Whatever was made begins to live at the step of the end."""
         mine = [
-            p for p in operations.locked(conn, run.operation.id) if p.state == INCOMING and p.type == "table"
+            p
+            for p in operations.locked(tx.conn, run.operation.id)
+            if p.state == INCOMING and p.type == "table"
         ]
-        tables.begin_at(conn, [p.id for p in mine], step, run.now)
+        tables.begin_at(tx, [p.id for p in mine])
         for path in mine:
             for ref in TableInfo.of(path).indexes:
                 if not ref.definition.is_sync:
-                    tables.begin_following(conn, ref.impl_id, path.id, step)
+                    tables.begin_following(tx, ref.impl_id, path.id, tx.step)
         body = run.body
         # Also if nothing had changed in the last ones.
-        run.report(conn, replace(run.progress, increment=body.increments))
+        run.report(tx, replace(run.progress, increment=body.increments))
         return RestoreResult(
             backup=body.backup,
             tables=tuple(sorted(body.tables)),
-            rows=sum(chains.state(conn, table_id).digest.rows for table_id in body.tables.values()),
-            rebuilt_indexes=tuple(sorted(part.index for part in run.bodies(conn, "rebuild", Rebuilt))),
+            rows=sum(chains.state(tx.conn, table_id).digest.rows for table_id in body.tables.values()),
+            rebuilt_indexes=tuple(sorted(part.index for part in run.bodies(tx.conn, "rebuild", Rebuilt))),
         )
 
 
@@ -110,7 +111,7 @@ class _Targets:
     """Makes the tables of a restore with their indexes, and collects the shards that will fill them and the
     indexes that no backup holds. ``made``: the ids of the tables by path."""
 
-    conn: Connection
+    tx: Writer
     run: Planning[RestoreRequest]
     wanted: RestorePlan
     step: int
@@ -120,15 +121,15 @@ class _Targets:
 
     def make(self, target: Target) -> None:
         record = target.record
-        parent = self.run.make_parents(self.conn, target.path, self.step)
+        parent = self.run.make_parents(self.tx, target.path, self.step)
         name = target.path.rsplit("/", 1)[1]
         body = TableBody(schema=record.schema)
         table = self._add(parent, name, "table", body=body, version=record.slice.version)
-        tables.add_state(self.conn, table.id, self.step, self.run.now, record.slice.after)
+        tables.add_state(self.tx, table.id, self.step, record.slice.after)
         self.made[target.path] = table.id
         self._fill(target.source, None, table.id, record.schema)
         refs = tuple(self._make_index(target, table, index) for index in record.indexes)
-        paths.set_body(self.conn, table.id, replace(body, indexes=refs))
+        paths.set_body(self.tx, table.id, replace(body, indexes=refs))
 
     def _make_index(self, target: Target, table: Path, index: IndexRecord) -> IndexRef:
         definition = index.definition
@@ -137,7 +138,7 @@ class _Targets:
         body = TableBody(schema=schema)
         impl = self._add(row, IMPL_TABLE, "table", body=body, version=index.version)
         digest = index.slice.after if index.slice is not None else Digest()
-        tables.add_state(self.conn, impl.id, self.step, self.run.now, digest)
+        tables.add_state(self.tx, impl.id, self.step, digest)
         if index.holds == "data":
             self._fill(target.source, definition.name, impl.id, schema)
         else:
@@ -147,7 +148,7 @@ class _Targets:
 
     def _add(self, parent: Path, name: str, type_: str, *, body: Record, version: int) -> Path:
         return paths.add(
-            self.conn,
+            self.tx,
             parent,
             name,
             type_,
@@ -164,7 +165,7 @@ class _Targets:
         deadline = request.deadline_seconds
         for place, slice_ in slices_of(chain, source, index):
             by_shard: dict[int, list[Segment]] = {}
-            for segment in slice_segments(self.conn, chain[place], slice_):
+            for segment in slice_segments(self.tx.conn, chain[place], slice_):
                 by_shard.setdefault(shard_of(schema, segment.min_key or ()), []).append(segment)
             for shard, found in sorted(by_shard.items()):
                 self.shards.append(
@@ -175,6 +176,6 @@ class _Targets:
                         segments=tuple(s.id for s in found),
                         bytes=sum(s.bytes for s in found),
                         copy=request.copy,
-                        until=None if deadline is None else self.run.now + deadline,
+                        until=None if deadline is None else self.tx.now + deadline,
                     )
                 )

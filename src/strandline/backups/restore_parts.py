@@ -19,6 +19,7 @@ from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import board, chains, tables
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, StrandlineError, TimedOut, Unavailable
 from strandline.model import Chain, Digest, Segment, TableSchema
 from strandline.operations.kind import Body, Handler, P, Part, Run
@@ -156,12 +157,12 @@ class ShardPart(_Part[Shard]):
             return replace(segment, id=0)
         return self._runtime.store.copy(segment, f"{self._runtime.session.file_name(table_id)}.parquet")
 
-    def configure(self, conn: Connection, run: RestoreRun, part: Part[Shard], made: list[Segment]) -> Shard:
+    def configure(self, tx: Writer, run: RestoreRun, part: Part[Shard], made: list[Segment]) -> Shard:
         body, step = part.body, run.body.step
-        ids = chains.insert_segments(conn, made, step) if body.copy else body.segments
-        chains.attach(conn, body.table_id, ids, step)
+        ids = chains.insert_segments(tx, made, step) if body.copy else body.segments
+        chains.attach(tx, body.table_id, ids, step)
         done = run.progress.bytes + body.bytes
-        run.report(conn, replace(run.progress, increment=body.increment, bytes=done))
+        run.report(tx, replace(run.progress, increment=body.increment, bytes=done))
         return body
 
     def discard(self, made: list[Segment]) -> None:
@@ -188,10 +189,10 @@ class RebuildPart(_Part[Rebuilt]):
         impl = ref.definition.impl_schema(table.schema)
         return self._runtime.store.entries(State(table.schema, chain), impl, name)
 
-    def configure(self, conn: Connection, run: RestoreRun, part: Part[Rebuilt], made: Written) -> Rebuilt:
+    def configure(self, tx: Writer, run: RestoreRun, part: Part[Rebuilt], made: Written) -> Rebuilt:
         step, impl_id = run.body.step, part.body.impl_id
-        chains.attach(conn, impl_id, chains.insert_segments(conn, made.segments, step), step)
-        tables.set_first_digest(conn, impl_id, made.delta)
+        chains.attach(tx, impl_id, chains.insert_segments(tx, made.segments, step), step)
+        tables.set_first_digest(tx, impl_id, made.delta)
         return part.body
 
     def discard(self, made: Written) -> None:

@@ -32,6 +32,7 @@ from sqlalchemy import (
 from strandline.catalog import board, sessions, sqltables
 from strandline.catalog.chunks import chunks
 from strandline.catalog.stale import Ended, Stale
+from strandline.catalog.writer import Writer
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.lru import Cache
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
@@ -171,10 +172,10 @@ def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, byt
             yield row.id, row.data, row.checksum
 
 
-def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list[int]:
+def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
     """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Ended if
     a file was written in the name of a session that has ended since: the collector may have removed it."""
-    if lost := sessions.ended_writer(conn, (s.file for s in new if s.file is not None)):
+    if lost := sessions.ended_writer(tx.conn, (s.file for s in new if s.file is not None)):
         raise Ended(0, f"the session that wrote {lost} has ended")
     ids = []
     for segment in new:
@@ -193,35 +194,37 @@ def insert_segments(conn: Connection, new: Sequence[Segment], step: int) -> list
             "max_key": None if segment.max_key is None else json.dumps(encode_key(segment.max_key)),
             "data": segment.data,
         }
-        ids.append(conn.execute(_NEW_SEGMENT, row).scalar_one())
+        ids.append(tx.conn.execute(_NEW_SEGMENT, row).scalar_one())
     return ids
 
 
-def end(conn: Connection, table_ids: Iterable[int], step: int) -> None:
-    """The chains of tables that go end at ``step``."""
+def end(tx: Writer, table_ids: Iterable[int]) -> None:
+    """The chains of tables that go end at the writer's step."""
     at = sqltables.chains.c
     for chunk in chunks(table_ids):
         ends = update(sqltables.chains).where(at.table_id.in_(chunk), at.removed.is_(None))
-        conn.execute(ends.values(removed=step, removed_at=board.time(conn)))
+        tx.conn.execute(ends.values(removed=tx.step, removed_at=tx.now))
 
 
-def replace(conn: Connection, table_id: int, old: Sequence[Segment], step: int, *, merged: bool) -> int:
-    """Take segments out of a table's chain at ``step``, and return the step to which what replaces them may
-    reach back; Stale if one of them is not in it any more. ``merged``: what replaces them holds the very same
-    changes, so nothing needs them but a reader that has them in its plan."""
+def replace(tx: Writer, table_id: int, old: Sequence[Segment], *, merged: bool) -> int:
+    """Take segments out of a table's chain at the writer's step, and return that to which what replaces
+    them may reach back; Stale if one of them is not in it any more. ``merged``: what replaces them holds the
+    very same changes, so nothing needs them but a reader that has them in its plan."""
     at = sqltables.chains.c
     live = {
         row.segment_id: row.reaches
-        for row in conn.execute(select(sqltables.chains).where(at.table_id == table_id, at.removed.is_(None)))
+        for row in tx.conn.execute(
+            select(sqltables.chains).where(at.table_id == table_id, at.removed.is_(None))
+        )
     }
     check_live(table_id, live, old)
     for gone in chunks(s.id for s in old):
-        conn.execute(
+        tx.conn.execute(
             update(sqltables.chains)
             .where(at.table_id == table_id, at.segment_id.in_(gone))
-            .values(removed=step, removed_at=board.time(conn), superseded=merged)
+            .values(removed=tx.step, removed_at=tx.now, superseded=merged)
         )
-    return min(live[s.id] for s in old) if merged else step
+    return min(live[s.id] for s in old) if merged else tx.step
 
 
 def check_live(table_id: int, live: Container[int], old: Iterable[Segment]) -> None:
@@ -232,7 +235,7 @@ def check_live(table_id: int, live: Container[int], old: Iterable[Segment]) -> N
 
 
 def attach(
-    conn: Connection, table_id: int, segment_ids: Iterable[int], step: int, reaches: int | None = None
+    tx: Writer, table_id: int, segment_ids: Iterable[int], step: int, reaches: int | None = None
 ) -> None:
     """Make segments part of a table's chain from ``step`` on. By reference: the same segment may be in many
     chains."""
@@ -244,7 +247,7 @@ def attach(
     }
     rows = [{**row, "segment_id": i, "superseded": False} for i in segment_ids]
     if rows:
-        conn.execute(insert(sqltables.chains), rows)
+        tx.conn.execute(insert(sqltables.chains), rows)
 
 
 def copied(conn: Connection, table_id: int, step: int) -> tuple[Segment, ...]:

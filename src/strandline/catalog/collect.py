@@ -18,21 +18,22 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, fun
 
 from strandline.catalog import board, sessions, sqltables
 from strandline.catalog.chunks import chunks
+from strandline.catalog.writer import Writer
 
 
-def sweep(conn: Connection, now: float, *, history_seconds: float, grace_seconds: float) -> None:
+def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
     """Forget chain rows that no state, stream, pin or reader needs, and the segments that were only in
     them."""
-    sessions.end_dead(conn, now)
-    _date_undated(conn, now)
-    horizon = min(_oldest_read(conn), _history(conn, now, history_seconds))
+    sessions.end_dead(tx)
+    _date_undated(tx)
+    horizon = min(_oldest_read(tx.conn), _history(tx.conn, tx.now, history_seconds))
     states: dict[int, int] = defaultdict(lambda: horizon)
     changes: dict[int, int] = defaultdict(lambda: 2**62)
-    for hold in conn.execute(select(sqltables.holds)):
+    for hold in tx.conn.execute(select(sqltables.holds)):
         changes[hold.table_id] = min(changes[hold.table_id], hold.step)
         if hold.keeps_state:
             states[hold.table_id] = min(states[hold.table_id], hold.step)
-    candidates = conn.execute(
+    candidates = tx.conn.execute(
         select(
             sqltables.chains,
             sqltables.segments.c.role,
@@ -41,7 +42,7 @@ def sweep(conn: Connection, now: float, *, history_seconds: float, grace_seconds
         )
         .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
         .outerjoin(sqltables.tables, sqltables.tables.c.path_id == sqltables.chains.c.table_id)
-        .where(_is_in_no_plan(conn, now, grace_seconds))
+        .where(_is_in_no_plan(tx, grace_seconds))
     ).all()
     by_table: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in candidates:
@@ -51,33 +52,33 @@ def sweep(conn: Connection, now: float, *, history_seconds: float, grace_seconds
         if row.superseded or not (needed_by_state or needed_by_stream):
             by_table[row.table_id].append(row)
     for table_id, rows in by_table.items():
-        _forget(conn, table_id, [row.segment_id for row in rows])
+        _forget(tx, table_id, [row.segment_id for row in rows])
         # What was merged is still there, in another segment.
-        _forget_history(conn, table_id, max((row.removed for row in rows if not row.superseded), default=0))
+        _forget_history(tx, table_id, max((row.removed for row in rows if not row.superseded), default=0))
     # What a dropped table had in its chain is of no use without its description, so neither are its digests.
-    conn.execute(
+    tx.conn.execute(
         delete(sqltables.commits).where(~exists().where(sqltables.paths.c.id == sqltables.commits.c.table_id))
     )
-    _drop_unreferenced(conn, now)
+    _drop_unreferenced(tx)
 
 
-def drop_superseded(conn: Connection, now: float, table_id: int, *, grace_seconds: float) -> None:
+def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:
     """Forget the logs of one table that were merged into others and that no reader has in its plan: what
     earlier merges have left behind."""
     at = sqltables.chains.c
     old = select(at.segment_id).where(
-        at.table_id == table_id, at.superseded.is_(True), _is_in_no_plan(conn, now, grace_seconds)
+        at.table_id == table_id, at.superseded.is_(True), _is_in_no_plan(tx, grace_seconds)
     )
-    ids = conn.execute(old).scalars().all()
-    _forget(conn, table_id, ids)
+    ids = tx.conn.execute(old).scalars().all()
+    _forget(tx, table_id, ids)
     for chunk in chunks(ids):
-        _drop_unreferenced(conn, now, chunk)
+        _drop_unreferenced(tx, chunk)
 
 
-def _is_in_no_plan(conn: Connection, now: float, grace_seconds: float) -> ColumnElement[bool]:
+def _is_in_no_plan(tx: Writer, grace_seconds: float) -> ColumnElement[bool]:
     """Whether a row of ``chains`` was removed, and nobody can have it in his plan any more."""
     at = sqltables.chains.c
-    return and_(at.removed <= _oldest_read(conn), at.removed_at <= now - grace_seconds)
+    return and_(at.removed <= _oldest_read(tx.conn), at.removed_at <= tx.now - grace_seconds)
 
 
 def _oldest_read(conn: Connection) -> int:
@@ -86,16 +87,16 @@ def _oldest_read(conn: Connection) -> int:
     return min(step for step in said if step is not None)
 
 
-def _date_undated(conn: Connection, now: float) -> None:
+def _date_undated(tx: Writer) -> None:
     """What was removed by a version of Strandline that did not note the time counts as removed now."""
     at = sqltables.chains.c
     undated = update(sqltables.chains).where(at.removed.is_not(None), at.removed_at.is_(None))
-    conn.execute(undated.values(removed_at=now))
+    tx.conn.execute(undated.values(removed_at=tx.now))
 
 
-def _forget(conn: Connection, table_id: int, segment_ids: Sequence[int]) -> None:
+def _forget(tx: Writer, table_id: int, segment_ids: Sequence[int]) -> None:
     for chunk in chunks(segment_ids):
-        conn.execute(
+        tx.conn.execute(
             delete(sqltables.chains).where(
                 sqltables.chains.c.table_id == table_id, sqltables.chains.c.segment_id.in_(chunk)
             )
@@ -106,9 +107,9 @@ def garbage(conn: Connection) -> list[str]:
     return list(conn.execute(select(sqltables.garbage.c.file)).scalars())
 
 
-def forget_garbage(conn: Connection, files: Iterable[str]) -> None:
+def forget_garbage(tx: Writer, files: Iterable[str]) -> None:
     for chunk in chunks(list(files)):
-        conn.execute(delete(sqltables.garbage).where(sqltables.garbage.c.file.in_(chunk)))
+        tx.conn.execute(delete(sqltables.garbage).where(sqltables.garbage.c.file.in_(chunk)))
 
 
 def known_files(conn: Connection) -> set[str]:
@@ -129,34 +130,34 @@ def _history(conn: Connection, now: float, history_seconds: float) -> int:
     return old or 0
 
 
-def _forget_history(conn: Connection, table_id: int, kept_from: int) -> None:
-    conn.execute(
+def _forget_history(tx: Writer, table_id: int, kept_from: int) -> None:
+    tx.conn.execute(
         update(sqltables.tables)
         .where(sqltables.tables.c.path_id == table_id, sqltables.tables.c.kept_from < kept_from)
         .values(kept_from=kept_from)
     )
-    last = conn.execute(
+    last = tx.conn.execute(
         select(func.max(sqltables.commits.c.step)).where(
             sqltables.commits.c.table_id == table_id, sqltables.commits.c.step <= kept_from
         )
     ).scalar_one()
     if last is not None:
-        conn.execute(
+        tx.conn.execute(
             delete(sqltables.commits).where(
                 sqltables.commits.c.table_id == table_id, sqltables.commits.c.step < last
             )
         )
 
 
-def _drop_unreferenced(conn: Connection, now: float, among: Sequence[int] | None = None) -> None:
+def _drop_unreferenced(tx: Writer, among: Sequence[int] | None = None) -> None:
     query = select(sqltables.segments.c.id, sqltables.segments.c.file).where(
         ~exists().where(sqltables.chains.c.segment_id == sqltables.segments.c.id)
     )
-    unreferenced = conn.execute(
+    unreferenced = tx.conn.execute(
         query if among is None else query.where(sqltables.segments.c.id.in_(among))
     ).all()
     for chunk in chunks([row.id for row in unreferenced]):
-        conn.execute(delete(sqltables.segments).where(sqltables.segments.c.id.in_(chunk)))
-    files = [{"file": row.file, "time": now} for row in unreferenced if row.file is not None]
+        tx.conn.execute(delete(sqltables.segments).where(sqltables.segments.c.id.in_(chunk)))
+    files = [{"file": row.file, "time": tx.now} for row in unreferenced if row.file is not None]
     if files:
-        conn.execute(insert(sqltables.garbage), files)
+        tx.conn.execute(insert(sqltables.garbage), files)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from strandline.catalog import board, chains, sqltables
+from strandline.catalog import chains, sqltables
 from strandline.catalog.chains import TableState
 from strandline.catalog.paths import CLOSED_STATES, under_operation
 from strandline.catalog.stale import RowsChanged, Stale
+from strandline.catalog.writer import Writer
 from strandline.model import Digest, Segment
 
 # What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
@@ -53,11 +54,11 @@ class TablePart(Basis):
     delta: Digest
 
 
-def prove(conn: Connection, basis: Basis) -> TableState:
+def prove(tx: Writer, basis: Basis) -> TableState:
     """The head of a table that is still as a change was planned with: the same table, at the same version,
     open, keeping the step that was read, and without rows that came later. Every change that was planned
     outside its transaction proves this inside it."""
-    row = conn.execute(_CURRENT, {"table": basis.table_id}).one_or_none()
+    row = tx.conn.execute(_CURRENT, {"table": basis.table_id}).one_or_none()
     if row is None:
         raise Stale(basis.table_id, "it was dropped")
     if row.state in CLOSED_STATES:
@@ -72,26 +73,25 @@ def prove(conn: Connection, basis: Basis) -> TableState:
     return head
 
 
-def commit(conn: Connection, now: float, parts: Sequence[TablePart], reads: Sequence[Basis] = ()) -> int:
-    """Publish the segments of all tables at the next step; Stale if one of them, or one that was only read,
-    is not as the writer saw it."""
+def commit(tx: Writer, parts: Sequence[TablePart], reads: Sequence[Basis] = ()) -> int:
+    """Publish the segments of all tables at the writer's step, and return it; Stale if one of them, or one
+    that was only read, is not as it was planned with."""
     for read in reads:
-        prove(conn, read)
-    heads = [prove(conn, part) for part in parts]
-    step = board.next_step(conn)
+        prove(tx, read)
+    heads = [prove(tx, part) for part in parts]
     for part, head in zip(parts, heads, strict=True):
         digest = head.digest + part.delta
-        chains.attach(conn, part.table_id, chains.insert_segments(conn, part.segments, step), step)
-        record(conn, part.table_id, step, "data", digest, now)
-        conn.execute(
-            _NEW_HEAD, {"table": part.table_id, "at": step, "now_rows": digest.rows, "now_digest": digest.hex}
+        chains.attach(tx, part.table_id, chains.insert_segments(tx, part.segments, tx.step), tx.step)
+        record(tx, part.table_id, "data", digest)
+        tx.conn.execute(
+            _NEW_HEAD,
+            {"table": part.table_id, "at": tx.step, "now_rows": digest.rows, "now_digest": digest.hex},
         )
-    return step
+    return tx.step
 
 
 def replace_segments(
-    conn: Connection,
-    now: float,
+    tx: Writer,
     table_id: int,
     old: Sequence[Segment],
     new: Sequence[Segment],
@@ -102,26 +102,26 @@ def replace_segments(
     segments hold the very same changes, so nothing needs the old ones; ``kind`` compact: streams may still
     need the old logs. A ``digest`` is given only by a rebuild, whose segments fold to other rows than the old
     ones."""
-    step = board.next_step(conn)
-    reaches = chains.replace(conn, table_id, old, step, merged=kind == "merge")
-    chains.attach(conn, table_id, chains.insert_segments(conn, new, step), step, reaches)
+    reaches = chains.replace(tx, table_id, old, merged=kind == "merge")
+    chains.attach(tx, table_id, chains.insert_segments(tx, new, tx.step), tx.step, reaches)
     if digest is not None:
         values = {"now_rows": digest.rows, "now_digest": digest.hex}
-        conn.execute(_NEW_HEAD, {"table": table_id, "at": step, **values})
-    record(conn, table_id, step, kind, digest or chains.state(conn, table_id).digest, now)
-    return step
+        tx.conn.execute(_NEW_HEAD, {"table": table_id, "at": tx.step, **values})
+    record(tx, table_id, kind, digest or chains.state(tx.conn, table_id).digest)
+    return tx.step
 
 
-def record(conn: Connection, table_id: int, step: int, kind: str, digest: Digest, now: float) -> None:
+def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
+    """Note what the table is from the writer's step on."""
     row = {
         "table_id": table_id,
-        "step": step,
+        "step": tx.step,
         "kind": kind,
         "rows": digest.rows,
         "digest": digest.hex,
-        "time": now,
+        "time": tx.now,
     }
-    conn.execute(insert(sqltables.commits), row)
+    tx.conn.execute(insert(sqltables.commits), row)
 
 
 def digest_at(conn: Connection, table_id: int, step: int) -> Digest:

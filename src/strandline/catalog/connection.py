@@ -21,8 +21,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from strandline.catalog import board, forking, sqltables, warehouse
+from strandline.catalog import forking, sqltables, warehouse
 from strandline.catalog.warehouse import Warehouse
+from strandline.catalog.writer import Announcement, Writer
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.lru import Cache
@@ -50,7 +51,7 @@ class Catalog:
         # Segments by id, which never change; bounded by the bytes of inline rows and by number.
         self._segments: Cache[int, Segment] = Cache(64 << 20, lambda s: len(s.data or b"") + 1300)
         self.after_commit: Callable[[], None] = lambda: None
-        self.on_publication: Callable[[board.Announcement], None] = lambda announcement: None
+        self.on_publication: Callable[[Announcement], None] = lambda announcement: None
 
     def open(
         self, location: str | None = None, admit: Callable[[Warehouse | None], None] = lambda found: None
@@ -99,16 +100,15 @@ class Catalog:
                 conn.close()
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> Iterator[Writer]:
         """The one write transaction at this moment. All of it is durable when the block ends, or none after
         an exception."""
         with _plain_errors():
             with self._begin_write() as conn:
-                board.begin(conn, self.clock.now())
-                yield conn
-                announced = board.take_announced(conn)
+                tx = Writer(conn, self.clock.now())
+                yield tx
             self.after_commit()
-            for announcement in announced:
+            for announcement in tx.announced:
                 self.on_publication(announcement)
 
     @contextlib.contextmanager

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, or_, select, upda
 
 from strandline.catalog import sqltables
 from strandline.catalog.chunks import chunks
+from strandline.catalog.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Hold:
     keeps_state: bool
 
 
-def add(conn: Connection, hold: Hold) -> None:
-    conn.execute(
+def add(tx: Writer, hold: Hold) -> None:
+    tx.conn.execute(
         insert(sqltables.holds).values(
             owner_id=hold.owner_id, table_id=hold.table_id, step=hold.step, keeps_state=hold.keeps_state
         )
@@ -36,8 +37,8 @@ def find(conn: Connection, owner_id: int) -> Hold | None:
     return None if row is None else Hold(row.owner_id, row.table_id, row.step, row.keeps_state)
 
 
-def move(conn: Connection, owner_id: int, step: int) -> None:
-    conn.execute(update(sqltables.holds).where(sqltables.holds.c.owner_id == owner_id).values(step=step))
+def move(tx: Writer, owner_id: int, step: int) -> None:
+    tx.conn.execute(update(sqltables.holds).where(sqltables.holds.c.owner_id == owner_id).values(step=step))
 
 
 def is_held(conn: Connection, table_id: int) -> bool:
@@ -45,11 +46,11 @@ def is_held(conn: Connection, table_id: int) -> bool:
     return conn.execute(found).one_or_none() is not None
 
 
-def remove(conn: Connection, path_ids: Iterable[int]) -> None:
+def remove(tx: Writer, path_ids: Iterable[int]) -> None:
     """End the holds of paths that go, and those of others on them."""
     at = sqltables.holds.c
     for ids in chunks(path_ids):
-        conn.execute(delete(sqltables.holds).where(at.owner_id.in_(ids) | at.table_id.in_(ids)))
+        tx.conn.execute(delete(sqltables.holds).where(at.owner_id.in_(ids) | at.table_id.in_(ids)))
 
 
 def kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:

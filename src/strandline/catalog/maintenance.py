@@ -4,23 +4,24 @@ succeed."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import select, update
 
 from strandline.catalog import sessions, sqltables
 from strandline.catalog.stale import Stale
+from strandline.catalog.writer import Writer
 
 
-def take(conn: Connection, now: float, table_id: int, session_id: str) -> bool:
+def take(tx: Writer, table_id: int, session_id: str) -> bool:
     """Whether this session may maintain the table now. It stays so until ``release``, or until the session
     ends."""
-    row = conn.execute(
+    row = tx.conn.execute(
         select(sqltables.tables.c.maintained_by).where(sqltables.tables.c.path_id == table_id)
     ).one_or_none()
     if row is None:
         raise Stale(table_id, "it was dropped")
-    if row.maintained_by is not None and row.maintained_by in sessions.live_sessions(conn, now):
+    if row.maintained_by is not None and row.maintained_by in sessions.live_sessions(tx.conn, tx.now):
         return False
-    conn.execute(
+    tx.conn.execute(
         update(sqltables.tables)
         .where(sqltables.tables.c.path_id == table_id)
         .values(maintained_by=session_id)
@@ -28,8 +29,8 @@ def take(conn: Connection, now: float, table_id: int, session_id: str) -> bool:
     return True
 
 
-def release(conn: Connection, table_id: int, session_id: str) -> None:
-    conn.execute(
+def release(tx: Writer, table_id: int, session_id: str) -> None:
+    tx.conn.execute(
         update(sqltables.tables)
         .where(sqltables.tables.c.path_id == table_id, sqltables.tables.c.maintained_by == session_id)
         .values(maintained_by=None)

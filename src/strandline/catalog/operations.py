@@ -19,6 +19,7 @@ from strandline.catalog import board, chains, paths, sqltables, tables
 from strandline.catalog.chunks import chunks
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
+from strandline.catalog.writer import Writer
 from strandline.errors import BY_CODE, OperationNotFound, StrandlineError
 from strandline.records import Record
 
@@ -126,8 +127,8 @@ class Operation:
         return records.from_text(Failure, self.error, f"the error of operation {self.id}").error()
 
 
-def add(conn: Connection, operation: Operation) -> None:
-    conn.execute(
+def add(tx: Writer, operation: Operation) -> None:
+    tx.conn.execute(
         insert(sqltables.operations).values(
             id=operation.id,
             kind=operation.kind,
@@ -141,11 +142,9 @@ def add(conn: Connection, operation: Operation) -> None:
     )
 
 
-def add_parts(
-    conn: Connection, operation_id: str, now: float, new: Sequence[tuple[str, int, str, str]]
-) -> None:
+def add_parts(tx: Writer, operation_id: str, new: Sequence[tuple[str, int, str, str]]) -> None:
     """Parts given as (kind, stage, first state, text)."""
-    counted = conn.execute(
+    counted = tx.conn.execute(
         select(func.count()).where(sqltables.parts.c.operation_id == operation_id)
     ).scalar_one()
     rows = [
@@ -156,13 +155,13 @@ def add_parts(
             "stage": stage,
             "state": state,
             "attempt": 0,
-            "changed": now,
+            "changed": tx.now,
             "body": body,
         }
         for number, (kind, stage, state, body) in enumerate(new, start=counted + 1)
     ]
     if rows:
-        conn.execute(insert(sqltables.parts), rows)
+        tx.conn.execute(insert(sqltables.parts), rows)
 
 
 def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operation:
@@ -208,35 +207,35 @@ def first_open_stage(conn: Connection, operation_id: str) -> int:
     return stage or 0
 
 
-def save_part(conn: Connection, changed: Part) -> None:
+def save_part(tx: Writer, changed: Part) -> None:
     values = {
         "new_state": changed.state,
         "new_attempt": changed.attempt,
         "now": changed.changed,
         "new_body": changed.body,
     }
-    conn.execute(_SAVE_PART, {"operation": changed.operation_id, "part": changed.id, **values})
+    tx.conn.execute(_SAVE_PART, {"operation": changed.operation_id, "part": changed.id, **values})
 
 
-def save(conn: Connection, operation_id: str, **values: Any) -> None:
+def save(tx: Writer, operation_id: str, **values: Any) -> None:
     """Change columns of an operation; those that hold a record are given as records."""
     encoded = {k: records.to_text(v) if isinstance(v, Record) else v for k, v in values.items()}
-    conn.execute(
+    tx.conn.execute(
         update(sqltables.operations).where(sqltables.operations.c.id == operation_id).values(**encoded)
     )
 
 
-def forget(conn: Connection, operation_id: str) -> None:
-    conn.execute(delete(sqltables.parts).where(sqltables.parts.c.operation_id == operation_id))
-    conn.execute(delete(sqltables.operations).where(sqltables.operations.c.id == operation_id))
+def forget(tx: Writer, operation_id: str) -> None:
+    tx.conn.execute(delete(sqltables.parts).where(sqltables.parts.c.operation_id == operation_id))
+    tx.conn.execute(delete(sqltables.operations).where(sqltables.operations.c.id == operation_id))
 
 
-def lock(conn: Connection, operation_id: str, locked: Sequence[Path], state: str) -> None:
+def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> None:
     """Put paths into a state; refused if another operation works on one of them. What this operation already
     holds stays as it is."""
     for path in locked:
         paths.check_ready(path, operation_id)
-    paths.set_state(conn, [p.id for p in locked if p.state == READY], state, operation_id)
+    paths.set_state(tx, [p.id for p in locked if p.state == READY], state, operation_id)
 
 
 def locked(conn: Connection, operation_id: str) -> list[Path]:
@@ -249,53 +248,51 @@ def locked(conn: Connection, operation_id: str) -> list[Path]:
     return paths.by_ids(conn, ids.all())
 
 
-def complete(conn: Connection, operation_id: str, registry: VersionRegistry, step: int, now: float) -> None:
+def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
     it under one generation."""
-    mine = locked(conn, operation_id)
+    mine = locked(tx.conn, operation_id)
     created = [p.id for p in mine if p.state in CREATED_STATES]
     dropped = [p for p in mine if p.state == "dropping"]
-    moved = registry.apply(conn, operation_id)
+    moved = registry.apply(tx, operation_id)
     gone = [p.id for p in dropped]
-    chains.end(conn, gone, step)
-    tables.forget(conn, gone)
-    paths.remove(conn, gone)
-    paths.set_created(conn, created, step)
-    _unlock(conn, operation_id)
-    changed = paths.by_ids(conn, [*created, *moved])
+    chains.end(tx, gone)
+    tables.forget(tx, gone)
+    paths.remove(tx, gone)
+    paths.set_created(tx, created, tx.step)
+    _unlock(tx, operation_id)
+    changed = paths.by_ids(tx.conn, [*created, *moved])
     if changed or dropped:
-        board.publish(conn, step, now, changed, dropped, operation_id=operation_id)
+        board.publish(tx, changed, dropped, operation_id=operation_id)
 
 
-def roll_back(
-    conn: Connection, operation_id: str, registry: VersionRegistry, directories: Sequence[int]
-) -> None:
+def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, directories: Sequence[int]) -> None:
     """End the claims, remove what the operation made, also its ``directories`` if nothing else is in them,
     and unlock what it locked. The catalog is then as if it had never been."""
-    registry.rollback(conn, operation_id)
-    made = [p.id for p in locked(conn, operation_id) if p.state in CREATED_STATES]
+    registry.rollback(tx, operation_id)
+    made = [p.id for p in locked(tx.conn, operation_id) if p.state in CREATED_STATES]
     # Nobody has ever seen them, so nobody has them in his plan.
     for chunk in chunks(made):
-        conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))
-        conn.execute(delete(sqltables.commits).where(sqltables.commits.c.table_id.in_(chunk)))
-    tables.forget(conn, made)
-    paths.remove(conn, made)
-    _unlock(conn, operation_id)
+        tx.conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))
+        tx.conn.execute(delete(sqltables.commits).where(sqltables.commits.c.table_id.in_(chunk)))
+    tables.forget(tx, made)
+    paths.remove(tx, made)
+    _unlock(tx, operation_id)
     for path_id in reversed(directories):
-        used = conn.execute(
+        used = tx.conn.execute(
             select(sqltables.paths.c.id).where(sqltables.paths.c.parent_id == path_id).limit(1)
         ).one_or_none()
         if used is None:
-            paths.remove(conn, [path_id])
+            paths.remove(tx, [path_id])
 
 
-def _unlock(conn: Connection, operation_id: str) -> None:
-    conn.execute(
+def _unlock(tx: Writer, operation_id: str) -> None:
+    tx.conn.execute(
         update(sqltables.paths)
         .where(sqltables.paths.c.operation_id == operation_id)
         .values(state=READY, operation_id=None)
     )
-    conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == operation_id))
+    tx.conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == operation_id))
 
 
 def _counts(conn: Connection, only: str | None = None) -> dict[str, tuple[int, int]]:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, liter
 from strandline import names, records
 from strandline.catalog import sqltables
 from strandline.catalog.chunks import chunks
+from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
 from strandline.records import Nothing, R, Record, RecordType
 
@@ -229,16 +230,16 @@ def check_own_name(name: str, what: str) -> None:
         )
 
 
-def make_parents(conn: Connection, path: str, step: int) -> Path:
+def make_parents(tx: Writer, path: str, step: int | None = None) -> Path:
     """The parent directory of a path, made with all that is missing above it."""
     parts = names.split(path)
     if not parts:
         raise InvalidArgument("the root cannot be created", "Name a path below it.")
-    parent = require(conn, "/")
+    parent = require(tx.conn, "/")
     for depth in range(1, len(parts)):
         here = names.join(parts[:depth])
-        parent = find(conn, here) or add(
-            conn, parent, parts[depth - 1], "directory", body=Nothing(), step=step
+        parent = find(tx.conn, here) or add(
+            tx, parent, parts[depth - 1], "directory", body=Nothing(), step=step
         )
         if parent.type not in ("directory", "backup_collection", "backup"):
             raise InvalidArgument(
@@ -249,23 +250,25 @@ def make_parents(conn: Connection, path: str, step: int) -> Path:
 
 
 def add(
-    conn: Connection,
+    tx: Writer,
     parent: Path,
     name: str,
     type_: str,
     *,
     body: Record,
-    step: int,
+    step: int | None = None,
     version: int = 1,
     state: str = READY,
     operation_id: str | None = None,
 ) -> Path:
+    """A new path, there from ``step`` on (default: the writer's)."""
     path = f"{parent.path.rstrip('/')}/{name}"
     names.check_name(name)
-    if find(conn, path) is not None:
+    if find(tx.conn, path) is not None:
         raise AlreadyExists(f"{path} already exists")
     text = records.to_text(body)
-    row_id = conn.execute(
+    created = tx.step if step is None else step
+    row_id = tx.conn.execute(
         insert(sqltables.paths)
         .values(
             parent_id=parent.id,
@@ -274,7 +277,7 @@ def add(
             version=version,
             state=state,
             operation_id=operation_id,
-            created_step=step,
+            created_step=created,
             body=text,
         )
         .returning(sqltables.paths.c.id)
@@ -287,19 +290,19 @@ def add(
         version=version,
         state=state,
         operation_id=operation_id,
-        created_step=step,
+        created_step=created,
         body=text,
     )
 
 
-def set_body(conn: Connection, path_id: int, body: Record) -> None:
+def set_body(tx: Writer, path_id: int, body: Record) -> None:
     at = sqltables.paths.c.id == path_id
-    conn.execute(update(sqltables.paths).where(at).values(body=records.to_text(body)))
+    tx.conn.execute(update(sqltables.paths).where(at).values(body=records.to_text(body)))
 
 
-def set_version(conn: Connection, path_id: int, version: int) -> None:
+def set_version(tx: Writer, path_id: int, version: int) -> None:
     """Versions grow strictly: writing one that does not is a defect, not a request to be ignored."""
-    changed = conn.execute(
+    changed = tx.conn.execute(
         update(sqltables.paths)
         .where(sqltables.paths.c.id == path_id, sqltables.paths.c.version < version)
         .values(version=version)
@@ -308,21 +311,23 @@ def set_version(conn: Connection, path_id: int, version: int) -> None:
         raise Internal(f"the version of path {path_id} would not grow to {version}")
 
 
-def set_state(conn: Connection, path_ids: Iterable[int], state: str, operation_id: str | None) -> None:
+def set_state(tx: Writer, path_ids: Iterable[int], state: str, operation_id: str | None) -> None:
     for ids in chunks(path_ids):
         change = update(sqltables.paths).where(sqltables.paths.c.id.in_(ids))
-        conn.execute(change.values(state=state, operation_id=operation_id))
+        tx.conn.execute(change.values(state=state, operation_id=operation_id))
 
 
-def set_created(conn: Connection, path_ids: Iterable[int], step: int) -> None:
+def set_created(tx: Writer, path_ids: Iterable[int], step: int) -> None:
     for ids in chunks(path_ids):
-        conn.execute(update(sqltables.paths).where(sqltables.paths.c.id.in_(ids)).values(created_step=step))
+        tx.conn.execute(
+            update(sqltables.paths).where(sqltables.paths.c.id.in_(ids)).values(created_step=step)
+        )
 
 
-def remove(conn: Connection, path_ids: Iterable[int]) -> None:
+def remove(tx: Writer, path_ids: Iterable[int]) -> None:
     for ids in chunks(path_ids):
-        conn.execute(delete(sqltables.paths).where(sqltables.paths.c.id.in_(ids)))
-        conn.execute(delete(sqltables.descriptions).where(sqltables.descriptions.c.path_id.in_(ids)))
+        tx.conn.execute(delete(sqltables.paths).where(sqltables.paths.c.id.in_(ids)))
+        tx.conn.execute(delete(sqltables.descriptions).where(sqltables.descriptions.c.path_id.in_(ids)))
 
 
 def _path(row: Row[Any], path: str) -> Path:

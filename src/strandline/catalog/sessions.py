@@ -33,6 +33,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from strandline.catalog import sqltables
 from strandline.catalog.chunks import chunks
 from strandline.catalog.connection import Catalog
+from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, PathNotFound, StrandlineError
 
 log = logging.getLogger("strandline")
@@ -164,7 +165,7 @@ class Session:
         return min((reading.step for reading in found if reading.since <= old), default=None)
 
     def _extend(self) -> None:
-        with self._catalog.write() as conn:
+        with self._catalog.write() as tx:
             reads_from = self._oldest()  # Now, not before it has waited for other writers.
             until = self._catalog.clock.now() + self._lease
             renewed = (
@@ -172,11 +173,11 @@ class Session:
                 .where(sqltables.sessions.c.id == self.id)
                 .values(expires=until, reads_from=reads_from)
             )
-            if conn.execute(renewed).rowcount == 0:
+            if tx.conn.execute(renewed).rowcount == 0:
                 if self._expires:
                     self.id = _new_id()  # Its files may be gone, so nothing may happen in its name any more.
                 new = {"id": self.id, "host": HOST, "pid": os.getpid(), "expires": until}
-                conn.execute(insert(sqltables.sessions).values(**new, reads_from=reads_from))
+                tx.conn.execute(insert(sqltables.sessions).values(**new, reads_from=reads_from))
         self._expires, self._reads_from = until, reads_from
 
     def close(self) -> None:
@@ -185,8 +186,8 @@ class Session:
         if self._thread is not None:
             self._thread.join(timeout=5)
         if self._expires:
-            with contextlib.suppress(StrandlineError), self._catalog.write() as conn:
-                end(conn, [self.id])
+            with contextlib.suppress(StrandlineError), self._catalog.write() as tx:
+                end(tx, [self.id])
 
 
 def _new_id() -> str:
@@ -224,15 +225,15 @@ def live_sessions(conn: Connection, now: float) -> set[str]:
     }
 
 
-def end(conn: Connection, ids: Iterable[str]) -> None:
+def end(tx: Writer, ids: Iterable[str]) -> None:
     for chunk in chunks(ids):
-        conn.execute(delete(sqltables.sessions).where(sqltables.sessions.c.id.in_(chunk)))
+        tx.conn.execute(delete(sqltables.sessions).where(sqltables.sessions.c.id.in_(chunk)))
 
 
-def end_dead(conn: Connection, now: float) -> None:
+def end_dead(tx: Writer) -> None:
     """Forget sessions that are over."""
-    live = live_sessions(conn, now)
-    end(conn, [i for i in conn.execute(select(sqltables.sessions.c.id)).scalars() if i not in live])
+    live = live_sessions(tx.conn, tx.now)
+    end(tx, [i for i in tx.conn.execute(select(sqltables.sessions.c.id)).scalars() if i not in live])
 
 
 def oldest_read(conn: Connection) -> int | None:
@@ -247,16 +248,16 @@ def oldest_pin(conn: Connection) -> int | None:
     return step
 
 
-def add_pin(conn: Connection, name: str, step: int) -> None:
+def add_pin(tx: Writer, name: str, step: int) -> None:
     """A named pin keeps the state at ``step`` readable until it is removed."""
     if (
-        conn.execute(select(sqltables.pins.c.id).where(sqltables.pins.c.name == name)).one_or_none()
+        tx.conn.execute(select(sqltables.pins.c.id).where(sqltables.pins.c.name == name)).one_or_none()
         is not None
     ):
         raise AlreadyExists(
             f"there is already a pin {name!r}", "Remove it with db.unpin(name), or choose another name."
         )
-    conn.execute(insert(sqltables.pins).values(name=name, step=step))
+    tx.conn.execute(insert(sqltables.pins).values(name=name, step=step))
 
 
 def named_pins(conn: Connection) -> dict[str, int]:
@@ -264,8 +265,8 @@ def named_pins(conn: Connection) -> dict[str, int]:
     return {row.name: row.step for row in conn.execute(select(sqltables.pins))}
 
 
-def remove_pin(conn: Connection, name: str) -> None:
-    if conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == name)).rowcount == 0:
+def remove_pin(tx: Writer, name: str) -> None:
+    if tx.conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == name)).rowcount == 0:
         raise PathNotFound(f"there is no pin {name!r}", "List the pins with db.pins().")
 
 

@@ -18,6 +18,7 @@ from strandline.catalog.chunks import chunks
 from strandline.catalog.holds import Hold
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.stale import Stale
+from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, PathNotFound
 from strandline.model import Digest, IndexDef, IndexKind, TableSchema
 from strandline.names import did_you_mean
@@ -109,70 +110,47 @@ class TableInfo:
         )
 
 
-def create(
-    conn: Connection,
-    step: int,
-    now: float,
-    path: str,
-    table: TableSchema,
-    *,
-    indexes: Sequence[IndexDef] = (),
-) -> TableInfo:
-    """Create an empty table with its indexes at ``step``, with the directories above it."""
-    if paths.find(conn, path) is not None:
+def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
+    """Create an empty table with its indexes, with the directories above it."""
+    if paths.find(tx.conn, path) is not None:
         raise AlreadyExists(f"{path} already exists")
-    parent = paths.make_parents(conn, path, step)
-    row = paths.add(conn, parent, path.rsplit("/", 1)[1], "table", body=TableBody(schema=table), step=step)
-    add_state(conn, row.id, step, now, Digest())
-    refs = tuple(
-        add_index_paths(conn, step, now, row, index, table=table, digest=Digest()) for index in indexes
-    )
+    parent = paths.make_parents(tx, path)
+    row = paths.add(tx, parent, path.rsplit("/", 1)[1], "table", body=TableBody(schema=table))
+    add_state(tx, row.id, tx.step, Digest())
+    refs = tuple(add_index_paths(tx, row, index, table=table, digest=Digest()) for index in indexes)
     info = replace(TableInfo.of(row), indexes=refs)
-    paths.set_body(conn, row.id, info.body())
-    publish(conn, step, now, [row.id, *(i for ref in refs for i in (ref.index_id, ref.impl_id))])
+    paths.set_body(tx, row.id, info.body())
+    publish(tx, [row.id, *(i for ref in refs for i in (ref.index_id, ref.impl_id))])
     return info
 
 
 def add_index_paths(
-    conn: Connection,
-    step: int,
-    now: float,
-    table_row: Path,
-    index: IndexDef,
-    *,
-    table: TableSchema,
-    digest: Digest,
+    tx: Writer, table_row: Path, index: IndexDef, *, table: TableSchema, digest: Digest
 ) -> IndexRef:
     """The paths of an index and of its implementation table; the caller lists it in the table's body and
     publishes."""
-    index_row = paths.add(conn, table_row, index.name, "index", body=index, step=step)
+    index_row = paths.add(tx, table_row, index.name, "index", body=index)
     impl = TableBody(schema=index.impl_schema(table))
-    impl_row = paths.add(conn, index_row, IMPL_TABLE, "table", body=impl, step=step)
-    add_state(conn, impl_row.id, step, now, digest)
+    impl_row = paths.add(tx, index_row, IMPL_TABLE, "table", body=impl)
+    add_state(tx, impl_row.id, tx.step, digest)
     if not index.is_sync:
-        begin_following(conn, impl_row.id, table_row.id, step)
+        begin_following(tx, impl_row.id, table_row.id, tx.step)
     return IndexRef.of(index, index_id=index_row.id, impl_id=impl_row.id, version=impl_row.version)
 
 
-def begin_following(conn: Connection, impl_id: int, table_id: int, step: int) -> None:
+def begin_following(tx: Writer, impl_id: int, table_id: int, step: int) -> None:
     """An asynchronous index is as its table was at ``step``; to go on from there it needs the table as it was
     then."""
-    conn.execute(
+    tx.conn.execute(
         update(sqltables.tables).where(sqltables.tables.c.path_id == impl_id).values(followed_step=step)
     )
-    holds.add(conn, Hold(impl_id, table_id, step, keeps_state=True))
+    holds.add(tx, Hold(impl_id, table_id, step, keeps_state=True))
 
 
 def add_state(
-    conn: Connection,
-    table_id: int,
-    step: int,
-    now: float,
-    digest: Digest,
-    *,
-    followed_step: int | None = None,
+    tx: Writer, table_id: int, step: int, digest: Digest, *, followed_step: int | None = None
 ) -> None:
-    conn.execute(
+    tx.conn.execute(
         insert(sqltables.tables).values(
             path_id=table_id,
             step=step,
@@ -182,66 +160,68 @@ def add_state(
             followed_step=followed_step,
         )
     )
-    conn.execute(
+    tx.conn.execute(
         insert(sqltables.commits).values(
-            table_id=table_id, step=step, kind="create", rows=digest.rows, digest=digest.hex, time=now
+            table_id=table_id, step=step, kind="create", rows=digest.rows, digest=digest.hex, time=tx.now
         )
     )
 
 
-def alter(conn: Connection, step: int, now: float, info: TableInfo) -> None:
+def alter(tx: Writer, info: TableInfo) -> None:
     """Store and publish a changed description of a table, one version later than ``info`` says."""
-    paths.set_body(conn, info.id, info.body())
-    paths.set_version(conn, info.id, info.version + 1)
-    publish(conn, step, now, [info.id])
+    paths.set_body(tx, info.id, info.body())
+    paths.set_version(tx, info.id, info.version + 1)
+    publish(tx, [info.id])
 
 
-def drop(conn: Connection, step: int, now: float, root: Path) -> None:
+def drop(tx: Writer, root: Path) -> None:
     """Remove a path and all below it. Segments stay until nothing refers to them any more."""
-    gone = paths.subtree(conn, root)
+    gone = paths.subtree(tx.conn, root)
     ids = [p.id for p in gone]
-    chains.end(conn, ids, step)
-    forget(conn, ids)
-    paths.remove(conn, ids)
-    board.publish(conn, step, now, [], gone)
+    chains.end(tx, ids)
+    forget(tx, ids)
+    paths.remove(tx, ids)
+    board.publish(tx, [], gone)
 
 
-def forget(conn: Connection, ids: Sequence[int]) -> None:
+def forget(tx: Writer, ids: Sequence[int]) -> None:
     """Forget the state of tables that go, and end the holds of all that go."""
     for chunk in chunks(ids):
-        conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(chunk)))
-    holds.remove(conn, ids)
+        tx.conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(chunk)))
+    holds.remove(tx, ids)
 
 
-def begin_at(conn: Connection, ids: Sequence[int], step: int, now: float) -> None:
-    """Let tables that were filled before they could be seen begin to live at ``step``."""
+def begin_at(tx: Writer, ids: Sequence[int]) -> None:
+    """Let tables that were filled before they could be seen begin to live at the writer's step."""
     for chunk in chunks(ids):
         head, commit, chain = sqltables.tables, sqltables.commits, sqltables.chains
-        conn.execute(update(head).where(head.c.path_id.in_(chunk)).values(step=step, kept_from=step))
-        conn.execute(update(commit).where(commit.c.table_id.in_(chunk)).values(step=step, time=now))
-        conn.execute(update(chain).where(chain.c.table_id.in_(chunk)).values(added=step, reaches=step))
+        tx.conn.execute(update(head).where(head.c.path_id.in_(chunk)).values(step=tx.step, kept_from=tx.step))
+        tx.conn.execute(update(commit).where(commit.c.table_id.in_(chunk)).values(step=tx.step, time=tx.now))
+        tx.conn.execute(
+            update(chain).where(chain.c.table_id.in_(chunk)).values(added=tx.step, reaches=tx.step)
+        )
 
 
-def set_digest(conn: Connection, table_id: int, digest: Digest) -> None:
+def set_digest(tx: Writer, table_id: int, digest: Digest) -> None:
     """The head of a table has this digest."""
     at = sqltables.tables.c.path_id == table_id
-    conn.execute(update(sqltables.tables).where(at).values(rows=digest.rows, digest=digest.hex))
+    tx.conn.execute(update(sqltables.tables).where(at).values(rows=digest.rows, digest=digest.hex))
 
 
-def set_first_digest(conn: Connection, table_id: int, digest: Digest) -> None:
+def set_first_digest(tx: Writer, table_id: int, digest: Digest) -> None:
     """A table that nobody has seen yet was filled, and has had this digest from its beginning."""
-    set_digest(conn, table_id, digest)
+    set_digest(tx, table_id, digest)
     at = sqltables.commits.c.table_id == table_id
-    conn.execute(update(sqltables.commits).where(at).values(rows=digest.rows, digest=digest.hex))
+    tx.conn.execute(update(sqltables.commits).where(at).values(rows=digest.rows, digest=digest.hex))
 
 
-def move_followed(conn: Connection, impl_id: int, followed: int, step: int) -> None:
+def move_followed(tx: Writer, impl_id: int, followed: int, step: int) -> None:
     """An asynchronous index has come from ``followed`` to ``step``; Stale if another process was faster."""
     at = sqltables.tables.c
     query = update(sqltables.tables).where(at.path_id == impl_id, at.followed_step == followed)
-    if conn.execute(query.values(followed_step=step)).rowcount != 1:
+    if tx.conn.execute(query.values(followed_step=step)).rowcount != 1:
         raise Stale(impl_id, "another process brought the index up to date")
-    holds.move(conn, impl_id, step)
+    holds.move(tx, impl_id, step)
 
 
 def oldest_kept(conn: Connection) -> int:
@@ -250,9 +230,9 @@ def oldest_kept(conn: Connection) -> int:
     return kept or 0
 
 
-def publish(conn: Connection, step: int, now: float, path_ids: Sequence[int]) -> None:
-    fresh = [p for p in (paths.by_id(conn, i) for i in path_ids) if p is not None]
-    board.publish(conn, step, now, fresh)
+def publish(tx: Writer, path_ids: Sequence[int]) -> None:
+    fresh = [p for p in (paths.by_id(tx.conn, i) for i in path_ids) if p is not None]
+    board.publish(tx, fresh)
 
 
 def at_step(conn: Connection, row: Path, step: int) -> TableInfo:

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from strandline.catalog import paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import TableBody
+from strandline.catalog.writer import Writer
 from strandline.errors import Internal
 
 
@@ -64,16 +65,16 @@ class VersionRegistry:
     """The claims of all operations on one catalog."""
 
     def claim(
-        self, conn: Connection, operation_id: str, part_id: int, path: Path, target: int | None = None
+        self, tx: Writer, operation_id: str, part_id: int, path: Path, target: int | None = None
     ) -> Claim:
         """Claim ``target`` (default: the version after the published one) for a path. Repeating it is
         harmless."""
-        held = self.held(conn, path.id)
+        held = self.held(tx.conn, path.id)
         if held is None:
             version = path.version + 1 if target is None else target
             if version <= path.version:
                 raise Internal(f"{path.path} has version {path.version} and cannot be claimed at {version}")
-            conn.execute(
+            tx.conn.execute(
                 insert(sqltables.claims).values(
                     path_id=path.id,
                     operation_id=operation_id,
@@ -87,16 +88,16 @@ class VersionRegistry:
             return Conflict(held.operation_id)
         return Claimed(held.version) if held.part_id == part_id else Joined(held.version, held.part_id)
 
-    def move(self, conn: Connection, operation_id: str, part_id: int, path: Path) -> list[tuple[Path, Claim]]:
+    def move(self, tx: Writer, operation_id: str, part_id: int, path: Path) -> list[tuple[Path, Claim]]:
         """Claim a table and all that must move with it: an implementation table takes its index to its own
         version, and their table to its next one. Stops at the first conflict."""
-        first = self.claim(conn, operation_id, part_id, path)
+        first = self.claim(tx, operation_id, part_id, path)
         claims: list[tuple[Path, Claim]] = [(path, first)]
-        above = unit_above(conn, path)
+        above = unit_above(tx.conn, path)
         if above and not isinstance(first, Conflict):
             index, table = above
-            claims.append((index, self.claim(conn, operation_id, part_id, index, first.version)))
-            claims.append((table, self.claim(conn, operation_id, part_id, table)))
+            claims.append((index, self.claim(tx, operation_id, part_id, index, first.version)))
+            claims.append((table, self.claim(tx, operation_id, part_id, table)))
         return claims
 
     def effective(self, conn: Connection, path: Path, operation_id: str) -> int:
@@ -120,43 +121,45 @@ class VersionRegistry:
         )
         return [Held(row.path_id, row.operation_id, row.part_id, row.published, row.version) for row in rows]
 
-    def apply(self, conn: Connection, operation_id: str) -> list[int]:
+    def apply(self, tx: Writer, operation_id: str) -> list[int]:
         """Give every claimed path its version and let tables list their indexes at the new ones, and return
         the ids to publish."""
-        held = self.claims(conn, operation_id)
+        held = self.claims(tx.conn, operation_id)
         ids = [claim.path_id for claim in held]
-        known = {path.id: path for path in paths.by_ids(conn, ids)}
+        known = {path.id: path for path in paths.by_ids(tx.conn, ids)}
         for claim in held:
-            path = self._write(conn, claim, known.get(claim.path_id))
-            if path.name == IMPL_TABLE and any(above.id not in ids for above in unit_above(conn, path)):
+            path = self._write(tx, claim, known.get(claim.path_id))
+            if path.name == IMPL_TABLE and any(above.id not in ids for above in unit_above(tx.conn, path)):
                 raise Internal(f"{path.path} was claimed without its index and its table")
         for path_id in ids:
-            sync_indexes(conn, path_id)
-        self.rollback(conn, operation_id)
+            sync_indexes(tx, path_id)
+        self.rollback(tx, operation_id)
         return ids
 
-    def _write(self, conn: Connection, claim: Held, path: Path | None) -> Path:
+    def _write(self, tx: Writer, claim: Held, path: Path | None) -> Path:
         if path is None or path.version != claim.published:
             now = "it was dropped" if path is None else f"it has version {path.version}"
             raise Internal(
                 f"path {claim.path_id} was claimed at version {claim.published} by {claim.operation_id}, "
                 f"but {now}"
             )
-        paths.set_version(conn, claim.path_id, claim.version)
+        paths.set_version(tx, claim.path_id, claim.version)
         return path
 
-    def rollback(self, conn: Connection, operation_id: str) -> None:
+    def rollback(self, tx: Writer, operation_id: str) -> None:
         """End all claims of the operation; the published versions stay as they are."""
-        conn.execute(delete(sqltables.claims).where(sqltables.claims.c.operation_id == operation_id))
+        tx.conn.execute(delete(sqltables.claims).where(sqltables.claims.c.operation_id == operation_id))
 
 
-def sync_indexes(conn: Connection, table_id: int) -> None:
+def sync_indexes(tx: Writer, table_id: int) -> None:
     """Write the versions of a table's indexes into its body, as their implementation tables have them."""
-    table = paths.by_id(conn, table_id)
+    table = paths.by_id(tx.conn, table_id)
     if table is None or table.type != "table":
         return
     body = table.record(TableBody)
-    below = {p.id: p for p in paths.by_ids(conn, [i for r in body.indexes for i in (r.index_id, r.impl_id)])}
+    below = {
+        p.id: p for p in paths.by_ids(tx.conn, [i for r in body.indexes for i in (r.index_id, r.impl_id)])
+    }
     synced = []
     for ref in body.indexes:
         index, impl = below.get(ref.index_id), below.get(ref.impl_id)
@@ -166,7 +169,7 @@ def sync_indexes(conn: Connection, table_id: int) -> None:
                 "version"
             )
         synced.append(replace(ref, version=impl.version))
-    paths.set_body(conn, table_id, replace(body, indexes=tuple(synced)))
+    paths.set_body(tx, table_id, replace(body, indexes=tuple(synced)))
 
 
 def unit_above(conn: Connection, path: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select, text, update
 
 from strandline.catalog import sqltables
+from strandline.catalog.writer import Writer
 
 SAMPLE = 32
 """So many of the oldest and of the newest files tell whether a folder holds the warehouse: an old copy lacks
@@ -29,8 +30,8 @@ def find(conn: Connection) -> Warehouse | None:
     return None if row is None else Warehouse(row["id"], row.get("location"))
 
 
-def move(conn: Connection, location: str) -> None:
-    conn.execute(update(sqltables.warehouse).values(location=location))
+def move(tx: Writer, location: str) -> None:
+    tx.conn.execute(update(sqltables.warehouse).values(location=location))
 
 
 def some_files(conn: Connection) -> set[str]:

@@ -19,6 +19,7 @@ from strandline.catalog import chains, commits, paths, tables
 from strandline.catalog.paths import IMPL_TABLE, Path, require_id
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.versions import unit_above
+from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.model import Digest
 from strandline.operations.kind import AnyRun, Handler, Part, PartPlan, Planning
@@ -72,22 +73,22 @@ def copy_handlers() -> dict[str, Handler[Any, Any]]:
     return {"table": TablePart(CopiedTable), "index": IndexPart(), "drop stream": DropStreamPart()}
 
 
-def plan_copy(conn: Connection, run: Planning[Any], request: CopyRequest, step: int) -> list[PartPlan]:
+def plan_copy(tx: Writer, run: Planning[Any], request: CopyRequest, step: int) -> list[PartPlan]:
     """Pin ``step`` (the present one), lock the sources, make the targets in state creating, and return the
     parts, siblings all."""
     _check_distinct(request)
-    run.pin(conn, step)
+    run.pin(tx, step)
     plans: list[PartPlan] = []
     for source_path, target_path in request.tables:
-        source = paths.require(conn, source_path, "table")
-        if unit_above(conn, source):
+        source = paths.require(tx.conn, source_path, "table")
+        if unit_above(tx.conn, source):
             raise InvalidArgument(
                 f"{source.path} is the implementation table of an index",
                 "Copy its table: the index comes with it.",
             )
-        plans += _plan_table(conn, run, request, source, names.normalize(target_path), step=step)
+        plans += _plan_table(tx, run, request, source, names.normalize(target_path), step=step)
     if request.drop_streams:
-        plans += plan_drops(conn, run, request.drop_streams)
+        plans += plan_drops(tx, run, request.drop_streams)
     return plans
 
 
@@ -102,28 +103,28 @@ def _check_distinct(request: CopyRequest) -> None:
 
 
 def _plan_table(
-    conn: Connection, run: Planning[Any], request: CopyRequest, source: Path, target_path: str, *, step: int
+    tx: Writer, run: Planning[Any], request: CopyRequest, source: Path, target_path: str, *, step: int
 ) -> list[PartPlan]:
     info = TableInfo.of(source)
-    impls = {ref.impl_id: require_id(conn, ref.impl_id) for ref in info.indexes}
+    impls = {ref.impl_id: require_id(tx.conn, ref.impl_id) for ref in info.indexes}
     run.lock(
-        conn, [source, *(require_id(conn, ref.index_id) for ref in info.indexes), *impls.values()], "copying"
+        tx, [source, *(require_id(tx.conn, ref.index_id) for ref in info.indexes), *impls.values()], "copying"
     )
-    target = _make_target(conn, run, source, target_path, step)
-    plans = [_copied(conn, source, target, request.stream, omitted=False)]
+    target = _make_target(tx, run, source, target_path, step)
+    plans = [_copied(tx.conn, source, target, request.stream, omitted=False)]
     order = tuple(ref.name for ref in info.indexes)
     for ref in info.indexes:
         omitted = request.omit_indexes or ref.omitted or not ref.definition.is_sync
         stream = None if omitted else request.stream
         source_impl = impls[ref.impl_id]
-        index = _make(conn, run, target, ref.name, type_="index", body=ref.definition, step=step)
+        index = _make(tx, run, target, ref.name, type_="index", body=ref.definition, step=step)
         body = source_impl.record(TableBody)
-        impl = _make(conn, run, index, IMPL_TABLE, type_="table", body=body, step=step)
+        impl = _make(tx, run, index, IMPL_TABLE, type_="table", body=body, step=step)
         listed = replace(ref, index_id=index.id, impl_id=impl.id, version=impl.version, omitted=omitted)
         moved = CopiedIndex(
             table_id=ref.impl_id, target_id=target.id, index=listed, order=order, moves=stream is not None
         )
-        plans += [PartPlan("index", moved), _copied(conn, source_impl, impl, stream, omitted=omitted)]
+        plans += [PartPlan("index", moved), _copied(tx.conn, source_impl, impl, stream, omitted=omitted)]
     return plans
 
 
@@ -138,19 +139,19 @@ def _copied(
     return PartPlan("table", body)
 
 
-def _make_target(conn: Connection, run: Planning[Any], source: Path, path: str, step: int) -> Path:
-    found = paths.find(conn, path)
+def _make_target(tx: Writer, run: Planning[Any], source: Path, path: str, step: int) -> Path:
+    found = paths.find(tx.conn, path)
     if found is not None:
         paths.check_ready(found, run.id)
         raise AlreadyExists(f"{path} already exists", "Choose another target, or drop it first.")
-    parent = run.make_parents(conn, path, step)
+    parent = run.make_parents(tx, path, step)
     # Indexes are listed by their own parts, when they are there.
     body = replace(source.record(TableBody), indexes=())
-    return _make(conn, run, parent, path.rsplit("/", 1)[1], type_="table", body=body, step=step)
+    return _make(tx, run, parent, path.rsplit("/", 1)[1], type_="table", body=body, step=step)
 
 
 def _make(
-    conn: Connection,
+    tx: Writer,
     run: Planning[Any],
     parent: Path,
     name: str,
@@ -159,32 +160,32 @@ def _make(
     body: Record,
     step: int,
 ) -> Path:
-    return paths.add(conn, parent, name, type_, body=body, step=step, state="creating", operation_id=run.id)
+    return paths.add(tx, parent, name, type_, body=body, step=step, state="creating", operation_id=run.id)
 
 
 class TablePart(StreamPart[CopiedTable]):
     """Copies one table, or implementation table, and creates the stream on its source."""
 
-    def configure(self, conn: Connection, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
+    def configure(self, tx: Writer, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
         source, target, step = part.body.table_id, part.body.target_id, part.body.step
         if part.body.omitted:
             # Nothing of its table is in it yet; an asynchronous index must know, so that it starts from the
             # beginning.
-            followed = None if chains.state(conn, source).followed_step is None else 0
-            tables.add_state(conn, target, step, run.now, Digest(), followed_step=followed)
+            followed = None if chains.state(tx.conn, source).followed_step is None else 0
+            tables.add_state(tx, target, step, Digest(), followed_step=followed)
         else:
-            tables.add_state(conn, target, step, run.now, commits.digest_at(conn, source, step))
-            chains.attach(conn, target, chains.chain_ids(conn, source, step), step)
-        return super().configure(conn, run, part, made)
+            tables.add_state(tx, target, step, commits.digest_at(tx.conn, source, step))
+            chains.attach(tx, target, chains.chain_ids(tx.conn, source, step), step)
+        return super().configure(tx, run, part, made)
 
-    def wait(self, conn: Connection, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
+    def wait(self, tx: Writer, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
         source, target, step = part.body.table_id, part.body.target_id, part.body.step
-        copied = part.body.omitted or set(chains.chain_ids(conn, source, step)) == set(
-            chains.chain_ids(conn, target, step)
+        copied = part.body.omitted or set(chains.chain_ids(tx.conn, source, step)) == set(
+            chains.chain_ids(tx.conn, target, step)
         )
         if not copied:
             raise Internal(f"the copy of table {source} at step {step} does not hold the same segments")
-        return super().wait(conn, run, part, made)
+        return super().wait(tx, run, part, made)
 
 
 class IndexPart(Handler[AnyRun, CopiedIndex]):
@@ -194,14 +195,14 @@ class IndexPart(Handler[AnyRun, CopiedIndex]):
     record = CopiedIndex
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
 
-    def propose(self, conn: Connection, run: AnyRun, part: Part[CopiedIndex], made: Any) -> CopiedIndex:
+    def propose(self, tx: Writer, run: AnyRun, part: Part[CopiedIndex], made: Any) -> CopiedIndex:
         if part.body.moves:
-            run.move(conn, part, require_id(conn, part.body.table_id))
+            run.move(tx, part, require_id(tx.conn, part.body.table_id))
         return part.body
 
-    def configure(self, conn: Connection, run: AnyRun, part: Part[CopiedIndex], made: Any) -> CopiedIndex:
-        target, order = require_id(conn, part.body.target_id), part.body.order
+    def configure(self, tx: Writer, run: AnyRun, part: Part[CopiedIndex], made: Any) -> CopiedIndex:
+        target, order = require_id(tx.conn, part.body.target_id), part.body.order
         body = target.record(TableBody)
         listed = sorted([*body.indexes, part.body.index], key=lambda ref: order.index(ref.name))
-        paths.set_body(conn, target.id, replace(body, indexes=tuple(listed)))
+        paths.set_body(tx, target.id, replace(body, indexes=tuple(listed)))
         return part.body

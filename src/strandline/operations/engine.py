@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from strandline import records
-from strandline.catalog import board, operations, sessions
+from strandline.catalog import operations, sessions
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import (
     CANCELLED,
@@ -104,11 +104,10 @@ class Engine:
         """Plan an operation and make it durable, in one transaction, and return its id. A refused request
         leaves nothing."""
         session_id = self.lease.ensure()
-        now = self.catalog.clock.now()
         of = self.kind_of(kind)
-        planning: Planning[Any] = Planning(self._new_id(), request, now)
-        with self.catalog.write() as conn:
-            plan = of.plan(conn, planning)
+        planning: Planning[Any] = Planning(self._new_id(), request)
+        with self.catalog.write() as tx:
+            plan = of.plan(tx, planning)
             operation = Operation(
                 id=planning.id,
                 kind=kind,
@@ -117,10 +116,10 @@ class Engine:
                 body=records.to_text(replace(plan.body, directories=tuple(planning.directories))),
                 progress=records.to_text(plan.progress),
                 session_id=session_id,
-                created=now,
+                created=tx.now,
             )
-            operations.add(conn, operation)
-            operations.add_parts(conn, operation.id, now, of.first_rows(plan.parts))
+            operations.add(tx, operation)
+            operations.add_parts(tx, operation.id, of.first_rows(plan.parts))
         event("operation started", operation=operation.id, kind=kind, parts=len(plan.parts))
         return operation.id
 
@@ -194,11 +193,11 @@ class Engine:
         try:
             # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
             # then whether it may write.
-            with self._turn, self.catalog.write() as conn:
-                run.renew(self._fence(conn, run.operation.id))
-                if self._is_due(conn, part.row):
-                    after = handler.advance(conn, run, part, made)
-                    operations.save_part(conn, after)
+            with self._turn, self.catalog.write() as tx:
+                run.renew(self._fence(tx.conn, run.operation.id))
+                if self._is_due(tx.conn, part.row):
+                    after = handler.advance(tx, run, part, made)
+                    operations.save_part(tx, after)
         except Exception:
             if after is None:
                 handler.discard(made)
@@ -225,11 +224,11 @@ class Engine:
         if pause is None:
             self.undo(operation, FAILED, _as_ours(error))
             return False
-        with contextlib.suppress(_Lost, _Cancelling), self.catalog.write() as conn:
-            self._fence(conn, operation.id)
-            present = operations.part(conn, operation.id, part.id)
+        with contextlib.suppress(_Lost, _Cancelling), self.catalog.write() as tx:
+            self._fence(tx.conn, operation.id)
+            present = operations.part(tx.conn, operation.id, part.id)
             if (present.state, present.attempt) == (part.state, part.attempt):
-                operations.save_part(conn, replace(part, attempt=part.attempt + 1))
+                operations.save_part(tx, replace(part, attempt=part.attempt + 1))
         self.metrics.part_retries.labels(part.kind).inc()
         event(
             "part retried",
@@ -252,16 +251,15 @@ class Engine:
         operation."""
         run = self.run_of(operation)
         try:
-            with self.catalog.write() as conn:
-                run.renew(self._fence(conn, operation.id))
-                parts = operations.parts(conn, operation.id)
+            with self.catalog.write() as tx:
+                run.renew(self._fence(tx.conn, operation.id))
+                parts = operations.parts(tx.conn, operation.id)
                 if any(p.state != DONE for p in parts):
                     return
-                last = max((p.changed for p in parts), default=run.now)
-                step = board.next_step(conn)
-                result = self.kinds[operation.kind].finish(conn, run, step)
-                operations.complete(conn, operation.id, self.registry, step, run.now)
-                operations.save(conn, operation.id, state=DONE, result=result, ended=run.now)
+                last = max((p.changed for p in parts), default=tx.now)
+                result = self.kinds[operation.kind].finish(tx, run)
+                operations.complete(tx, operation.id, self.registry)
+                operations.save(tx, operation.id, state=DONE, result=result, ended=tx.now)
         except _Lost:
             return
         except _Cancelling:
@@ -276,11 +274,11 @@ class Engine:
         """Roll back all that the operation did, in one transaction."""
         run = self.run_of(operation)
         try:
-            with self.catalog.write() as conn:
-                run.renew(self._fence(conn, operation.id, cancelling=True))
-                self.kinds[operation.kind].undo(conn, run)
-                operations.roll_back(conn, operation.id, self.registry, run.body.directories)
-                operations.save(conn, operation.id, state=state, error=Failure.of(error), ended=run.now)
+            with self.catalog.write() as tx:
+                run.renew(self._fence(tx.conn, operation.id, cancelling=True))
+                self.kinds[operation.kind].undo(tx, run)
+                operations.roll_back(tx, operation.id, self.registry, run.body.directories)
+                operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
         except _Lost:
             return
         run.flush()
@@ -334,7 +332,6 @@ class Engine:
             self.kind_of(operation.kind),
             registry=self.registry,
             metrics=self.metrics,
-            now=self.catalog.clock.now(),
         )
 
     # -- taking over
@@ -364,10 +361,12 @@ class Engine:
         if not self.orphans():
             return []
         session_id = self.lease.ensure()
-        with self.catalog.write() as conn:
-            found = [o for o in self._orphans(conn) if only in (None, o.id) and self._is_known(conn, o, only)]
+        with self.catalog.write() as tx:
+            found = [
+                o for o in self._orphans(tx.conn) if only in (None, o.id) and self._is_known(tx.conn, o, only)
+            ]
             for operation in found:
-                operations.save(conn, operation.id, session_id=session_id)
+                operations.save(tx, operation.id, session_id=session_id)
         for operation in (o for o in found if o.session_id != session_id):
             self.metrics.resumed.labels(operation.kind).inc()
             event(
@@ -446,14 +445,14 @@ class Engine:
     def cancel(self, operation_id: str) -> Operation:
         """Ask for an operation to be undone. Whoever runs it does so before its next transition; if nobody
         does, this call does."""
-        with self.catalog.write() as conn:
-            operation = operations.get(conn, operation_id)
+        with self.catalog.write() as tx:
+            operation = operations.get(tx.conn, operation_id)
             if operation.is_over:
                 raise PreconditionFailed(
                     f"operation {operation_id} is {operation.state} already",
                     "Only an operation that is still running can be cancelled.",
                 )
-            operations.save(conn, operation_id, state=CANCELLING)
+            operations.save(tx, operation_id, state=CANCELLING)
         event("operation cancelling", operation=operation_id, kind=operation.kind)
         if self.take_over(operation_id):
             self.run(operation_id)
@@ -461,13 +460,13 @@ class Engine:
 
     def forget(self, operation_id: str) -> None:
         """Remove the record of an operation that has ended."""
-        with self.catalog.write() as conn:
-            operation = operations.get(conn, operation_id)
+        with self.catalog.write() as tx:
+            operation = operations.get(tx.conn, operation_id)
             if not operation.is_over:
                 raise PreconditionFailed(
                     f"operation {operation_id} is still {operation.state}", "Wait for it, or cancel it first."
                 )
-            operations.forget(conn, operation_id)
+            operations.forget(tx, operation_id)
 
 
 def _cancelled(operation: Operation) -> Cancelled:

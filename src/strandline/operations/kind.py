@@ -22,6 +22,7 @@ from strandline.catalog.operations import DONE, Operation
 from strandline.catalog.operations import Part as PartRow
 from strandline.catalog.paths import Path
 from strandline.catalog.versions import Claim, Conflict, VersionRegistry
+from strandline.catalog.writer import Writer
 from strandline.metrics import Metrics, event
 from strandline.records import Record
 
@@ -83,31 +84,30 @@ class Planning(Generic[Q]):
     """An operation that is being planned: what its kind may do to the catalog, inside the transaction that
     makes it durable."""
 
-    def __init__(self, operation_id: str, request: Q, now: float) -> None:
+    def __init__(self, operation_id: str, request: Q) -> None:
         self.id = operation_id
         self.request = request
-        self.now = now
         self.directories: list[int] = []
 
-    def lock(self, conn: Connection, locked: Sequence[Path], state: str) -> None:
+    def lock(self, tx: Writer, locked: Sequence[Path], state: str) -> None:
         """Put paths into a state that keeps other operations off; UNDER_OPERATION if one of them is taken."""
-        operations.lock(conn, self.id, locked, state)
+        operations.lock(tx, self.id, locked, state)
 
-    def pin(self, conn: Connection, step: int) -> None:
+    def pin(self, tx: Writer, step: int) -> None:
         """Keep the state at ``step``, and every change after it, from being collected until the operation
         ends."""
-        sessions.add_pin(conn, self.id, step)
+        sessions.add_pin(tx, self.id, step)
 
-    def make_parents(self, conn: Connection, path: str, step: int) -> Path:
+    def make_parents(self, tx: Writer, path: str, step: int) -> Path:
         """The parent of a path; directories that are made for it are removed again if the operation fails and
         they are empty."""
         parts = names.split(path)
         missing = [
-            p for p in (names.join(parts[:n]) for n in range(1, len(parts))) if paths.find(conn, p) is None
+            p for p in (names.join(parts[:n]) for n in range(1, len(parts))) if paths.find(tx.conn, p) is None
         ]
-        parent = paths.make_parents(conn, path, step)
+        parent = paths.make_parents(tx, path, step)
         paths.check_ready(parent, self.id)
-        self.directories += [paths.require(conn, p).id for p in missing]
+        self.directories += [paths.require(tx.conn, p).id for p in missing]
         return parent
 
 
@@ -129,10 +129,8 @@ class Run(Generic[Q, B, G]):
         *,
         registry: VersionRegistry,
         metrics: Metrics,
-        now: float,
     ) -> None:
         self.registry = registry
-        self.now = now
         self._kind = kind
         self._metrics = metrics
         self._held_back: list[Callable[[], None]] = []
@@ -146,22 +144,22 @@ class Run(Generic[Q, B, G]):
         self.body = records.from_text(self._kind.body, operation.body, f"the plan {of}")
         self.progress = records.from_text(self._kind.progress, operation.progress, f"the progress {of}")
 
-    def move(self, conn: Connection, part: Part[Any], path: Path) -> None:
+    def move(self, tx: Writer, part: Part[Any], path: Path) -> None:
         """Claim the next version of a table, and of all that must move with it."""
-        for claimed, claim in self.registry.move(conn, self.operation.id, part.id, path):
+        for claimed, claim in self.registry.move(tx, self.operation.id, part.id, path):
             self._note_claim(part, claimed, claim)
             if isinstance(claim, Conflict):
                 self.flush()
                 raise paths.under_operation(f"{claimed.path} is claimed", claim.operation_id)
 
-    def report(self, conn: Connection, progress: G) -> None:
+    def report(self, tx: Writer, progress: G) -> None:
         """How far the operation has come."""
-        operations.save(conn, self.operation.id, progress=progress)
+        operations.save(tx, self.operation.id, progress=progress)
         self.progress = progress
 
-    def add_parts(self, conn: Connection, plans: Sequence[PartPlan]) -> None:
+    def add_parts(self, tx: Writer, plans: Sequence[PartPlan]) -> None:
         """More parts, decided while the operation runs; of the present stage or a later one."""
-        operations.add_parts(conn, self.operation.id, self.now, self._kind.first_rows(plans))
+        operations.add_parts(tx, self.operation.id, self._kind.first_rows(plans))
 
     def bodies(self, conn: Connection, kind: str, record: type[P]) -> list[P]:
         """What the parts of a kind keep, in their order."""
@@ -225,22 +223,22 @@ class Handler(Generic[RunT, P]):
         """Called with the answer of ``work`` when its phase does not take place: the report came too late, or
         was refused."""
 
-    def propose(self, conn: Connection, run: RunT, part: Part[P], made: Any) -> P:
+    def propose(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
-    def configure(self, conn: Connection, run: RunT, part: Part[P], made: Any) -> P:
+    def configure(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
-    def wait(self, conn: Connection, run: RunT, part: Part[P], made: Any) -> P:
+    def wait(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
-    def advance(self, conn: Connection, run: RunT, part: Part[P], made: Any) -> PartRow:
+    def advance(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> PartRow:
         """Carry out the part's present phase, and return the part as it is after it."""
         phase = {"propose": self.propose, "configure": self.configure, "wait": self.wait}[part.state]
-        body = phase(conn, run, part, made)
+        body = phase(tx, run, part, made)
         rest = self.phases[self.phases.index(part.state) + 1 :]
         state = rest[0] if rest else DONE
-        return replace(part.row, state=state, changed=run.now, body=records.to_text(body))
+        return replace(part.row, state=state, changed=tx.now, body=records.to_text(body))
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         """Seconds to wait before the part is tried again after its ``attempt``-th failure; None: the
@@ -271,16 +269,16 @@ class Kind(ABC, Generic[Q, B, G]):
         return [(p.kind, p.stage, self.handler(p.kind).phases[0], records.to_text(p.body)) for p in plans]
 
     @abstractmethod
-    def plan(self, conn: Connection, run: Planning[Q]) -> Plan[B, G]:
+    def plan(self, tx: Writer, run: Planning[Q]) -> Plan[B, G]:
         """Check the request, lock every path it needs and decide on the parts. An exception leaves nothing
         behind."""
 
-    def finish(self, conn: Connection, run: Run[Q, B, G], step: int) -> Record:
-        """What is to be done in the transaction that applies all claims and publishes all paths at ``step``,
+    def finish(self, tx: Writer, run: Run[Q, B, G]) -> Record:
+        """What is to be done in the transaction that applies all claims and publishes all paths at its step,
         before that, and return the operation's result. New and dropped paths need nothing here: they are told
         by their state."""
         return records.Nothing()
 
-    def undo(self, conn: Connection, run: Run[Q, B, G]) -> None:
+    def undo(self, tx: Writer, run: Run[Q, B, G]) -> None:
         """What a rollback must do beyond removing what was created, ending claims, and unlocking: that is
         done for every kind."""

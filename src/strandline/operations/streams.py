@@ -19,6 +19,7 @@ from strandline.catalog.holds import Hold
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.versions import unit_above
+from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
 from strandline.records import Nothing, Record, later
@@ -67,17 +68,17 @@ class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
     def __init__(self) -> None:
         self.handlers = {"stream": StreamPart(NewStream)}
 
-    def plan(self, conn: Connection, run: Planning[StreamRequest]) -> Plan[AtStep, Nothing]:
+    def plan(self, tx: Writer, run: Planning[StreamRequest]) -> Plan[AtStep, Nothing]:
         spec = run.request.stream
-        table = paths.require(conn, run.request.table, "table")
-        step = board.current_step(conn)
-        run.lock(conn, [table, *unit_above(conn, table)], "altering")
-        check_free(conn, table, spec.name)
-        run.pin(conn, step)
+        table = paths.require(tx.conn, run.request.table, "table")
+        step = board.current_step(tx.conn)
+        run.lock(tx, [table, *unit_above(tx.conn, table)], "altering")
+        check_free(tx.conn, table, spec.name)
+        run.pin(tx, step)
         made = NewStream(table_id=table.id, step=step, stream=spec)
         return Plan([PartPlan("stream", made)], AtStep(step=step), Nothing())
 
-    def finish(self, conn: Connection, run: Run[StreamRequest, AtStep, Nothing], step: int) -> Cut:
+    def finish(self, tx: Writer, run: Run[StreamRequest, AtStep, Nothing]) -> Cut:
         return Cut(step=run.body.step)
 
 
@@ -101,13 +102,13 @@ class StreamPart(Handler[AnyRun, S]):
     def __init__(self, record: type[S]) -> None:
         self.record = record
 
-    def propose(self, conn: Connection, run: AnyRun, part: Part[S], made: Any) -> S:
+    def propose(self, tx: Writer, run: AnyRun, part: Part[S], made: Any) -> S:
         body = part.body
         if body.stream is None:
             return body
-        table = require_id(conn, body.table_id)
+        table = require_id(tx.conn, body.table_id)
         stream = paths.add(
-            conn,
+            tx,
             table,
             body.stream.name,
             "stream",
@@ -123,21 +124,21 @@ class StreamPart(Handler[AnyRun, S]):
             state="creating",
             operation_id=run.operation.id,
         )
-        run.move(conn, part, table)
+        run.move(tx, part, table)
         return replace(body, stream_id=stream.id)
 
-    def configure(self, conn: Connection, run: AnyRun, part: Part[S], made: Any) -> S:
+    def configure(self, tx: Writer, run: AnyRun, part: Part[S], made: Any) -> S:
         body = part.body
         if body.stream is not None:
             keeps_state = body.stream.mode in STATEFUL_MODES
-            holds.add(conn, Hold(_created(body), body.table_id, body.step, keeps_state))
+            holds.add(tx, Hold(_created(body), body.table_id, body.step, keeps_state))
         return body
 
-    def wait(self, conn: Connection, run: AnyRun, part: Part[S], made: Any) -> S:
+    def wait(self, tx: Writer, run: AnyRun, part: Part[S], made: Any) -> S:
         body = part.body
         if body.stream is not None:
-            stream = require_id(conn, _created(body))
-            paths.set_body(conn, stream.id, replace(stream.record(StreamBody), cursor=body.step))
+            stream = require_id(tx.conn, _created(body))
+            paths.set_body(tx, stream.id, replace(stream.record(StreamBody), cursor=body.step))
         return body
 
 
@@ -163,8 +164,8 @@ class DropStreams(Kind[StreamPaths, Body, Nothing]):
     def __init__(self) -> None:
         self.handlers = {"drop stream": DropStreamPart()}
 
-    def plan(self, conn: Connection, run: Planning[StreamPaths]) -> Plan[Body, Nothing]:
-        return Plan(plan_drops(conn, run, run.request.streams), Body(), Nothing())
+    def plan(self, tx: Writer, run: Planning[StreamPaths]) -> Plan[Body, Nothing]:
+        return Plan(plan_drops(tx, run, run.request.streams), Body(), Nothing())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,20 +183,20 @@ class DropStreamPart(Handler[AnyRun, DroppedStream]):
     record = DroppedStream
     phases: ClassVar[tuple[str, ...]] = ("propose",)
 
-    def propose(self, conn: Connection, run: AnyRun, part: Part[DroppedStream], made: Any) -> DroppedStream:
-        run.move(conn, part, require_id(conn, part.body.table_id))
+    def propose(self, tx: Writer, run: AnyRun, part: Part[DroppedStream], made: Any) -> DroppedStream:
+        run.move(tx, part, require_id(tx.conn, part.body.table_id))
         return part.body
 
 
-def plan_drops(conn: Connection, run: Planning[Any], streams: Sequence[str]) -> list[PartPlan]:
+def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[str]) -> list[PartPlan]:
     """Lock streams, and the tables they are on, to be dropped with the operation, and return a part for
     each."""
     plans = []
     for path in dict.fromkeys(streams):
-        stream = paths.require(conn, path, "stream")
-        table = require_id(conn, stream.parent_id)
-        run.lock(conn, [table, *unit_above(conn, table)], "altering")
-        run.lock(conn, [stream], "dropping")
+        stream = paths.require(tx.conn, path, "stream")
+        table = require_id(tx.conn, stream.parent_id)
+        run.lock(tx, [table, *unit_above(tx.conn, table)], "altering")
+        run.lock(tx, [stream], "dropping")
         plans.append(PartPlan("drop stream", DroppedStream(stream_id=stream.id, table_id=table.id)))
     if not plans:
         raise InvalidArgument("no stream to drop was named", "Name at least one.")

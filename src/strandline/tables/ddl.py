@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, commits, paths, tables
+from strandline.catalog import commits, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
@@ -37,27 +37,25 @@ def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
     indexes = [_resolved(table, index, statement.path) for index in statement.indexes]
     for place, index in enumerate(indexes):
         _check_index(table, index, [i.name for i in indexes[:place]])
-    with runtime.catalog.write() as conn:
-        if statement.if_not_exists and (found := paths.find(conn, statement.path)) is not None:
+    with runtime.catalog.write() as tx:
+        if statement.if_not_exists and (found := paths.find(tx.conn, statement.path)) is not None:
             if found.type != "table":
                 raise AlreadyExists(f"{statement.path} already exists and is a {found.type}")
             return None
-        step = board.next_step(conn)
-        tables.create(conn, step, runtime.clock.now(), statement.path, table, indexes=indexes)
-        return step
+        tables.create(tx, statement.path, table, indexes=indexes)
+        return tx.step
 
 
 def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
     names.check_no_backup(statement.path)
-    with runtime.catalog.write() as conn:
-        if statement.if_exists and paths.find(conn, statement.path) is None:
+    with runtime.catalog.write() as tx:
+        if statement.if_exists and paths.find(tx.conn, statement.path) is None:
             return None
-        row = _require_table(conn, statement.path)
-        for path in paths.subtree(conn, row):
+        row = _require_table(tx.conn, statement.path)
+        for path in paths.subtree(tx.conn, row):
             paths.check_ready(path)
-        step = board.next_step(conn)
-        tables.drop(conn, step, runtime.clock.now(), row)
-        return step
+        tables.drop(tx, row)
+        return tx.step
 
 
 def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
@@ -218,15 +216,14 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
         # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
         drops = any(isinstance(a, st.DropColumn) for a in actions)
         digest = runtime.store.digest(State(changed, view.chain)) if drops else None
-        with publishing(runtime) as conn:
-            commits.prove(conn, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
-            paths.check_ready(paths.require_id(conn, view.info.id))
-            step = board.next_step(conn)
-            tables.alter(conn, step, runtime.clock.now(), replace(view.info, schema=changed))
+        with publishing(runtime) as tx:
+            commits.prove(tx, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
+            paths.check_ready(paths.require_id(tx.conn, view.info.id))
+            tables.alter(tx, replace(view.info, schema=changed))
             if digest is not None:
-                tables.set_digest(conn, view.info.id, digest)
-                commits.record(conn, view.info.id, step, "schema", digest, runtime.clock.now())
-            return step
+                tables.set_digest(tx, view.info.id, digest)
+                commits.record(tx, view.info.id, "schema", digest)
+            return tx.step
 
     return repeat(runtime, attempt)
 
@@ -276,21 +273,19 @@ def _add_index(runtime: Runtime, path: str, index: IndexDef) -> int:
 
 
 def _drop_index(runtime: Runtime, path: str, name: str) -> int:
-    with runtime.catalog.write() as conn:
-        row = _require_table(conn, path)
+    with runtime.catalog.write() as tx:
+        row = _require_table(tx.conn, path)
         paths.check_ready(row)
         info = TableInfo.of(row)
         ref = info.index(name)
-        index_row = paths.by_id(conn, ref.index_id)
+        index_row = paths.by_id(tx.conn, ref.index_id)
         if index_row is None:
             raise PathNotFound(f"{path} has no index {name!r}")
-        for below in paths.subtree(conn, index_row):
+        for below in paths.subtree(tx.conn, index_row):
             paths.check_ready(below)
-        step = board.next_step(conn)
-        now = runtime.clock.now()
-        tables.drop(conn, step, now, index_row)
-        tables.alter(conn, step, now, replace(info, indexes=tuple(i for i in info.indexes if i is not ref)))
-        return step
+        tables.drop(tx, index_row)
+        tables.alter(tx, replace(info, indexes=tuple(i for i in info.indexes if i is not ref)))
+        return tx.step
 
 
 def _require_table(conn: Connection, path: str) -> paths.Path:

@@ -78,10 +78,9 @@ def merge(runtime: Runtime, path: str) -> bool:
 
 def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> None:
     merged = runtime.store.merge(info.schema, segments, runtime.session.file_name(info.id))
-    with contextlib.suppress(Stale), publishing(runtime, [merged]) as conn:
-        now, grace = runtime.clock.now(), runtime.settings.grace_seconds
-        commits.replace_segments(conn, now, info.id, segments, [merged], "merge")
-        collect.drop_superseded(conn, now, info.id, grace_seconds=grace)
+    with contextlib.suppress(Stale), publishing(runtime, [merged]) as tx:
+        commits.replace_segments(tx, info.id, segments, [merged], "merge")
+        collect.drop_superseded(tx, info.id, grace_seconds=runtime.settings.grace_seconds)
 
 
 def compact(runtime: Runtime, path: str) -> bool:
@@ -111,10 +110,8 @@ def compact(runtime: Runtime, path: str) -> bool:
         if not made.new and not made.old:
             return False  # All of it is as compaction would make it.
         try:
-            with publishing(runtime, made.new) as conn:
-                commits.replace_segments(
-                    conn, runtime.clock.now(), view.info.id, made.old, made.new, "compact"
-                )
+            with publishing(runtime, made.new) as tx:
+                commits.replace_segments(tx, view.info.id, made.old, made.new, "compact")
         except Stale:
             return False
         return True
@@ -124,11 +121,9 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     """Remove what nothing refers to: first from the catalog, then from the folder; then files that never got
     a commit."""
     report = report or Report()
-    now = runtime.clock.now()
-    with runtime.catalog.write() as conn:
+    with runtime.catalog.write() as tx:
         collect.sweep(
-            conn,
-            now,
+            tx,
             history_seconds=runtime.settings.history_seconds,
             grace_seconds=runtime.settings.grace_seconds,
         )
@@ -137,8 +132,8 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     for file in garbage:
         runtime.files.remove(file)
     if garbage:
-        with runtime.catalog.write() as conn:
-            collect.forget_garbage(conn, garbage)
+        with runtime.catalog.write() as tx:
+            collect.forget_garbage(tx, garbage)
     report.removed_files += len(garbage)
     report.removed_orphans += _remove_orphans(runtime, garbage)
     return report
@@ -217,11 +212,11 @@ def _maintaining(runtime: Runtime, table_id: int) -> Iterator[bool]:
             yield False
             return
         session_id = runtime.session.ensure()
-        with runtime.catalog.write() as conn:
-            taken = maintenance.take(conn, runtime.clock.now(), table_id, session_id)
+        with runtime.catalog.write() as tx:
+            taken = maintenance.take(tx, table_id, session_id)
         try:
             yield taken
         finally:
             if taken:
-                with runtime.catalog.write() as conn:
-                    maintenance.release(conn, table_id, session_id)
+                with runtime.catalog.write() as tx:
+                    maintenance.release(tx, table_id, session_id)

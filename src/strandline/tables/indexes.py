@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection
-
-from strandline.catalog import board, chains, commits, holds, paths, tables
+from strandline.catalog import chains, commits, holds, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.catalog.writer import Writer
 from strandline.model import IndexDef, TableSchema
 from strandline.runtime import Runtime
 from strandline.storage.chain import State
@@ -46,10 +45,10 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
         except Exception:
             runtime.store.discard(built.entries.segments)
             raise
-        with publishing(runtime, built.entries.segments) as conn:
-            head = commits.prove(conn, Basis(table.info.id, table.info.version, None))
+        with publishing(runtime, built.entries.segments) as tx:
+            head = commits.prove(tx, Basis(table.info.id, table.info.version, None))
             if head.step <= built.step:
-                return _attach(runtime, conn, table.info.id, index, built)
+                return _attach(tx, table.info.id, index, built)
         # Rows were committed meanwhile: follow them, it is less every time.
 
 
@@ -86,18 +85,16 @@ def _followed(
     )
 
 
-def _attach(runtime: Runtime, conn: Connection, table_id: int, index: IndexDef, built: _Built) -> int:
-    row = paths.require_id(conn, table_id)
+def _attach(tx: Writer, table_id: int, index: IndexDef, built: _Built) -> int:
+    row = paths.require_id(tx.conn, table_id)
     paths.check_ready(row)
-    step = board.next_step(conn)
-    now = runtime.clock.now()
     info = TableInfo.of(row)
-    ref = tables.add_index_paths(conn, step, now, row, index, table=info.schema, digest=built.entries.delta)
-    chains.attach(conn, ref.impl_id, chains.insert_segments(conn, built.entries.segments, step), step)
-    paths.set_body(conn, row.id, replace(info, indexes=(*info.indexes, ref)).body())
-    paths.set_version(conn, row.id, info.version + 1)
-    tables.publish(conn, step, now, [row.id, ref.index_id, ref.impl_id])
-    return step
+    ref = tables.add_index_paths(tx, row, index, table=info.schema, digest=built.entries.delta)
+    chains.attach(tx, ref.impl_id, chains.insert_segments(tx, built.entries.segments, tx.step), tx.step)
+    paths.set_body(tx, row.id, replace(info, indexes=(*info.indexes, ref)).body())
+    paths.set_version(tx, row.id, info.version + 1)
+    tables.publish(tx, [row.id, ref.index_id, ref.impl_id])
+    return tx.step
 
 
 def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
@@ -118,11 +115,11 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
     if made is None:
         _rebuild(runtime, snapshot, table, ref, impl, followed)
         return True
-    with publishing(runtime, made.segments) as conn:
-        tables.move_followed(conn, ref.impl_id, followed, snapshot.step)
+    with publishing(runtime, made.segments) as tx:
+        tables.move_followed(tx, ref.impl_id, followed, snapshot.step)
         if made.segments:
             part = commits.TablePart(ref.impl_id, impl.info.version, None, made.segments, made.delta)
-            commits.commit(conn, runtime.clock.now(), [part])
+            commits.commit(tx, [part])
     return True
 
 
@@ -133,10 +130,8 @@ def _rebuild(
     every changed key. It leaves no changes behind, so it cannot be done under a stream."""
     name = runtime.session.file_name(ref.impl_id)
     new = runtime.store.entries(table.state, impl.info.schema, name)
-    with publishing(runtime, new.segments) as conn:
-        if holds.is_held(conn, ref.impl_id):
+    with publishing(runtime, new.segments) as tx:
+        if holds.is_held(tx.conn, ref.impl_id):
             raise Stale(ref.impl_id, "a stream was created on it")
-        tables.move_followed(conn, ref.impl_id, followed, snapshot.step)
-        commits.replace_segments(
-            conn, runtime.clock.now(), ref.impl_id, impl.chain.segments, new.segments, "rebuild", new.delta
-        )
+        tables.move_followed(tx, ref.impl_id, followed, snapshot.step)
+        commits.replace_segments(tx, ref.impl_id, impl.chain.segments, new.segments, "rebuild", new.delta)

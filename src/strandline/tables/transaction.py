@@ -177,8 +177,8 @@ class Transaction(Reader):
     def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
         decided = False
         try:
-            with publishing(self.runtime) as conn:
-                step = commits.commit(conn, self.runtime.clock.now(), parts, reads)
+            with publishing(self.runtime) as tx:
+                step = commits.commit(tx, parts, reads)
                 decided = True
         except StrandlineError as error:
             if not decided:

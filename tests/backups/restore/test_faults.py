@@ -272,12 +272,14 @@ def test_a_segment_that_the_catalog_lost_is_missed(warehouse: tuple[Path, Story]
     """The records of a backup say how much it holds."""
     folder, story = warehouse
     with open_at(folder) as db:
-        with db.runtime.catalog.write() as conn:
+        with db.runtime.catalog.write() as tx:
             backup = db.describe(f"/.backups/collections/c/{story.backups[1]}")
             target = backup["tables"]["/orders"]["slice"]["target_id"]
-            row = conn.execute(select(sqltables.chains).where(sqltables.chains.c.table_id == target)).first()
+            row = tx.conn.execute(
+                select(sqltables.chains).where(sqltables.chains.c.table_id == target)
+            ).first()
             assert row is not None
-            conn.execute(
+            tx.conn.execute(
                 sqltables.chains.delete().where(
                     sqltables.chains.c.table_id == target, sqltables.chains.c.segment_id == row.segment_id
                 )
@@ -306,8 +308,8 @@ def segments_of_backups(db: Database) -> list[Any]:
 
 
 def rewrite(db: Database, segment_id: int, data: bytes) -> None:
-    with db.runtime.catalog.write() as conn:
-        conn.execute(
+    with db.runtime.catalog.write() as tx:
+        tx.conn.execute(
             update(sqltables.segments).where(sqltables.segments.c.id == segment_id).values(data=data)
         )
 

@@ -291,12 +291,12 @@ def test_progress_only_grows(on_sqlite: tuple[Database, Story]) -> None:
 
 def test_a_broken_chain_is_refused_before_anything_is_made(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    with db.runtime.catalog.write() as conn:
-        middle = paths.require(conn, f"/.backups/collections/c/{story.backups[2]}")
+    with db.runtime.catalog.write() as tx:
+        middle = paths.require(tx.conn, f"/.backups/collections/c/{story.backups[2]}")
         record = middle.record(BackupRecord)
         orders = record.tables["/orders"]
         broken = replace(orders, slice=replace(orders.slice, before=Digest(orders.slice.before.rows)))
-        paths.set_body(conn, middle.id, replace(record, tables={**record.tables, "/orders": broken}))
+        paths.set_body(tx, middle.id, replace(record, tables={**record.tables, "/orders": broken}))
     with pytest.raises(Corrupted):
         db.sql("RESTORE c INTO 'r'")
     assert [p.kind for p in db.verify("c")] == ["broken_chain", "broken_chain"]

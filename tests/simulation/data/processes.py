@@ -14,6 +14,7 @@ from strandline.api.connector import CATALOG_FILE
 from strandline.api.database import Database
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.sessions import Session
+from strandline.catalog.writer import Writer
 from strandline.runtime import Runtime
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
@@ -180,10 +181,10 @@ class SimCatalog(Catalog):
             yield conn
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> Iterator[Writer]:
         self._process.point("a catalog transaction")
-        with self._process.writing(), super().write() as conn:
-            yield conn
+        with self._process.writing(), super().write() as tx:
+            yield tx
 
 
 class SimFiles(LocalFiles):

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from strandline.api import table
 from strandline.catalog import chains, collect, commits, sessions, sqltables
@@ -21,6 +21,7 @@ from strandline.catalog.chains import TableState
 from strandline.catalog.commits import Basis
 from strandline.catalog.moment import Moment, Moments
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import Writer
 from strandline.tables import indexes
 from strandline.tables.transaction import Transaction
 from tests.simulation.data.actions import Focus
@@ -50,10 +51,10 @@ def version() -> AbstractContextManager[None]:
     """A commit does not prove that the table's description is the one that it was planned with."""
     prove = commits.prove
 
-    def any_version(conn: Connection, basis: Basis) -> TableState:
+    def any_version(tx: Writer, basis: Basis) -> TableState:
         at = sqltables.paths.c
-        found = conn.execute(select(at.version).where(at.id == basis.table_id)).scalar_one_or_none()
-        return prove(conn, basis if found is None else replace(basis, version=found))
+        found = tx.conn.execute(select(at.version).where(at.id == basis.table_id)).scalar_one_or_none()
+        return prove(tx, basis if found is None else replace(basis, version=found))
 
     return replaced(commits, prove=any_version)
 
@@ -118,7 +119,7 @@ def said() -> AbstractContextManager[None]:
 def grace() -> AbstractContextManager[None]:
     """The collector takes at once what has left a table."""
     in_no_plan = collect._is_in_no_plan
-    return replaced(collect, _is_in_no_plan=lambda conn, now, seconds: in_no_plan(conn, now, 0.0))
+    return replaced(collect, _is_in_no_plan=lambda tx, seconds: in_no_plan(tx, 0.0))
 
 
 @contextlib.contextmanager

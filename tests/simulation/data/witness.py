@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
-from strandline.catalog import board, chains, collect, commits, operations, paths, sqltables
+from strandline.catalog import chains, collect, commits, operations, paths, sqltables
 from strandline.catalog.moment import Moment
+from strandline.catalog.writer import Writer
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.model import History, Refused, State, Violation
 from tests.simulation.data.processes import Process
@@ -106,38 +107,38 @@ def _applied(process: Process, step: int, before: State) -> State:
 @contextmanager
 def watching(baton: Baton) -> Iterator[None]:
     """Note in the running process what the catalog's functions are called for, while the block lasts."""
-    next_step, replace_segments, complete = board.next_step, commits.replace_segments, operations.complete
+    replace_segments, complete = commits.replace_segments, operations.complete
+    step: Callable[[Writer], int] = vars(Writer)["step"].fget
     drop_unreferenced = collect._drop_unreferenced
 
     def note(**facts: Any) -> None:
         if isinstance(baton.holder, Process):
             baton.holder.facts |= facts
 
-    def noting_step(conn: Connection) -> int:
-        step = next_step(conn)
-        note(step=step)
-        return step
+    def noting_step(tx: Writer) -> int:
+        note(step=step(tx))
+        return step(tx)
 
     def noting_housekeeping(*args: Any, **options: Any) -> int:
         note(housekeeping=True)
         return replace_segments(*args, **options)
 
-    def noting_end(conn: Connection, operation_id: str, *args: Any) -> None:
-        operation = operations.get(conn, operation_id)
+    def noting_end(tx: Writer, operation_id: str, *args: Any) -> None:
+        operation = operations.get(tx.conn, operation_id)
         note(operation=operation)
         backup_id = kept(operation.body).get("backup_id")
         if backup_id is not None:
-            backup = paths.by_id(conn, backup_id)
+            backup = paths.by_id(tx.conn, backup_id)
             assert backup is not None
             note(backup=backup.name)
-        complete(conn, operation_id, *args)
+        complete(tx, operation_id, *args)
 
     def noting_collection(*args: Any) -> None:
         drop_unreferenced(*args)
         note(collected=True)
 
     with (
-        replaced(board, next_step=noting_step),
+        replaced(Writer, step=property(noting_step)),
         replaced(commits, replace_segments=noting_housekeeping),
         replaced(operations, complete=noting_end),
         replaced(collect, _drop_unreferenced=noting_collection),
@@ -146,7 +147,7 @@ def watching(baton: Baton) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(owner: Any, **functions: Callable[..., Any]) -> Iterator[None]:
+def replaced(owner: Any, **functions: Any) -> Iterator[None]:
     """Other functions in a module or a class while the block lasts."""
     before = {name: vars(owner)[name] for name in functions}
     for name, function in functions.items():
