@@ -223,7 +223,21 @@ def write(catalog: Catalog, path: str, number: int) -> int:
 
 
 def segment() -> Segment:
-    return Segment(0, "log", True, False, 0, PENDING, 1, 1, None, "", (1,), (1,), b"rows")
+    return Segment(
+        id=0,
+        role="log",
+        fresh=True,
+        stepped=False,
+        after=0,
+        upto=PENDING,
+        rows=1,
+        bytes=1,
+        file=None,
+        checksum="",
+        min_key=(1,),
+        max_key=(1,),
+        data=b"rows",
+    )
 
 
 def version(conn: Connection, path: str) -> int:

@@ -131,7 +131,7 @@ class IndexDef(Record):
         return TableSchema.of([(name, table[name].type, table[name].not_null) for name in names], key)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Segment:
     """One immutable run of rows, sorted by key (then by step, where a key occurs more than once).
 

@@ -38,19 +38,19 @@ def segment(
     name = f"data/1/s-{number}.parquet" if file else None
     data = None if file else b"x" * number
     return Segment(
-        0,
-        role,
-        fresh,
-        upto != PENDING,
-        after,
-        upto,
-        rows,
-        10,
-        name,
-        f"sum-{number}",
-        (number,),
-        (number,),
-        data,
+        id=0,
+        role=role,
+        fresh=fresh,
+        stepped=upto != PENDING,
+        after=after,
+        upto=upto,
+        rows=rows,
+        bytes=10,
+        file=name,
+        checksum=f"sum-{number}",
+        min_key=(number,),
+        max_key=(number,),
+        data=data,
     )
 
 

@@ -46,19 +46,19 @@ def unsorted_segment(
         data = bytes(sink.getvalue())
         keys = keys_of(schema, table)
         return Segment(
-            0,
-            role,
-            fresh,
-            stepped,
-            after,
-            upto,
-            len(rows),
-            len(data),
-            None,
-            checksum_of(data),
-            keys[0],
-            keys[-1],
-            data,
+            id=0,
+            role=role,
+            fresh=fresh,
+            stepped=stepped,
+            after=after,
+            upto=upto,
+            rows=len(rows),
+            bytes=len(data),
+            file=None,
+            checksum=checksum_of(data),
+            min_key=keys[0],
+            max_key=keys[-1],
+            data=data,
         )
     pq.write_table(stored, sink, row_group_size=group, write_page_checksum=True)
     files.write(name, bytes(sink.getvalue()))

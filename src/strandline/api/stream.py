@@ -136,7 +136,12 @@ class Stream:
             mode = stream.record(StreamBody).mode
             before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
             return Feed(
-                table.schema, mode, begin, end, chains.log_between(conn, table.id, begin, end), before
+                schema=table.schema,
+                mode=mode,
+                after=begin,
+                upto=end,
+                logs=chains.log_between(conn, table.id, begin, end),
+                before=before,
             )
 
 

@@ -96,6 +96,7 @@ def replace_segments(
     old: Sequence[Segment],
     new: Sequence[Segment],
     kind: str,
+    *,
     digest: Digest | None = None,
 ) -> int:
     """A commit that changes no state: other segments that fold to the same rows. ``kind`` merge: the new log

@@ -276,7 +276,6 @@ class Engine:
         try:
             with self.catalog.write() as tx:
                 run.renew(self._fence(tx.conn, operation.id, cancelling=True))
-                self.kinds[operation.kind].undo(tx, run)
                 operations.roll_back(tx, operation.id, self.registry, run.body.directories)
                 operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
         except _Lost:

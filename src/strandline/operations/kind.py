@@ -1,4 +1,4 @@
-"""What a kind of operation is made of: a plan, handlers for its parts, a finish and an undo.
+"""What a kind of operation is made of: a plan, handlers for its parts, and a finish.
 
 To write one, subclass ``Kind`` and give it a ``Handler`` for each kind of part. What is asked for, what was
 planned, how far it has come and what each part keeps are records of the kind's own. Everything that takes a
@@ -278,7 +278,3 @@ class Kind(ABC, Generic[Q, B, G]):
         before that, and return the operation's result. New and dropped paths need nothing here: they are told
         by their state."""
         return records.Nothing()
-
-    def undo(self, tx: Writer, run: Run[Q, B, G]) -> None:
-        """What a rollback must do beyond removing what was created, ending claims, and unlocking: that is
-        done for every kind."""

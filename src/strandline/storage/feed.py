@@ -20,7 +20,7 @@ STATEFUL_MODES = frozenset({"UPDATES", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"})
 needed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Feed:
     """The changes in ``(after, upto]`` of ``logs`` as ``mode`` shows them. ``before`` is the table's state at
     ``after``; None in modes that do not need it."""

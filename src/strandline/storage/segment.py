@@ -98,25 +98,36 @@ def write_segment(
     if role == "log" and inline.takes(table):
         data = _to_stream(table)
         return Segment(
-            0,
-            role,
-            fresh,
-            stepped,
-            after,
-            upto,
-            rows,
-            len(data),
-            None,
-            checksum_of(data),
-            lowest,
-            highest,
-            data,
+            id=0,
+            role=role,
+            fresh=fresh,
+            stepped=stepped,
+            after=after,
+            upto=upto,
+            rows=rows,
+            bytes=len(data),
+            file=None,
+            checksum=checksum_of(data),
+            min_key=lowest,
+            max_key=highest,
+            data=data,
         )
     data = _to_parquet(table, [c.physical for c in schema.value_columns])
     name = name if isinstance(name, str) else name()
     files.write(name, data)
     return Segment(
-        0, role, fresh, stepped, after, upto, rows, len(data), name, checksum_of(data), lowest, highest
+        id=0,
+        role=role,
+        fresh=fresh,
+        stepped=stepped,
+        after=after,
+        upto=upto,
+        rows=rows,
+        bytes=len(data),
+        file=name,
+        checksum=checksum_of(data),
+        min_key=lowest,
+        max_key=highest,
     )
 
 
@@ -152,7 +163,18 @@ def describe_file(
         lowest, highest = _ends(schema, ends[0])[0], _ends(schema, ends[1])[1]
     size, checksum = files.size(name), files.checksum(name)
     return Segment(
-        0, role, fresh, stepped, after, upto, int(footer.rows.sum()), size, name, checksum, lowest, highest
+        id=0,
+        role=role,
+        fresh=fresh,
+        stepped=stepped,
+        after=after,
+        upto=upto,
+        rows=int(footer.rows.sum()),
+        bytes=size,
+        file=name,
+        checksum=checksum,
+        min_key=lowest,
+        max_key=highest,
     )
 
 
@@ -178,7 +200,12 @@ def read_segment(
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
         stored = _read_groups(
-            shelf.files, segment.file, footer, groups, [p for p in physical if p in footer.names], threads
+            shelf.files,
+            segment.file,
+            footer,
+            groups,
+            [p for p in physical if p in footer.names],
+            threads=threads,
         )
     return _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
 
@@ -303,7 +330,7 @@ def _load_footer(files: Files, name: str) -> Footer:
 
 
 def _read_groups(
-    files: Files, name: str, footer: Footer, groups: list[int], physical: list[str], threads: bool = True
+    files: Files, name: str, footer: Footer, groups: list[int], physical: list[str], *, threads: bool = True
 ) -> pa.Table:
     if not physical:
         return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only its length counts.

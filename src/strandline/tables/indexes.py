@@ -113,7 +113,7 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
     earlier = State(table.info.schema, before)
     made = _followed(runtime, table, earlier, impl.info.schema, ref.impl_id, at_any_size=is_streamed)
     if made is None:
-        _rebuild(runtime, snapshot, table, ref, impl, followed)
+        _rebuild(runtime, snapshot, table, ref, impl, followed=followed)
         return True
     with publishing(runtime, made.segments) as tx:
         tables.move_followed(tx, ref.impl_id, followed, snapshot.step)
@@ -124,7 +124,7 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
 
 
 def _rebuild(
-    runtime: Runtime, snapshot: Snapshot, table: TableView, ref: IndexRef, impl: TableView, followed: int
+    runtime: Runtime, snapshot: Snapshot, table: TableView, ref: IndexRef, impl: TableView, *, followed: int
 ) -> None:
     """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of
     every changed key. It leaves no changes behind, so it cannot be done under a stream."""
@@ -134,4 +134,6 @@ def _rebuild(
         if holds.is_held(tx.conn, ref.impl_id):
             raise Stale(ref.impl_id, "a stream was created on it")
         tables.move_followed(tx, ref.impl_id, followed, snapshot.step)
-        commits.replace_segments(tx, ref.impl_id, impl.chain.segments, new.segments, "rebuild", new.delta)
+        commits.replace_segments(
+            tx, ref.impl_id, impl.chain.segments, new.segments, "rebuild", digest=new.delta
+        )

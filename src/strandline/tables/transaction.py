@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Pending:
     """What the transaction has done to one table so far, and what of it it has read."""
 
@@ -197,7 +197,7 @@ class Transaction(Reader):
         self._pending.clear()
 
     def _of(self, info: TableInfo) -> _Pending:
-        return self._pending.setdefault(info.id, _Pending(info, self.snapshot.step))
+        return self._pending.setdefault(info.id, _Pending(info=info, read_step=self.snapshot.step))
 
     def _collapse(self, pending: _Pending) -> None:
         """A commit has one change per key, however many statements changed it."""

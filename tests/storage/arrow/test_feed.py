@@ -22,7 +22,14 @@ KV = schema("k Int64", "v Utf8", "x Double", key="k")
 def feed_of(history: History, mode: str, after: int = 0, upto: int | None = None) -> Feed:
     logs = tuple(s for s in history.segments if s.role == "log")
     before = history.chain(after) if mode in STATEFUL_MODES else None
-    return Feed(history.schema, mode, after, history.step if upto is None else upto, logs, before)
+    return Feed(
+        schema=history.schema,
+        mode=mode,
+        after=after,
+        upto=history.step if upto is None else upto,
+        logs=logs,
+        before=before,
+    )
 
 
 def expected(history: History, mode: str, after: int, upto: int) -> list[dict[str, Any]]:
@@ -122,6 +129,13 @@ def test_a_table_without_value_columns(tmp_path: Path) -> None:
 def test_an_empty_window(tmp_path: Path) -> None:
     history = History(QuickFiles(tmp_path), KV)
     for mode in MODES:
-        feed = Feed(KV, mode, 0, 0, (), Chain((), 0) if mode in STATEFUL_MODES else None)
+        feed = Feed(
+            schema=KV,
+            mode=mode,
+            after=0,
+            upto=0,
+            logs=(),
+            before=Chain((), 0) if mode in STATEFUL_MODES else None,
+        )
         assert list(records(history.shelf, feed)) == []
         assert table(history.shelf, feed).num_rows == 0

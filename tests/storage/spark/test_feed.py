@@ -19,12 +19,12 @@ from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, comparable, rand
 def feed_of(table: Table, mode: str, after: int, upto: int) -> Feed:
     logs = tuple(s for s in table.segments if s.upto > after and s.after < upto)
     return Feed(
-        table.schema,
-        mode,
-        after,
-        upto,
-        logs,
-        Chain(table.segments, after) if mode in STATEFUL_MODES else None,
+        schema=table.schema,
+        mode=mode,
+        after=after,
+        upto=upto,
+        logs=logs,
+        before=Chain(table.segments, after) if mode in STATEFUL_MODES else None,
     )
 
 

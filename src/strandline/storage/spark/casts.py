@@ -75,7 +75,7 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
 
 
 def _checked(
-    type_: Type, col: Column, converted: Column, name: str, hint: str, shown: Column | None = None
+    type_: Type, col: Column, converted: Column, name: str, hint: str, *, shown: Column | None = None
 ) -> Column:
     """``converted``, which is NULL where the value of ``col`` does not fit."""
     text = F.substring(F.coalesce((col if shown is None else shown).cast("string"), F.lit("?")), 1, 60)
@@ -132,9 +132,8 @@ def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column
 def _text(type_: Type, col: Column, name: str) -> Column:
     plain = col.cast("string")  # A collation would change how the text is hashed and sorted.
     hint = "The text is not valid UTF-8."
-    return _checked(
-        type_, col, F.when(F.is_valid_utf8(plain), plain), name, hint, F.hex(plain.cast("binary"))
-    )
+    shown = F.hex(plain.cast("binary"))
+    return _checked(type_, col, F.when(F.is_valid_utf8(plain), plain), name, hint, shown=shown)
 
 
 def _json(type_: Type, col: Column, name: str) -> Column:
@@ -178,4 +177,4 @@ def _time(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
         fits = fits & (micros % 10**6 == 0)
         hint = "Datetime has whole seconds in the years 1 to 9999; Timestamp has microseconds."
     shown = time_text(col) if isinstance(from_type, T.TimestampType) else None
-    return _checked(type_, col, F.when(fits, instant), name, hint, shown)
+    return _checked(type_, col, F.when(fits, instant), name, hint, shown=shown)

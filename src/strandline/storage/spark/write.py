@@ -80,7 +80,7 @@ def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Fe
             return _into_rows(work, few) if visible(target.state.chain) else _into_nothing(work)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Work:
     spark: SparkSession
     shelf: Shelf
