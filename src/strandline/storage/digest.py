@@ -1,4 +1,4 @@
-"""Row hashes and digests in Arrow, bit for bit what Spark computes (see ``spark_digest``).
+"""Row hashes and digests in Arrow, bit for bit what Spark computes (see ``spark.hashes``).
 
 The hash of a row is 128 bits, two chains of XXH64 as Spark's ``xxhash64`` function makes them (each value is
 hashed with the hash so far as its seed, the first with 42): one chain starts with the bigint 1 and gives the
