@@ -8,7 +8,6 @@ exists, if this process's session can say so in time.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import weakref
 from collections.abc import Iterable
@@ -81,7 +80,6 @@ class Moments:
         self._catalog = catalog
         self._loader = loader
         self._session = session
-        self._numbers = itertools.count(1)
         self._last = 0
         self._live: weakref.WeakSet[Moment] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -143,7 +141,7 @@ class Moments:
 
     def _number(self) -> int:
         with self._lock:
-            self._last = next(self._numbers)
+            self._last += 1
             return self._last
 
     def _see(self, look: Look, moment: Moment, wanted: Named) -> None:
