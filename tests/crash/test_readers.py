@@ -74,6 +74,7 @@ def test_an_open_reader_keeps_its_files(connect: Callable[..., Database]) -> Non
     assert state(other)["t"] != {r[0]: r for r in before}
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_its_files_for_as_long_as_it_exists(connect: Callable[..., Database]) -> None:
     clock = ManualClock()
     db = connect(clock=clock)
@@ -110,6 +111,7 @@ db.close()
 """
 
 
+@pytest.mark.slow
 def test_a_reader_in_another_process_keeps_its_files(
     folder: Path, catalog_url: str | None, connect: Callable[..., Database]
 ) -> None:
