@@ -30,7 +30,7 @@ docs: setup ## Build the documentation into build/site
 	@$(BIN)/python -m mkdocs build --strict --quiet
 	@echo "wrote build/site/index.html"
 
-quick: setup lint types ## Run what takes less than two minutes: lint, types, and the tests without Spark that are fast
+quick: setup lint types ## Run what is fast: lint, types, and the tests that need no Spark and are not slow
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not spark and not slow'
 
 test: doctor setup lint types ## Run all checks without changing a file: lint, format, types, tests

@@ -179,6 +179,7 @@ def test_delays_of_delivery_are_measured(catalog: Catalog, clock: SystemClock) -
     assert counted(metrics, "delivery_delay_seconds_sum") == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 def test_threads_share_a_cache(open_catalog: Callable[..., Catalog]) -> None:
     catalog = open_catalog(SystemClock())
     create(catalog, "/orders", [BY_V])

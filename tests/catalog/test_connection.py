@@ -147,6 +147,7 @@ catalog.close()
 """
 
 
+@pytest.mark.slow
 def test_processes_that_create_a_catalog_at_once_agree_on_it(url: str) -> None:
     answers = {answer.strip() for answer in run_at_once(CREATE, [[url]] * 4)}
     assert len(answers) == 1
@@ -180,6 +181,7 @@ print(*steps)
 """
 
 
+@pytest.mark.slow
 def test_many_writers_are_never_told_that_the_database_is_locked(catalog: Catalog, url: str) -> None:
     """Four threads in each of three processes take steps as fast as they can: each step is given out once,
     and none is left out."""

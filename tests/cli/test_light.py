@@ -37,6 +37,7 @@ def loaded(modules: tuple[str, ...], args: list[str]) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [
@@ -77,6 +78,7 @@ def test_what_looks_at_no_warehouse_loads_no_database(shop: Run, args: list[str]
     assert loaded((*DATA, *HEAVY, "sqlalchemy"), args) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement", ["SELECT * FROM orders WHERE id = 1", "UPSERT INTO orders (id, total) VALUES (3, 30)"]
 )

@@ -82,6 +82,7 @@ def test_a_session(shell: Terminal, tmp_path: Path) -> None:
     assert "FROM orders ORDER BY id;" in (tmp_path / "state" / "strandline" / "history").read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_a_restore_asks_and_cancels(shop: Run, env: dict[str, str]) -> None:
     shop("maintain", "/orders", "--compact")
     shop("backup", "nightly")
@@ -104,6 +105,7 @@ def test_ctrl_c_during_a_restore_asks_and_cancels(shop: Run, env: dict[str, str]
     assert shop("operations", "list", "--json").json[-1]["state"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_restore_that_is_left_alone_goes_on_in_the_background(shop: Run, env: dict[str, str]) -> None:
     shop("maintain", "/orders", "--compact")
     shop("backup", "nightly")

@@ -74,6 +74,7 @@ def flip(name: str, at: int) -> None:
         file.write(bytes([byte[0] ^ 0x10]))
 
 
+@pytest.mark.slow
 def test_a_wrong_byte_in_any_file(db: Database) -> None:
     found = files(db)
     assert {path for _, path in found} == {"/t", BY_V, "/t/by_n/indexImplTable"}
@@ -102,6 +103,7 @@ def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
         db.sql("SELECT * FROM t").rows()
 
 
+@pytest.mark.slow
 def test_a_cut_file(db: Database) -> None:
     for file, path in files(db):
         name = db.runtime.files.path(file)

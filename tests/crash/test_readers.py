@@ -109,6 +109,7 @@ def wait_until_said(db: Database, step: int) -> None:
     pytest.fail("nothing was said")
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_its_files_for_as_long_as_it_exists(gently: Callable[..., Database]) -> None:
     clock = ManualClock()
     db = gently(clock=clock)
@@ -142,6 +143,7 @@ db.close()
 """
 
 
+@pytest.mark.slow
 def test_a_reader_in_another_process_keeps_its_files(
     folder: Path, catalog_url: str | None, gently: Callable[..., Database]
 ) -> None:

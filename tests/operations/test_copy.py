@@ -189,6 +189,7 @@ def test_all_720_orders_one_by_one(tmp_path: Path) -> None:
     assert list(orders.ends.values()) == [720]
 
 
+@pytest.mark.slow
 def test_orders_and_interleavings_of_two_tables(catalog: Catalog) -> None:
     """Whole runs, in random orders and with the phases of the parts mixed, watched after every
     transaction."""

@@ -57,6 +57,7 @@ def of_files(in_files: Told, copy_of: Callable[[Told], Told]) -> Told:
     return copy_of(in_files)
 
 
+@pytest.mark.slow
 def test_one_begins_dies_and_another_carries_on(
     world: tuple[Database, Database, Story], clock: ManualClock
 ) -> None:
@@ -82,6 +83,7 @@ def test_one_begins_dies_and_another_carries_on(
     assert counted(second.runtime.metrics, "operations_resumed_total", kind="restore") == 1
 
 
+@pytest.mark.slow
 def test_one_carries_out_and_another_waits(world: tuple[Database, Database, Story]) -> None:
     first, second, story = world
     operation = first.sql("RESTORE c INTO 'r' NOWAIT").operation_id
