@@ -273,9 +273,17 @@ def test_a_catalog_of_an_older_version_learns_its_place_from_the_first_folder_th
 
 
 def _make_older(url: str) -> None:
+    """The catalog as it was before it knew of places: what came since is undone."""
     engine = create_engine(url)
     with engine.begin() as conn:
-        conn.execute(text("ALTER TABLE warehouse DROP COLUMN location"))
+        for undone in (
+            "chains DROP COLUMN removed_at",
+            "sessions DROP COLUMN reads_from",
+            "pins ADD COLUMN session_id TEXT",
+            "pins ADD COLUMN expires FLOAT",
+            "warehouse DROP COLUMN location",
+        ):
+            conn.execute(text(f"ALTER TABLE {undone}"))
         conn.execute(text("UPDATE alembic_version SET version_num = '0002'"))
     engine.dispose()
 

@@ -133,6 +133,8 @@ def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) ->
         root = paths.require(tx.conn, "/")
         a, b = (paths.add(tx, root, name, "table", body=Nothing(), step=1) for name in ("a", "b"))
         first = board.publish(tx, [a, b])
+        time = tx.now
+    catalog.clock.sleep(1.0)
     with catalog.write() as tx:
         paths.set_version(tx, b.id, 2)
         changed = paths.by_id(tx.conn, b.id)
@@ -144,10 +146,10 @@ def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) ->
             select(sqltables.board).order_by(sqltables.board.c.generation, sqltables.board.c.path_id)
         ).all()
         assert [(p.generation, p.path, p.version, p.dropped, p.time) for p in posted] == [
-            (first, "/a", 1, False, 10.0),
-            (first, "/b", 1, False, 10.0),
-            (second, "/a", 1, True, 11.0),
-            (second, "/b", 2, False, 11.0),
+            (first, "/a", 1, False, time),
+            (first, "/b", 1, False, time),
+            (second, "/a", 1, True, time + 1.0),
+            (second, "/b", 2, False, time + 1.0),
         ]
         described = conn.execute(
             select(

@@ -140,7 +140,7 @@ def test_a_commit_that_nobody_answered_may_have_taken_place(tmp_path: Path, cata
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
-        db.table("t").get(1)  # From here on there is a pin, and the next transaction is the commit.
+        db.runtime.session.ensure()  # From here on the next transaction is the commit.
 
         def lose() -> None:
             db.runtime.catalog.after_commit = lambda: None
@@ -159,7 +159,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
-        db.table("t").get(1)  # From here on there is a pin, and the next transaction is the commit.
+        db.runtime.session.ensure()  # From here on the next transaction is the commit.
         armed = [True]
 
         def lose(_: object) -> None:

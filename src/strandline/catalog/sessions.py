@@ -117,7 +117,7 @@ class Session:
         the time ``since``, so that the grace period covers the first while; 0 if none does."""
         with self._reading:
             self._readers[reader] = _Reading(step, since)
-        self._watch(at_once=since == 0.0)
+        self._watch(at_once=self._is_old(since))
 
     def lend(self, step: int, since: float, seconds: float) -> None:
         """The same for so long, for those who read out of this process's sight."""
@@ -125,7 +125,7 @@ class Session:
         with self._reading:
             known = self._lent.get(step, _Reading(step, since, until))
             self._lent[step] = _Reading(step, min(known.since, since), max(known.until, until))
-        self._watch(at_once=since == 0.0)
+        self._watch(at_once=self._is_old(since))
 
     def _watch(self, at_once: bool = False) -> None:
         with self._reading:
@@ -137,7 +137,7 @@ class Session:
 
     def _renew(self) -> None:
         while True:
-            self._wake.wait(max(_SHORTEST_PAUSE, min(self._lease / 4, self._grace / OLD / 2)))
+            self._wake.wait(max(_SHORTEST_PAUSE, min(self._lease / 4, self._grace / OLD / 2 or self._lease)))
             self._wake.clear()
             if self._is_closed:
                 return
@@ -158,11 +158,13 @@ class Session:
     def _oldest(self) -> int | None:
         """The oldest step that a reader looks at who has done so for a while."""
         now = self._catalog.clock.now()
-        old = now - self._grace / OLD
         with self._reading:
             self._lent = {step: reading for step, reading in self._lent.items() if reading.until > now}
             found = [*self._readers.values(), *self._lent.values()]
-        return min((reading.step for reading in found if reading.since <= old), default=None)
+        return min((reading.step for reading in found if self._is_old(reading.since)), default=None)
+
+    def _is_old(self, since: float) -> bool:
+        return since <= self._catalog.clock.now() - self._grace / OLD
 
     def _extend(self) -> None:
         with self._catalog.write() as tx:
