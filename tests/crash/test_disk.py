@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,9 +143,12 @@ def test_a_commit_that_nobody_answered_may_have_taken_place(tmp_path: Path, cata
         before = state(db)
         db.runtime.session.ensure()  # From here on the next transaction is the commit.
 
+        here = threading.get_ident()  # The session's own thread writes as well.
+
         def lose() -> None:
-            db.runtime.catalog.after_commit = lambda: None
-            raise _lost_connection()
+            if threading.get_ident() == here:
+                db.runtime.catalog.after_commit = lambda: None
+                raise _lost_connection()
 
         db.runtime.catalog.after_commit = lose
         with pytest.raises(Unavailable, match="did not say whether the commit took place"):
@@ -160,10 +164,11 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
         db.runtime.session.ensure()  # From here on the next transaction is the commit.
-        armed = [True]
+        armed, here = [True], threading.get_ident()  # The session's own thread writes as well.
 
         def lose(_: object) -> None:
-            if armed.pop() if armed else False:
+            if armed and threading.get_ident() == here:
+                armed.clear()
                 raise _lost_connection()
 
         event.listen(db.runtime.catalog.engine, "commit", lose)
