@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,7 @@ from strandline.catalog import sqltables
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.operations.streams import StreamRequest, StreamSpec
 from strandline.storage.feed import MODES
-from tests.tables.examples import ARROW, NoSpark, assert_sound, content, data_files, refused, rows
+from tests.tables.examples import ARROW, NoSpark, QuickFiles, assert_sound, content, data_files, refused, rows
 from tests.world import ManualClock
 
 if TYPE_CHECKING:
@@ -416,3 +417,36 @@ def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
             look(db.stream("/t/f"))
     db.wait(operation_id)
     assert db.stream("/t/f").records() == []
+
+
+def test_a_window_that_others_let_go_of_and_collect_meanwhile_is_no_damage(
+    connect: Callable[..., Database], tmp_path: Path
+) -> None:
+    """As with a process that has slept: what it was about to read is not there any more."""
+
+    class Watched(QuickFiles):
+        before_read: Callable[[], None] | None = None
+
+        def read(self, name: str) -> bytes:
+            act, self.before_read = self.before_read, None
+            if act is not None:
+                act()
+            return super().read(name)
+
+    files = Watched(tmp_path / "w")
+    settings = replace(HERE, inline_rows=0)
+    db = connect("w", files=files, settings=settings)
+    other = connect("w", settings=settings)
+    db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1)")
+    path = feed(db, "NEW_IMAGE")
+    other.sql("UPSERT INTO t (k, v, n) VALUES (2, 'b', 2)")
+
+    def let_go() -> None:
+        other.stream(path).commit(other.step)
+        other.compact("t")
+        other.collect()
+
+    db.runtime.session.close()  # Nobody says what it reads.
+    files.before_read = let_go
+    with pytest.raises(PreconditionFailed, match="has let go of what came before"):
+        db.stream(path).records(after=db.stream(path).position)

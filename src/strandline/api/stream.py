@@ -6,9 +6,9 @@ after a crash begins there, so no record is lost, and none that was committed is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection
 
@@ -22,6 +22,8 @@ from strandline.errors import Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec
 from strandline.sql import statements as st
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
+from strandline.tables.attempts import repeat
+from strandline.tables.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from strandline.api.database import Database
 
 FORMATS = ("JSON",)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,17 +62,18 @@ class Stream:
         key columns and what the stream's mode shows of the values. From the stream's position and up to now
         by default. Reading changes nothing, and what was read stays readable until it is committed. A name
         that a column of the table has already gets an underscore in front."""
-        with self._database.guard():
-            runtime = self._database.runtime
-            feed = self._feed(after, upto)
+        runtime = self._database.runtime
+
+        def frame(feed: Feed) -> DataFrame:
             runtime.session.lend(feed.upto, runtime.clock.now(), runtime.settings.read_seconds)
             return runtime.store.feed(feed)
+
+        return self._read(after, upto, frame)
 
     def records(self, after: int | None = None, upto: int | None = None) -> list[dict[str, Any]]:
         """Return the same as dicts, in the order of step, then key. Times are aware datetimes in UTC. Needs
         no Spark; meant for windows that fit into memory."""
-        with self._database.guard():
-            return list(self._database.runtime.store.records(self._feed(after, upto)))
+        return self._read(after, upto, lambda feed: list(self._database.runtime.store.records(feed)))
 
     def poll(self, timeout: float = 0.0, max_commits: int = 100) -> Iterator[Batch]:
         """Yield batches of records from the stream's position on, of about ``max_commits`` commits each, and
@@ -114,6 +119,19 @@ class Stream:
         ``after`` if there is none."""
         with self._database.runtime.catalog.read() as conn:
             return commits.stop_after(conn, _open_stream(conn, self.path).parent_id, after, count)
+
+    def _read(self, after: int | None, upto: int | None, give: Callable[[Feed], T]) -> T:
+        """What ``give`` makes of a window; again, if the window was let go of and collected meanwhile."""
+        runtime = self._database.runtime
+
+        def attempt() -> T:
+            snapshot = Snapshot(runtime)
+            feed = self._feed(after, upto)
+            snapshot.note((*feed.logs, *(feed.before.segments if feed.before is not None else ())))
+            return give(feed)
+
+        with self._database.guard():
+            return repeat(runtime, attempt)
 
     def _feed(self, after: int | None, upto: int | None) -> Feed:
         with self._database.runtime.catalog.read() as conn:

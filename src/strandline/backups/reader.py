@@ -41,7 +41,7 @@ class BackupReader(Reader):
                 for i in record.indexes
             )
             info = _info(path, chain[-1], record.slice, record.schema, refs)
-            return self.snapshot.note(_view(conn, info, chain, path, None))
+            return self._noted(_view(conn, info, chain, path, None))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
         name, path = ref.definition.name, table.info.path
@@ -55,7 +55,11 @@ class BackupReader(Reader):
                 )
             impl = ref.definition.impl_schema(table.info.schema)
             info = _info(f"{path}/{name}", chain[-1], record.slice, impl, ())
-            return self.snapshot.note(_view(conn, info, chain, path, name))
+            return self._noted(_view(conn, info, chain, path, name))
+
+    def _noted(self, view: TableView) -> TableView:
+        self.snapshot.note(view.chain.segments)
+        return view
 
     def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
         """What the backup is made of. It is looked up in the transaction that finds its segments, so that

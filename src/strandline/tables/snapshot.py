@@ -79,11 +79,9 @@ class Snapshot:
         is at its path now."""
         return _view(self._runtime.moments.index(self.take(), table.info, ref))
 
-    def note(self, view: TableView) -> TableView:
-        """Answer a view that was found elsewhere, at this moment or later; what it is made of is kept as
-        well."""
-        self.take().segments.update(s.id for s in view.chain.segments)
-        return view
+    def note(self, segments: Iterable[Segment]) -> None:
+        """Others are read as well, which were found elsewhere at this moment or later."""
+        self.take().segments.update(s.id for s in segments)
 
     def lend(self) -> None:
         """Keep what it shows readable for data frames that were made of it."""
