@@ -30,6 +30,7 @@ ROWS = [{"k": 1, "v": "new"}, {"k": 2, "v": "new"}]
 def before_its_commit(db: Database, act: Callable[[], Any], times: int = 1) -> list[int]:
     """Let something happen each time a commit of ``db`` is about to be published, at first; answers how often
     it did."""
+    db.runtime.session.ensure()  # From here on only a commit writes to the catalog.
     catalog, write = db.runtime.catalog, db.runtime.catalog.write
     happened: list[Any] = []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, insert
+from sqlalchemy import event, insert, text
 
 import strandline
 from strandline import Database, records
@@ -52,6 +52,8 @@ def make_tables(catalog: Catalog, count: int) -> list[int]:
         }
         for table, values in rows.items():
             tx.conn.execute(insert(table), [{**values, **keys[table](i)} for i in ids])
+        if not catalog.is_sqlite:  # Its sequence has to hear of ids that it did not give.
+            tx.conn.execute(text(f"SELECT setval(pg_get_serial_sequence('paths', 'id'), {ids[-1]})"))
     return list(ids)
 
 
@@ -121,4 +123,5 @@ def test_many_tables_are_one_backup(db: Database) -> None:
     (backup,) = db.sql("SHOW BACKUPS all").rows()
     assert backup[4] == 500
     db.sql("DROP BACKUP COLLECTION all")
-    assert [entry.name for entry in db.ls()] == ["many"]
+    assert [entry.path for entry in db.ls(depth=None) if entry.type == "backup_collection"] == []
+    assert len(db.sql("SHOW TABLES").rows()) == 500

@@ -62,8 +62,9 @@ def test_kill_at_a_write(scenario: Scenario, tmp_path: Path, catalog_url: str | 
     for number in range(samples):
         i = number + 2
         before, after = prepared(tmp_path, catalog_url, scenario, i)
-        # Not the very last ones: they may belong to the end of the session.
-        place = max(1, 1 + (boundaries - 4) * (2 * number + 1) // (2 * samples))
+        # In the first half: a later run has less to do, and the very last ones may belong to the end of the
+        # session.
+        place = max(1, 1 + (boundaries - 4) * (2 * number + 1) // (4 * samples))
         survived = run_victim(tmp_path, catalog_url, scenario, i, place)
         assert survived is None or survived < place, "the victim came to the place and lived"
         deaths += survived is None

@@ -130,7 +130,7 @@ def test_spark_judges_as_arrow_does(
 ) -> None:
     # Instead of raising at the first refused value, give NULL for it, so that one job answers for all of
     # them.
-    monkeypatch.setattr(module, "_checked", lambda type_, col, converted, *rest: converted)
+    monkeypatch.setattr(module, "_checked", lambda type_, col, converted, *rest, **options: converted)
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", zone)
     for source, (arrow, values) in SOURCES.items():

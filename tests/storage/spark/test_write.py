@@ -171,7 +171,7 @@ NOT_NULL = TableSchema.of(
         ("INSERT", ("k", "v"), [("n", 1), ("n", 2)], PreconditionFailed, r"the key \(k = 'n'\) occurs twice"),
         ("UPSERT", ("v",), [(1,)], InvalidArgument, "the key column k is missing"),
         ("UPSERT", ("k", "zz"), [("a", 1)], InvalidArgument, "there is no column zz"),
-        ("UPSERT", ("k", "k"), [("a", "a")], InvalidArgument, "The column k is named twice"),
+        ("UPSERT", ("k", "k"), [("a", "a")], InvalidArgument, "the column k is named twice"),
     ],
 )
 def test_refusals_leave_nothing(
