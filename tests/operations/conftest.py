@@ -16,7 +16,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
     url: str | None = None if request.param == "sqlite" else request.getfixturevalue("emptied_database")
     catalog = open_catalog(tmp_path, url, clock)
