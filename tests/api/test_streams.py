@@ -117,6 +117,7 @@ def test_the_same_as_a_data_frame(
     assert db.stream(paths["UPDATES"]).read(after=steps[3]).count() == 0
 
 
+@pytest.mark.slow
 def test_records_are_in_the_order_of_commits_and_keys(db: Database) -> None:
     path = feed(db)
     for i in range(150):
@@ -252,6 +253,7 @@ def segments(db: Database) -> int:
         return len(conn.execute(select(sqltables.segments.c.id)).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["NEW_IMAGE", "NEW_AND_OLD_IMAGES"])
 def test_compaction_and_collection_respect_holds(connect: Callable[..., Database], mode: str) -> None:
     clock = ManualClock()

@@ -174,6 +174,7 @@ def test_what_is_recorded(backed_up: Database) -> None:
     assert operation.progress == {"bytes": record.bytes}
 
 
+@pytest.mark.slow
 def test_after_merges_compactions_and_collections(db: Database) -> None:
     db.sql(f"{TABLE}; {COLLECTION}; BACKUP c")
     for i in range(150):

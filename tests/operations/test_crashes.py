@@ -91,6 +91,7 @@ def count_transactions(catalog: Catalog, act: Callable[[], object]) -> int:
     return counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_death_after_every_transaction_changes_nothing_in_the_end(tmp_path: Path, name: str) -> None:
     kind, request = REQUESTS[name]
@@ -138,6 +139,7 @@ def test_the_one_who_takes_over_may_die_as_well(tmp_path: Path) -> None:
     assert state(catalog) == state(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_cancelled_operation_is_undone_wherever_its_process_died(tmp_path: Path, name: str) -> None:
     kind, request = REQUESTS[name]

@@ -100,6 +100,7 @@ def test_segments_that_meet_no_other_need_not_be_looked_at(
             assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_a_row_that_does_not_follow_is_found_in_every_type(

@@ -247,6 +247,7 @@ def test_a_reader_keeps_its_files_while_others_tidy_up(connect: Callable[..., Da
     assert frame.count() == 10
 
 
+@pytest.mark.slow
 def test_maintenance_beside_writers(connect: Callable[..., Database]) -> None:
     settings = Settings(merge_segments=6, compact_log_segments=10, history_seconds=0, inline_rows=5)
     db, other = connect("shared", settings=settings), connect("shared", settings=settings)

@@ -252,6 +252,7 @@ db.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inline_rows", [0, 100])
 def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
     tmp_path: Path, catalog_url: str | None, inline_rows: int

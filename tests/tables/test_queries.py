@@ -320,6 +320,7 @@ print("no JVM")
 """
 
 
+@pytest.mark.slow
 def test_small_work_starts_no_jvm(tmp_path: Path) -> None:
     assert run(NO_JVM, str(tmp_path / "warehouse")) == "no JVM\n"
 

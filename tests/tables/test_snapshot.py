@@ -142,6 +142,7 @@ with strandline.connect(sys.argv[1], catalog=sys.argv[2] or None) as db:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_only_reads_waits_for_no_writer(tmp_path: Path, catalog_url: str | None) -> None:
     with strandline.connect(tmp_path, catalog=catalog_url) as db:
         db.sql(TABLE)

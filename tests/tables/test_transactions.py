@@ -212,6 +212,7 @@ def test_what_does_not_matter_is_let_pass(
     assert_sound(filled, "/t")
 
 
+@pytest.mark.slow
 def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(
     filled: Database, connect: Callable[..., Database]
 ) -> None:
@@ -238,6 +239,7 @@ def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(
     assert_sound(filled, "/t")
 
 
+@pytest.mark.slow
 def test_threads_that_count_lose_nothing(connect: Callable[..., Database]) -> None:
     db = connect(settings=ARROW)
     db.sql(
@@ -263,6 +265,7 @@ def test_threads_that_count_lose_nothing(connect: Callable[..., Database]) -> No
     assert_sound(db, "/c")
 
 
+@pytest.mark.slow
 def test_more_threads_than_connections(connect: Callable[..., Database]) -> None:
     db = connect(settings=ARROW)
     db.sql("CREATE TABLE c (k Int32, PRIMARY KEY (k))")

@@ -121,6 +121,7 @@ def digests(db: Database) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_values_survive_every_way_in(connect: Callable[..., Database]) -> None:
     found = []
     for fill in (fill_with_dicts, fill_with_arrow):

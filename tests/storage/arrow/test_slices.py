@@ -58,6 +58,7 @@ def applied(state: dict[Key, Any], table: TableSchema, rows: list[dict[str, Any]
     return state
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_every_window_of_every_history(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
