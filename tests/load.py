@@ -23,6 +23,7 @@ from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests.copies import copy_request
+from tests.plans import planned
 from tests.world import BY_N, BY_V, counted, create, drop, drop_of, execute, kinds, listed
 
 TABLES = ("/a", "/b", "/c", "/d")
@@ -79,7 +80,7 @@ def read(url: str, seconds: float, seed: int, stop: Path | None = None) -> Readi
         path = order[plans % len(order)]
         plans += 1
         try:
-            (plan,) = loader.plan([path])
+            (plan,) = planned(loader, [path])
         except StrandlineError as error:
             errors.append(str(error))
             continue

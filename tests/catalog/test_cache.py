@@ -18,6 +18,7 @@ from strandline.catalog.writer import Announcement
 from strandline.clock import SystemClock
 from strandline.errors import PathNotFound, UnderOperation
 from strandline.metrics import Metrics
+from tests.plans import poll
 from tests.world import BY_V, counted, create, drop, engine_of, execute, stream_on
 
 
@@ -80,7 +81,7 @@ def test_a_look_that_is_older_than_the_news_sees_what_it_may(catalog: Catalog) -
     create(catalog, "/orders", [BY_V])
     cache = SchemeCache(catalog)
     with cache.looking() as old:
-        writer = threading.Thread(target=lambda: (alter(catalog, "/orders"), cache.poll()))
+        writer = threading.Thread(target=lambda: (alter(catalog, "/orders"), poll(cache)))
         writer.start()
         writer.join()
         assert cache.unit(old, "/orders").table.version == 1
@@ -92,7 +93,7 @@ def test_one_generation_is_seen_whole(catalog: Catalog) -> None:
     cache = SchemeCache(catalog)
     unit(cache, "/orders")
     touch_index(catalog)
-    cache.poll()
+    poll(cache)
     found = unit(cache, "/orders")
     assert [
         found.table.version,
@@ -113,15 +114,15 @@ def test_a_path_that_was_dropped_and_made_again_is_another_one(catalog: Catalog)
     drop(catalog, "/orders")
     assert unit(cache, "/orders").table == first, "the news is on its way"
     create(catalog, "/orders")
-    cache.poll()
+    poll(cache)
     held.waiting.reverse()
     held.release()
-    cache.poll()
+    poll(cache)
     assert unit(cache, "/orders").table.id > first.id
     drop(catalog, "/orders")
-    cache.poll()
+    poll(cache)
     held.release()
-    cache.poll()
+    poll(cache)
     with pytest.raises(PathNotFound):
         unit(cache, "/orders")
 
@@ -135,13 +136,13 @@ def test_any_order_of_delivery_ends_with_the_last_version(catalog: Catalog, seed
     for number in range(3):
         unit(cache, "/orders")
         touch_index(catalog, f"s{number}")
-        cache.poll()
+        poll(cache)
         for news in random_.sample(held.waiting, random_.randint(0, len(held.waiting))):
             held.released += [news] * random_.randint(1, 2)
             held.waiting.remove(news)
     random_.shuffle(held.waiting)
     held.release()
-    cache.poll()
+    poll(cache)
     assert unit(cache, "/orders") == unit(SchemeCache(catalog), "/orders")
     assert unit(cache, "/orders").table.version == 4
 
@@ -172,10 +173,10 @@ def test_a_full_cache_starts_again(catalog: Catalog, monkeypatch: pytest.MonkeyP
 def test_delays_of_delivery_are_measured(catalog: Catalog, clock: SystemClock) -> None:
     metrics = Metrics()
     cache = SchemeCache(catalog, metrics=metrics)
-    cache.poll()
+    poll(cache)
     create(catalog, "/orders", ())
     clock.sleep(2.0)
-    cache.poll()
+    poll(cache)
     assert counted(metrics, "delivery_delay_seconds_sum") == pytest.approx(2.0)
 
 
@@ -206,7 +207,7 @@ def test_threads_share_a_cache(open_catalog: Callable[..., Catalog]) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    cache.poll()
+    poll(cache)
     assert unit(cache, "/orders").table.version == 9
 
 

@@ -14,6 +14,7 @@ from strandline.clock import Clock
 from strandline.errors import InvalidArgument, PathNotFound, SchemaMismatch, StrandlineError
 from strandline.metrics import Metrics
 from tests.catalog.test_cache import Held, alter, touch_index
+from tests.plans import planned, poll
 from tests.world import BY_N, BY_V, commit, counted, create, write
 
 IMPL = "/orders/by_v/indexImplTable"
@@ -36,15 +37,15 @@ class Setup:
 
     def news(self) -> None:
         """Everything that was published so far arrives."""
-        self.cache.poll()
+        poll(self.cache)
         self.held.release()
-        self.cache.poll()
+        poll(self.cache)
 
 
 def test_a_plan_has_a_table_and_its_implementation_tables(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V, BY_N])
     create(catalog, "/plain", ())
-    orders, plain, again = Setup(catalog).loader.plan(["/orders", "plain", "orders"])
+    orders, plain, again = planned(Setup(catalog).loader, ["/orders", "plain", "orders"])
     assert [i.path for i in orders.impls] == [IMPL, "/orders/by_n/indexImplTable"]
     assert (plain.table.path, plain.impls, again) == ("/plain", (), orders)
 
@@ -52,14 +53,14 @@ def test_a_plan_has_a_table_and_its_implementation_tables(catalog: Catalog) -> N
 def test_a_mismatch_in_the_cache_is_cured_by_a_retry(catalog: Catalog, clock: Clock) -> None:
     create(catalog, "/orders", [BY_V])
     setup = Setup(catalog)
-    setup.loader.plan(["/orders"])
+    planned(setup.loader, ["/orders"])
     touch_index(catalog)
-    setup.cache.poll()
+    poll(setup.cache)
     setup.held.release(IMPL)  # the table's own publication is late
-    setup.cache.poll()
-    setup.loader.plan([IMPL])
+    poll(setup.cache)
+    planned(setup.loader, [IMPL])
     before = clock.now()
-    (plan,) = setup.loader.plan(["/orders"])
+    (plan,) = planned(setup.loader, ["/orders"])
     assert (plan.table.version, plan.table.indexes[0].version, plan.impls[0].version) == (2, 2, 2)
     assert setup.mismatches() == (1, 1, 0)
     assert clock.now() - before == pytest.approx(0.1)
@@ -76,7 +77,7 @@ def test_a_mismatch_in_the_catalog_fails_after_the_retries_with_both_versions(
     with pytest.raises(
         SchemaMismatch, match=rf"mismatch for {IMPL}: /orders expects version 1, got 2"
     ) as failure:
-        setup.loader.plan(["/orders"])
+        planned(setup.loader, ["/orders"])
     assert failure.value.code == "SCHEMA_MISMATCH"
     assert clock.now() - before == pytest.approx(0.3)
     assert setup.mismatches() == (4, 0, 1)
@@ -88,7 +89,7 @@ def test_the_number_of_retries_is_a_setting(catalog: Catalog, clock: Clock) -> N
         paths.set_version(tx, paths.require(tx.conn, IMPL).id, 2)
     before = clock.now()
     with pytest.raises(SchemaMismatch):
-        Setup(catalog, retries=0).loader.plan(["/orders"])
+        planned(Setup(catalog, retries=0).loader, ["/orders"])
     assert clock.now() == before
 
 
@@ -97,18 +98,18 @@ def test_an_implementation_table_that_is_not_there_is_a_mismatch(catalog: Catalo
     with catalog.write() as tx:
         paths.remove(tx, [paths.require(tx.conn, IMPL).id])
     with pytest.raises(SchemaMismatch, match="/orders expects version 1, but it is not there"):
-        Setup(catalog).loader.plan(["/orders"])
+        planned(Setup(catalog).loader, ["/orders"])
 
 
 def test_a_plan_is_whole_before_the_news_and_after_it(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     setup = Setup(catalog)
-    setup.loader.plan(["/orders"])
+    planned(setup.loader, ["/orders"])
     touch_index(catalog)
-    (stale,) = setup.loader.plan(["/orders"])
+    (stale,) = planned(setup.loader, ["/orders"])
     assert (stale.table.version, stale.impls[0].version) == (1, 1)
     setup.news()
-    (fresh,) = setup.loader.plan(["/orders"])
+    (fresh,) = planned(setup.loader, ["/orders"])
     assert (fresh.table.version, fresh.impls[0].version) == (2, 2)
     assert setup.mismatches() == (0, 0, 0)
 
@@ -116,16 +117,16 @@ def test_a_plan_is_whole_before_the_news_and_after_it(catalog: Catalog) -> None:
 def test_a_commit_with_an_old_plan_is_planned_again_and_never_half_applied(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     setup = Setup(catalog)
-    (stale,) = setup.loader.plan(["/orders"])
+    (stale,) = planned(setup.loader, ["/orders"])
     touch_index(catalog)
-    (planned,) = setup.loader.plan(["/orders"])
-    assert planned == stale
+    (again,) = planned(setup.loader, ["/orders"])
+    assert again == stale
     with catalog.read() as conn:
         before = [chains.state(conn, i) for i in (stale.table.id, stale.impls[0].id)]
     with pytest.raises(Stale, match="its version is 2, planned with 1"):
-        commit(catalog, planned.table, [(planned.impls[0].id, planned.impls[0].version)], 1)
+        commit(catalog, again.table, [(again.impls[0].id, again.impls[0].version)], 1)
     setup.news()
-    (fresh,) = setup.loader.plan(["/orders"])
+    (fresh,) = planned(setup.loader, ["/orders"])
     with pytest.raises(
         Stale
     ):  # the table's version is right, the index's is not: nothing of it may be there afterwards
@@ -138,10 +139,10 @@ def test_a_commit_with_an_old_plan_is_planned_again_and_never_half_applied(catal
 def test_an_altered_table_is_planned_with_its_new_columns(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     setup = Setup(catalog)
-    setup.loader.plan(["/orders"])
+    planned(setup.loader, ["/orders"])
     alter(catalog, "/orders")
     setup.news()
-    assert setup.loader.plan(["/orders"])[0].table.version == 2
+    assert planned(setup.loader, ["/orders"])[0].table.version == 2
 
 
 @pytest.mark.parametrize(
@@ -153,13 +154,13 @@ def test_what_is_not_a_table_cannot_be_planned(
 ) -> None:
     create(catalog, "/orders", [BY_V])
     with pytest.raises(error):
-        Setup(catalog).loader.plan([path])
+        planned(Setup(catalog).loader, [path])
 
 
 def test_claims_are_not_in_a_plan(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     with catalog.write() as tx:
         VersionRegistry().move(tx, "op", 1, paths.require(tx.conn, IMPL))
-    (plan,) = Setup(catalog).loader.plan(["/orders"])
+    (plan,) = planned(Setup(catalog).loader, ["/orders"])
     assert (plan.table.version, plan.impls[0].version) == (1, 1)
     write(catalog, "/orders", 1)

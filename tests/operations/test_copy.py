@@ -26,6 +26,7 @@ from strandline.records import Record
 from tests import world
 from tests.copies import copy_request
 from tests.effort import EVERY
+from tests.plans import planned
 from tests.schedulers import Explicit, Shuffled
 from tests.world import (
     BY_N,
@@ -415,7 +416,7 @@ def test_a_target_is_not_there_before_the_end(catalog: Catalog) -> None:
     operation_id = engine.start("copy", ONE)
     while True:
         with pytest.raises(UnderOperation, match=f"/copies/orders is creating by operation {operation_id}"):
-            loader.plan(["/copies/orders"])
+            planned(loader, ["/copies/orders"])
         with pytest.raises(UnderOperation, match="creating"):
             write(catalog, "/copies/orders", 1)
         if not engine.step(operation_id):
@@ -423,4 +424,4 @@ def test_a_target_is_not_there_before_the_end(catalog: Catalog) -> None:
         if engine.get(operation_id).parts_done == 3:
             break
     engine.run(operation_id)
-    assert loader.plan(["/copies/orders"])[0].table.version == 1
+    assert planned(loader, ["/copies/orders"])[0].table.version == 1

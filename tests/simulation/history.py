@@ -34,6 +34,7 @@ from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests import world
 from tests.copies import copy_request
+from tests.plans import planned, poll
 from tests.simulation.actors import Actor, SimClock
 from tests.world import BY_N, BY_V, GRACE_SECONDS, Death, drop_of, kept, resume, stream_on
 
@@ -156,14 +157,14 @@ class Simulation:
             [p for p in self.paths() if p.path in ("/a", "/b")] or [self.pick("table")]
         )
         if table is not None:
-            actor.cache.poll()
+            poll(actor.cache)
             near = [p.path for p in self.paths() if p.type == "table" and p.path.startswith(table.path)]
             for _ in range(5):
                 self.plan(actor, self.random.choice([table.path, *near]))
 
     def plan(self, actor: Actor, path: str) -> TablePlan:
         try:
-            (plan,) = actor.loader.plan([path])
+            (plan,) = planned(actor.loader, [path])
         except SchemaMismatch as mismatch:
             raise Violation(mismatch.message) from mismatch
         self.counts["plans"] += 1

@@ -154,7 +154,6 @@ class ShardPart(_Part[Shard]):
         """The segment under a new name; its bytes are checked against the checksum on the way."""
         if segment.file is None:
             _check_inline(segment.id, segment.data, segment.checksum)
-            return replace(segment, id=0)
         return self._runtime.store.copy(segment, f"{self._runtime.session.file_name(table_id)}.parquet")
 
     def configure(self, tx: Writer, run: RestoreRun, part: Part[Shard], made: list[Segment]) -> Shard:

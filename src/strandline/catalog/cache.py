@@ -77,11 +77,6 @@ class SchemeCache:
                 self._catch_up(look)
             yield look
 
-    def poll(self) -> None:
-        """Look at the board now and take in what is new."""
-        with self.catalog.read() as conn:
-            self._catch_up(Look(conn, board.present(conn)))
-
     def _has_seen(self, look: Look) -> bool:
         return self._generation is not None and self._generation >= look.present.generation
 

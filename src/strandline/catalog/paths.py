@@ -266,9 +266,7 @@ def add(
     names.check_name(name)
     if find(tx.conn, path) is not None:
         raise AlreadyExists(f"{path} already exists")
-    text = records.to_text(body)
-    created = tx.step if step is None else step
-    row_id = tx.conn.execute(
+    row = tx.conn.execute(
         insert(sqltables.paths)
         .values(
             parent_id=parent.id,
@@ -277,22 +275,12 @@ def add(
             version=version,
             state=state,
             operation_id=operation_id,
-            created_step=created,
-            body=text,
+            created_step=tx.step if step is None else step,
+            body=records.to_text(body),
         )
-        .returning(sqltables.paths.c.id)
-    ).scalar_one()
-    return Path(
-        id=row_id,
-        parent_id=parent.id,
-        path=path,
-        type=type_,
-        version=version,
-        state=state,
-        operation_id=operation_id,
-        created_step=created,
-        body=text,
-    )
+        .returning(sqltables.paths)
+    ).one()
+    return _path(row, path)
 
 
 def set_body(tx: Writer, path_id: int, body: Record) -> None:

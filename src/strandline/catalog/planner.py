@@ -9,11 +9,10 @@ catalog has moved on (``stale.Stale``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from strandline import names
 from strandline.catalog.cache import Look, SchemeCache, Unit
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock
@@ -61,10 +60,6 @@ class Loader:
         self._retries = retries
         self._retry_seconds = retry_seconds
         self._metrics = metrics or Metrics()
-
-    def plan(self, paths: Sequence[str]) -> list[TablePlan]:
-        """The tables at ``paths``, from one snapshot of the catalog."""
-        return self.read(lambda look: [self.planned(look, names.normalize(path)) for path in paths])
 
     def read(self, use: Callable[[Look], T]) -> T:
         """What ``use`` makes of one snapshot of the catalog, in which it may plan any tables. If a plan does

@@ -95,26 +95,13 @@ def write_segment(
     lowest, highest = _ends(schema, table)
     rows = table.num_rows
     table = table.rename_columns([*(c.physical for c in schema.columns), *meta])
-    if role == "log" and inline.takes(table):
-        data = _to_stream(table)
-        return Segment(
-            id=0,
-            role=role,
-            fresh=fresh,
-            stepped=stepped,
-            after=after,
-            upto=upto,
-            rows=rows,
-            bytes=len(data),
-            file=None,
-            checksum=checksum_of(data),
-            min_key=lowest,
-            max_key=highest,
-            data=data,
-        )
-    data = _to_parquet(table, [c.physical for c in schema.value_columns])
-    name = name if isinstance(name, str) else name()
-    files.write(name, data)
+    is_inline = role == "log" and inline.takes(table)
+    if is_inline:
+        file, data = None, _to_stream(table)
+    else:
+        file = name if isinstance(name, str) else name()
+        data = _to_parquet(table, [c.physical for c in schema.value_columns])
+        files.write(file, data)
     return Segment(
         id=0,
         role=role,
@@ -124,10 +111,11 @@ def write_segment(
         upto=upto,
         rows=rows,
         bytes=len(data),
-        file=name,
+        file=file,
         checksum=checksum_of(data),
         min_key=lowest,
         max_key=highest,
+        data=data if is_inline else None,
     )
 
 

@@ -1,0 +1,21 @@
+"""Plans and publications, asked for outside of any statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline import names
+from strandline.catalog import board
+from strandline.catalog.cache import Look, SchemeCache
+from strandline.catalog.planner import Loader, TablePlan
+
+
+def planned(loader: Loader, paths: Sequence[str]) -> list[TablePlan]:
+    """The tables at some paths, from one snapshot of the catalog."""
+    return loader.read(lambda look: [loader.planned(look, names.normalize(path)) for path in paths])
+
+
+def poll(cache: SchemeCache) -> None:
+    """Let a cache look at the board now, and deliver what was held back."""
+    with cache.catalog.read() as conn:
+        cache._catch_up(Look(conn, board.present(conn)))
