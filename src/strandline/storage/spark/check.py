@@ -20,7 +20,7 @@ from strandline.storage.spark.failures import carried
 from strandline.storage.spark.hashes import digest_of, hash_columns
 from strandline.storage.spark.rows import POSITION, rows_of, union
 from strandline.storage.spark.scan import scan
-from strandline.storage.spark.session import working
+from strandline.storage.spark.session import ship, working
 
 __all__ = ["compare_index", "doubled_keys", "examine"]
 
@@ -55,6 +55,7 @@ def _examined(
         return []
     described = [pickle.dumps((shelf.files.path(s.file or ""), schema, s)) for s in segments]
     with working(spark):
+        ship(spark)
         # A function of rows, for there is one row per file; one of Arrow batches would need pandas, though it
         # does not use it.
         examined = F.udf(work, T.BinaryType(), useArrow=False)
