@@ -146,8 +146,8 @@ class Bench:
                         self._note(action, size, found)
                 if size == self.sizes[-1]:
                     self._copy(size)
-        for action, found in costs.items():
-            self._growth(action, found)
+        for action in ACTIONS:
+            self._growth(action, costs[action])
 
     def _note(self, action: str, size: int, found: dict[str, Any]) -> None:
         self.report.note(

@@ -72,13 +72,17 @@ class Store:
         return (
             sum(s.rows for s in segments) <= (self._settings.bulk_rows if rows is None else rows)
             and self._passes(segments)
-            and sum(memory_of(self.shelf, s, self._settings.bulk_bytes) for s in segments)
-            <= self._settings.bulk_bytes
+            and sum(map(self._memory, segments)) <= self._settings.bulk_bytes
         )
 
     def _passes(self, segments: Iterable[Segment]) -> bool:
         """Return whether the files of segments may pass through this process, a piece at a time."""
         return sum(s.bytes for s in segments if s.file is not None) <= self._settings.bulk_bytes
+
+    def _memory(self, segment: Segment) -> int:
+        if segment.file is None:
+            return segment.bytes
+        return memory_of(self.shelf, segment, self._settings.bulk_bytes)
 
     def _are_few(self, rows: int, state: State) -> bool:
         """Return whether so many rows of a state may be looked up here, if they are as long as its others."""
