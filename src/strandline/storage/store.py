@@ -281,13 +281,15 @@ class Store:
     def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
         """Return the trailing small logs of steps later than ``after``, if these are enough to be merged,
         with so many still ``coming``."""
-        found = upkeep.trailing_logs(chain.segments, self._settings.inline_rows, after)
+        rows, most = self._settings.inline_rows, self._settings.bulk_bytes
+        found = upkeep.trailing_logs(chain.segments, rows, most, after)
         return found if len(found) + coming >= self._settings.merge_segments else []
 
     def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
         """Return the trailing merged logs of steps later than ``after``, if these are enough to be merged
         again."""
-        found = upkeep.trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, after)
+        most = self._settings.bulk_bytes
+        found = upkeep.trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, most, after)
         return found if len(found) >= upkeep.MEDIUM_SEGMENTS else []
 
     def merge(self, schema: TableSchema, logs: Sequence[Segment], name: str) -> Segment:
