@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import effort
 from tests.cluster.driver import Driver
 from tests.cluster.machines import Cluster, connect_server, free_port, python_of_executors
 
+ALL = pytest.mark.skipif(not effort.CLUSTER, reason="a part of make cluster")
+"""What is no part of the smoke that make test runs."""
 CLIENT = ("grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
 """What the client of Spark Connect imports: the extra ``connect``."""
 
@@ -54,10 +57,9 @@ def driver(
                     pytest.skip(f"the client of Spark Connect needs {missing[0]}: install the extra connect")
                 url = stack.enter_context(connect_server(cluster, folder / "server", python))
                 place, options = {"SPARK_REMOTE": url}, {}
-        made = Driver(
-            folder / "driver", python, **place, STRANDLINE_CLUSTER_OPTIONS=json.dumps(options)
-        )
+        made = Driver(folder / "driver", python, **place, STRANDLINE_CLUSTER_OPTIONS=json.dumps(options))
         stack.callback(made.stop)
+        made.places = made.run("shipping")  # The first thing of all: whatever else runs may ship the package.
         yield made
 
 

@@ -34,6 +34,8 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        self.places: Mapping[str, list[str]] = {}
+        """Where executors found the package: before it was shipped, and later."""
 
     def ask(self, name: str, **arguments: Any) -> None:
         """Let the process begin with ``name`` of ``tests.cluster.scenarios``."""

@@ -146,7 +146,6 @@ def environment(python: Path) -> dict[str, str]:
         **kept,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": HOST,
-        "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": str(python),
     }
 
@@ -176,8 +175,12 @@ class Cluster:
 
     def _start(self, kind: str, folder: Path, *arguments: str) -> Process:
         command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
-        scratch = {"SPARK_LOCAL_DIRS": str(folder / "scratch"), "SPARK_WORKER_DIR": str(folder)}
-        return Process(command, folder, self._environment | scratch)
+        mine = {
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_DIRS": str(folder / "scratch"),
+            "SPARK_WORKER_DIR": str(folder),
+        }
+        return Process(command, folder, self._environment | mine)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -247,7 +250,8 @@ def connect_server(cluster: Cluster, folder: Path, python: Path) -> Iterator[str
     server = Process(
         [*submit, "org.apache.spark.sql.connect.service.SparkConnectServer", *options],
         folder,
-        environment(python) | {"SPARK_LOCAL_DIRS": str(folder / "scratch")},
+        # The server counts as one of Spark's daemons.
+        environment(python) | {"SPARK_DAEMON_MEMORY": "1g", "SPARK_LOCAL_DIRS": str(folder / "scratch")},
     )
     try:
         until(lambda: server.listens(port), "the Spark Connect server")

@@ -18,6 +18,7 @@ import strandline
 from strandline import Database, Settings
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.spark import session
+from tests.cluster.machines import until
 
 ROWS = 2_000
 TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int32, j Json, PRIMARY KEY (k),
@@ -28,15 +29,17 @@ COLLECTION = """CREATE BACKUP COLLECTION c (TABLE t)
 Model = dict[int, tuple[Any, ...]]
 
 
-def _settings() -> Settings:
-    """Everything is done on Spark, in the session that the environment names."""
+def _settings(bulk_rows: int = 0) -> Settings:
+    """What has more rows than these is done on Spark, in the session that the environment names."""
     options = json.loads(os.environ["STRANDLINE_CLUSTER_OPTIONS"])
-    return Settings(bulk_rows=0, scan_rows=0, inline_rows=0, workers=2, spark=options)
+    return Settings(bulk_rows=bulk_rows, scan_rows=bulk_rows, inline_rows=0, workers=2, spark=options)
 
 
 @contextmanager
-def _opened(folder: str, files: Files | None = None) -> Iterator[tuple[Database, SparkSession]]:
-    with strandline.connect(folder, settings=_settings(), files=files) as db:
+def _opened(
+    folder: str, files: Files | None = None, bulk_rows: int = 0
+) -> Iterator[tuple[Database, SparkSession]]:
+    with strandline.connect(folder, settings=_settings(bulk_rows), files=files) as db:
         yield db, db.runtime.store.spark
 
 
@@ -97,7 +100,9 @@ def tables(folder: str) -> None:
         loaded = db.step
         _change(db, model)
         _assert_whole(db, model)
-        seen = {row["op"]: row["count"] for row in db.stream("/t/f").read(loaded).groupBy("op").count().collect()}
+        seen = {
+            row["op"]: row["count"] for row in db.stream("/t/f").read(loaded).groupBy("op").count().collect()
+        }
         assert seen == {"U": 300 + 300, "E": 220, "R": 90}, seen
         db.sql("ALTER TABLE t ADD INDEX by_n GLOBAL SYNC ON (n)")
         found = db.sql("SELECT k FROM t VIEW by_n WHERE n = 77").collect()
@@ -126,3 +131,130 @@ def backups(folder: str) -> None:
         db.sql("RESTORE c TABLE t AS copied WITH (MODE = 'copy', VERIFY = 'data')")
         assert db.describe("/copied")["digest"] == digest
         _assert_whole(db, model, "copied")
+
+
+def smoke(folder: str) -> None:
+    """The shortest way through all of it: what is small stays in this process, as it would for a user."""
+    with _opened(folder, bulk_rows=100) as (db, spark):
+        db.sql(f"{TABLE}; {COLLECTION}")
+        db.table("t").upsert(_frame(spark))
+        model = _model()
+        db.sql("BACKUP c; UPDATE t SET v = 'v3' WHERE k = 5; BACKUP c INCREMENTAL; DROP TABLE t")
+        model[5] = ("v3", *model[5][1:])
+        assert db.verify("c") == []
+        db.sql("RESTORE c WITH (MODE = 'copy')")
+        _assert_whole(db, model)
+
+
+# --- the code of the package ------------------------------------------------------------------------------
+
+
+def shipping() -> dict[str, list[str]]:
+    """Return where executors find the package before it is shipped to them, after, and after once more."""
+    spark = session.get_session(None, _settings().spark)
+    found = {"before": _places(spark)}
+    session.ship(spark)
+    found["after"] = _places(spark)
+    session.ship(spark)
+    found["again"] = _places(spark)
+    return found
+
+
+def _places(spark: SparkSession) -> list[str]:
+    """Where executors import the package from, or why they do not."""
+
+    def place(_: int) -> str:
+        try:
+            import strandline
+
+            return f"{strandline.__version__} {strandline.__file__}"
+        except ModuleNotFoundError as error:
+            return str(error)
+
+    found = spark.range(0, 2, 1, 2).select(F.udf(place, "string", useArrow=False)("id").alias("at")).collect()
+    return sorted(row["at"] for row in found)
+
+
+# --- work that waits until a machine is lost -----------------------------------------------------------------
+
+
+def load_that_waits(folder: str, gate: str) -> None:
+    """A load, of which a task stops half-way at the gate."""
+    with _opened(folder, bulk_rows=100) as (db, spark):
+        db.sql(TABLE)
+        db.table("t").upsert(_frame(spark, _waiting(gate)))
+        _assert_whole(db, _model())
+
+
+def _waiting(gate: str) -> Column:
+    """The column v. Whoever computes it for a row in the middle for the second time says where it does that,
+    and waits for leave to go on. The first time is when Spark looks for the ranges of keys."""
+
+    def value(k: int) -> str:
+        import os
+        import time
+
+        if k == 700:
+            os.makedirs(gate, exist_ok=True)
+            times = len(os.listdir(gate))
+            with open(f"{gate}/{times}", "w") as file:
+                file.write(os.getcwd())
+            while times == 1 and not os.path.exists(f"{gate}/go"):
+                time.sleep(0.05)
+        return f"v{k % 7}"
+
+    return F.udf(value, "string", useArrow=False)("id")
+
+
+class WaitingFiles(LocalFiles):
+    """Files whose first change that is to be durable waits at a gate: all are written, and nothing is
+    committed."""
+
+    def __init__(self, root: str, gate: str) -> None:
+        super().__init__(root)
+        self._gate = Path(gate)
+        self.armed = threading.Event()
+
+    def _sync(self, path: str) -> None:
+        if self.armed.is_set():
+            self.armed.clear()
+            self._gate.mkdir()
+            (self._gate / "reached").touch()
+            until(lambda: (self._gate / "go").exists() or None, "leave to commit")
+        super()._sync(path)
+
+
+def commit_that_waits(folder: str, gate: str) -> None:
+    """A load into a table with an index: the entries are derived, on executors, from files that are there
+    when one of these is lost."""
+    files = WaitingFiles(folder, gate)
+    with _opened(folder, files, bulk_rows=100) as (db, spark):
+        db.sql(TABLE)
+        files.armed.set()
+        db.table("t").upsert(_frame(spark))
+        _assert_whole(db, _model())
+
+
+def prepare(folder: str) -> None:
+    """A table of several files, with a full backup and an increment."""
+    with _opened(folder) as (db, spark):
+        db.sql(f"{TABLE}; {COLLECTION}")
+        db.table("t").upsert(_frame(spark))
+        db.sql("BACKUP c; DELETE FROM t WHERE k >= 1900; BACKUP c INCREMENTAL")
+
+
+def restore_by_copy(folder: str) -> None:
+    with _opened(folder) as (db, _):
+        db.sql("RESTORE c TABLE t AS copied WITH (MODE = 'copy', VERIFY = 'data')")
+
+
+def verification(folder: str) -> None:
+    with _opened(folder) as (db, _):
+        assert db.verify("c") == []
+        assert db.check("/t").ok
+
+
+def is_whole(folder: str, path: str) -> None:
+    """What was prepared is at this path."""
+    with _opened(folder) as (db, _):
+        _assert_whole(db, {k: row for k, row in _model().items() if k < 1900}, path)
