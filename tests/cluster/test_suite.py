@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import strandline
-
 from tests.cluster.conftest import ALL
 from tests.cluster.driver import Driver
 
