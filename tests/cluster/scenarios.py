@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import strandline
-from strandline import Database, Settings
+from strandline import Database, Settings, cli
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.spark import session
 from tests.cluster.machines import until
@@ -144,6 +144,17 @@ def smoke(folder: str) -> None:
         assert db.verify("c") == []
         db.sql("RESTORE c WITH (MODE = 'copy')")
         _assert_whole(db, model)
+
+
+def command_line(folder: str) -> None:
+    """The command line finds Spark where the environment says."""
+    source = f"{folder}/orders.parquet"
+    session.get_session(None, _settings().spark).range(0, 1000, 1, 2).write.parquet(source)
+    warehouse = f"{folder}/warehouse"
+    assert cli.main(["init", "-w", warehouse]) == 0
+    assert cli.main(["load", "orders", source, "--key", "id", "-w", warehouse]) == 0
+    with _opened(warehouse) as (db, _):
+        assert db.check("/orders").rows == 1000
 
 
 # --- the code of the package ------------------------------------------------------------------------------

@@ -43,3 +43,9 @@ def test_tables(driver: Driver, tmp_path: Path) -> None:
 @pytest.mark.parametrize("driver", PLACES, indirect=True)
 def test_backups(driver: Driver, tmp_path: Path) -> None:
     driver.run("backups", folder=str(tmp_path / "warehouse"))
+
+
+@ALL
+@pytest.mark.parametrize("driver", ["standalone", "connect"], indirect=True)
+def test_the_command_line(driver: Driver, tmp_path: Path) -> None:
+    driver.run("command_line", folder=str(tmp_path))
