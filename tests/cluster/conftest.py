@@ -49,7 +49,6 @@ def driver(
             place = {"SPARK_MASTER": "local[*]"}
         else:
             cluster: Cluster = request.getfixturevalue("cluster")
-            cluster.fill()
             if request.param == "standalone":
                 place, options = {"SPARK_MASTER": cluster.url}, cluster.settings
             else:
