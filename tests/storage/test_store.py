@@ -14,9 +14,10 @@ from strandline.errors import Corrupted, PreconditionFailed, Unavailable
 from strandline.model import Chain, Segment
 from strandline.settings import Settings
 from strandline.storage.chain import State
-from strandline.storage.rows import Mode, Outcome, Target, table_of
+from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
 from strandline.storage.store import Store
+from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema
 
 KV = schema("k Int64", "v Utf8", key="k")
@@ -118,7 +119,7 @@ def test_a_write_of_many_rows_asks_for_spark(files: QuickFiles) -> None:
     table = Written(files, Settings(bulk_rows=1))
     with pytest.raises(Asked):
         table.write("UPSERT", [(1, "a"), (2, "b")])
-    assert table.write("UPSERT", [(1, "a")]).rows == 1
+    assert [s.rows for s in table.write("UPSERT", [(1, "a")]).table.segments] == [1]
 
 
 # --- writing ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from strandline.model import PENDING, Chain, Key, Segment, TableSchema, order
 
-__all__ = ["BEGINNING", "Cover", "State", "cover", "may_hold", "split", "visible"]
+__all__ = ["BEGINNING", "Cover", "State", "cover", "may_hold", "split", "trailing_logs", "visible"]
 
 BEGINNING = -1
 """Before every step."""
@@ -61,3 +61,13 @@ def may_hold(segment: Segment, lower: Key | None, upper: Key | None) -> bool:
     below = lower is not None and order(segment.max_key[: len(lower)]) < order(lower)
     above = upper is not None and order(segment.min_key[: len(upper)]) > order(upper)
     return not (below or above)
+
+
+def trailing_logs(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment]:
+    """Return the trailing logs that have at most so many rows each, all of steps later than ``after``."""
+    found: list[Segment] = []
+    for segment in reversed(segments):
+        if segment.role != "log" or segment.rows > rows or segment.after < after:
+            break
+        found.append(segment)
+    return found[::-1]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from strandline.model import Chain, Digest, Key, Segment, TableSchema
 from strandline.settings import Settings
 from strandline.storage import arrow, damage, upkeep
-from strandline.storage.chain import State, visible
+from strandline.storage.chain import State, trailing_logs, visible
 from strandline.storage.compacted import Compacted
 from strandline.storage.external import External
 from strandline.storage.feed import Feed
@@ -244,13 +244,13 @@ class Store:
     def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
         """Return the trailing small logs of steps later than ``after``, if these are enough to be merged,
         with so many still ``coming``."""
-        found = upkeep.trailing_logs(chain.segments, self._settings.inline_rows, after)
+        found = trailing_logs(chain.segments, self._settings.inline_rows, after)
         return found if len(found) + coming >= self._settings.merge_segments else []
 
     def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
         """Return the trailing merged logs of steps later than ``after``, if these are enough to be merged
         again."""
-        found = upkeep.trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, after)
+        found = trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, after)
         return found if len(found) >= upkeep.MEDIUM_SEGMENTS else []
 
     def merge(self, schema: TableSchema, logs: Sequence[Segment], name: str) -> Segment:
