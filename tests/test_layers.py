@@ -19,7 +19,7 @@ It may import anything, and only what is above it may import it."""
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"types", "records"}),
-    frozenset({"model", "settings", "clock", "metrics", "lru"}),
+    frozenset({"model", "settings", "clock", "metrics", "lru", "chunks"}),
     frozenset({"names", "retry"}),
     frozenset({"catalog", "storage", "sql"}),
     frozenset({"runtime"}),
@@ -286,7 +286,7 @@ def test_imports_are_found_wherever_they_are_written() -> None:
     text = """
 from typing import TYPE_CHECKING
 from . import tables
-from ..storage.chain import split
+from ..storage.order import meeting
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 def later():
@@ -298,7 +298,7 @@ class Now:
     assert found == {
         ("typing.TYPE_CHECKING", True),
         ("strandline.catalog.tables", True),
-        ("strandline.storage.chain.split", True),
+        ("strandline.storage.order.meeting", True),
         ("pyspark.sql.DataFrame", False),
         ("strandline.api", False),
         ("pyspark", True),

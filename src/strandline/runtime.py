@@ -77,9 +77,8 @@ class Runtime:
     @cached_property
     def moments(self) -> Moments:
         """What statements read of the catalog."""
-        from strandline.catalog.cache import SchemeCache
+        from strandline.catalog.cache import Loader, SchemeCache
         from strandline.catalog.moment import Moments
-        from strandline.catalog.planner import Loader
 
         def make() -> Moments:
             loader = Loader(

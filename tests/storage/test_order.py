@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline import Settings
-from strandline.model import Chain, Segment, TableSchema, order
+from strandline.model import Chain, Segment, State, TableSchema, order
 from strandline.storage import segment as segments
-from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
 from strandline.storage.order import Finding, examine_segment
 from strandline.storage.store import Store

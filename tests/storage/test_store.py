@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from strandline.errors import Corrupted, PreconditionFailed, Unavailable
-from strandline.model import Chain, Segment
+from strandline.model import Chain, Segment, State
 from strandline.settings import Settings
-from strandline.storage.chain import State
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
 from strandline.storage.store import Store

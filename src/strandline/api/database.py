@@ -29,7 +29,7 @@ from strandline.errors import (
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
-from strandline.tables.attempts import once, repeat
+from strandline.tables.snapshot import once, repeat
 
 if TYPE_CHECKING:
     from strandline.api.operations import Operations

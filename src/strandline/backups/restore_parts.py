@@ -21,11 +21,10 @@ from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, StrandlineError, TimedOut, Unavailable
-from strandline.model import Chain, Digest, Segment, TableSchema
+from strandline.model import Chain, Digest, Segment, State, TableSchema
 from strandline.operations.kind import Body, Handler, P, Part, Run
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.storage.chain import State
 from strandline.storage.files import checksum_of
 from strandline.storage.rows import Written
 

@@ -8,8 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from strandline.model import Digest, Segment, TableSchema
-from strandline.storage.chain import State
+from strandline.model import Digest, Segment, State, TableSchema
 
 __all__ = ["Mode", "Outcome", "Row", "Target", "Written"]
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.model import Chain, Digest, Key, Segment, TableSchema
+from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, damage, upkeep
-from strandline.storage.chain import State, trailing_logs, visible
 from strandline.storage.compacted import Compacted
 from strandline.storage.external import External
 from strandline.storage.feed import Feed

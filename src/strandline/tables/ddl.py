@@ -15,13 +15,11 @@ from strandline.catalog import commits, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
-from strandline.model import Column, IndexDef, Key, TableSchema, order
+from strandline.model import Column, IndexDef, Key, State, TableSchema, order
 from strandline.runtime import Runtime
 from strandline.sql import statements as st
-from strandline.storage.chain import State
-from strandline.tables.attempts import repeat
 from strandline.tables.indexes import build_index
-from strandline.tables.snapshot import Snapshot
+from strandline.tables.snapshot import Snapshot, repeat
 from strandline.types import Type, coerce, parse_type
 
 MAX_PARTITIONS = 10_000

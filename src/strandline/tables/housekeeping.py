@@ -20,9 +20,8 @@ from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOpe
 from strandline.model import Segment
 from strandline.runtime import Runtime
 from strandline.tables import indexes
-from strandline.tables.attempts import once
 from strandline.tables.publish import publishing
-from strandline.tables.snapshot import Snapshot
+from strandline.tables.snapshot import Snapshot, once
 
 log = logging.getLogger("strandline")
 

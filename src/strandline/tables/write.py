@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import Key, TableSchema
 from strandline.names import column
@@ -45,6 +46,16 @@ def execute(tx: Transaction, statement: st.Change) -> None:
             _delete(tx, statement)
         case _:
             raise InvalidArgument(f"{type(statement).__name__} does not change rows")
+
+
+def named(statement: st.Change) -> list[Named]:
+    """Return the tables that a statement names: the one it changes, and those it reads."""
+    match statement:
+        case st.Write(path=path, source=source) | st.DeleteOn(path=path, source=source):
+            return [Named(path, writes=True), *(read.named(source) if isinstance(source, Query) else ())]
+        case st.Update(path=path) | st.Delete(path=path):
+            return [Named(path, writes=True)]
+    return []
 
 
 def write_rows(

@@ -13,12 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import Corrupted
-from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Key, TableSchema, order
+from strandline.model import (
+    BEGINNING,
+    OP,
+    PENDING,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    Chain,
+    Key,
+    State,
+    TableSchema,
+    order,
+    split,
+    visible,
+)
 from strandline.storage import segment as segments
 from strandline.storage.arrow.changes import changes, fold
 from strandline.storage.arrow.lookup import lookup, overlaps, touched
 from strandline.storage.arrow.scan import scan
-from strandline.storage.chain import BEGINNING, State, split, visible
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import keys_of
 from strandline.storage.segment import Inline, describe_file, read_segment, write_segment

@@ -13,8 +13,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, IndexDef, Key, Segment, TableSchema
-from strandline.storage.chain import State
+from strandline.model import (
+    OP,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    Chain,
+    Digest,
+    IndexDef,
+    Key,
+    Segment,
+    State,
+    TableSchema,
+)
 from strandline.storage.files import LocalFiles
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment import Inline, write_segment

@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.errors import Corrupted
-from strandline.model import STEP, Chain, Segment, TableSchema, order
+from strandline.model import STEP, Chain, Segment, State, TableSchema, order
 from strandline.storage.arrow.scan import scan as scan_here
-from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark import rows as reading

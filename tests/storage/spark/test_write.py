@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import InvalidArgument, PreconditionFailed
-from strandline.model import PENDING, IndexDef, Segment, TableSchema
-from strandline.storage.chain import State
+from strandline.model import PENDING, IndexDef, Segment, State, TableSchema
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.rows import Mode, Outcome, Written
 from strandline.storage.segment import read_segment

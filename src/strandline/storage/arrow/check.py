@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.model import Segment, TableSchema, order
+from strandline.model import Segment, State, TableSchema, order
 from strandline.storage.arrow.scan import scan
-from strandline.storage.chain import State
 from strandline.storage.keys import codes, keys_of
 from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
 from strandline.storage.shelf import Shelf

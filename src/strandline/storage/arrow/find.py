@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from strandline.model import STEP, Segment, TableSchema
-from strandline.storage.chain import cover
+from strandline.model import STEP, Segment, TableSchema, cover
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Ints, Wanted, match
 from strandline.storage.segment import footer_of, in_window, is_small, read_segment, row_index

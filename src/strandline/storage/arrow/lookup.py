@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import OP, PENDING, Key, Segment, TableSchema
+from strandline.model import BEGINNING, OP, PENDING, Key, Segment, State, TableSchema, cover, visible
 from strandline.storage.arrow.find import find
 from strandline.storage.arrow.parts import empty, part
-from strandline.storage.chain import BEGINNING, State, cover, visible
 from strandline.storage.keys import Ints, Wanted, keys_of, to_mask
 from strandline.storage.rows import Row
 from strandline.storage.segment import ERASE

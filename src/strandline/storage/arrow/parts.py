@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, Segment, TableSchema
-from strandline.storage.chain import State, cover, may_hold
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, Segment, State, TableSchema, cover, may_hold
 from strandline.storage.keys import compare
 from strandline.storage.segment import META, footer_of, in_window, is_small, read_segment
 from strandline.storage.shelf import Shelf

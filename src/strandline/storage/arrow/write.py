@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import OP, PENDING, STEP, WAS_HI, Segment, TableSchema
+from strandline.model import BEGINNING, OP, PENDING, STEP, WAS_HI, Segment, TableSchema
 from strandline.storage.arrow.apply import Changes, apply_write, index_changes, log_table, once_per_key
 from strandline.storage.arrow.changes import fold
 from strandline.storage.arrow.lookup import rows_at
-from strandline.storage.chain import BEGINNING
 from strandline.storage.keys import Wanted
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment import ERASE, Inline, write_segment

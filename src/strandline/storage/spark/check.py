@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import StrandlineError
-from strandline.model import OP, STEP, Segment, TableSchema
-from strandline.storage.chain import BEGINNING, State, split, visible
+from strandline.model import BEGINNING, OP, STEP, Segment, State, TableSchema, split, visible
 from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col, keys_in

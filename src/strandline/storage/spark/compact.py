@@ -11,9 +11,8 @@ from typing import TypeAlias
 from pyspark.sql import SparkSession
 
 from strandline.errors import StrandlineError
-from strandline.model import STEP, Chain, Digest, Key, Segment, order
+from strandline.model import BEGINNING, STEP, Chain, Digest, Key, Segment, State, order, split, visible
 from strandline.storage.arrow.lookup import touched
-from strandline.storage.chain import BEGINNING, State, split, visible
 from strandline.storage.compacted import Compacted, is_good_size
 from strandline.storage.keys import Wanted
 from strandline.storage.rows import Written

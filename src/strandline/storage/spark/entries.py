@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from strandline.model import STEP, TableSchema
-from strandline.storage.chain import State
+from strandline.model import STEP, State, TableSchema
 from strandline.storage.rows import Written
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.scan import scan

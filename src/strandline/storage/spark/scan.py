@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from strandline.model import OP, STEP, Segment
+from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, visible
 from strandline.storage.arrow.changes import fold as fold_here
-from strandline.storage.chain import BEGINNING, State, cover, split, visible
 from strandline.storage.segment import ERASE
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col, renamed, same_key

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, TableSchema
-from strandline.storage.chain import State
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, State, TableSchema
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
 from strandline.storage.spark.changes import changes, fold

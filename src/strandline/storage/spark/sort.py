@@ -14,8 +14,19 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from strandline.errors import StrandlineError
-from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Digest, Role, Segment, TableSchema, order
-from strandline.storage.chain import BEGINNING
+from strandline.model import (
+    BEGINNING,
+    OP,
+    PENDING,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    Digest,
+    Role,
+    Segment,
+    TableSchema,
+    order,
+)
 from strandline.storage.files import Files
 from strandline.storage.keys import neighbours
 from strandline.storage.rows import Written

@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from strandline.errors import StrandlineError
-from strandline.model import OP, PENDING, WAS_HI, WAS_LO, Segment, TableSchema
+from strandline.model import BEGINNING, OP, PENDING, WAS_HI, WAS_LO, Segment, State, TableSchema, visible
 from strandline.model import Column as TableColumn
-from strandline.storage.chain import BEGINNING, State, visible
 from strandline.storage.files import Files
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.shelf import Shelf
