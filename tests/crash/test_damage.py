@@ -18,7 +18,7 @@ from strandline.catalog.commits import TablePart
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted
 from strandline.model import Digest, Segment, TableSchema
-from strandline.storage.arrow.apply import log_table
+from strandline.storage.arrow.write import log_table
 from strandline.storage.segment import Inline, write_segment
 from tests.crash.scenarios import FILES, TABLES, litter
 from tests.memory import forget

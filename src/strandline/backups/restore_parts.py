@@ -25,7 +25,7 @@ from strandline.model import Chain, Digest, Segment, State, TableSchema
 from strandline.operations.kind import Body, Handler, P, Part, Run
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.storage.files import checksum_of
+from strandline.storage.digest import checksum_of
 from strandline.storage.rows import Written
 
 RETRY_SECONDS = (0.1, 0.4, 1.6, 6.4)

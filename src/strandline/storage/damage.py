@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from strandline.errors import Corrupted
 from strandline.model import Segment
-from strandline.storage.files import Files, checksum_of
+from strandline.storage.digest import checksum_of
+from strandline.storage.files import Files
 from strandline.storage.order import Finding
 
 __all__ = ["damaged"]

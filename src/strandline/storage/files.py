@@ -20,10 +20,11 @@ import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
 
-__all__ = ["Files", "LocalFiles", "checksum_of", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "fault"]
 
 CHUNK = 1 << 20
 PREFIX = "xxh3-128:"
+"""Of the text of a checksum: which hash it is."""
 
 
 class Files(Protocol):
@@ -82,10 +83,6 @@ class Files(Protocol):
     def checksum(self, name: str) -> str:
         """The checksum of the content, in the form that ``Segment.checksum`` has."""
         ...
-
-
-def checksum_of(data: bytes) -> str:
-    return PREFIX + xxhash.xxh3_128_hexdigest(data)
 
 
 def fault(verb: str, name: str, error: OSError) -> StrandlineError:

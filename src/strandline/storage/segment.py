@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from strandline.errors import Corrupted, Internal
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segment, TableSchema
-from strandline.storage.files import Files, checksum_of, fault
+from strandline.storage.digest import checksum_of
+from strandline.storage.files import Files, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Mask, keys_of, sort_indices
 from strandline.storage.shelf import Shelf, Whole
@@ -283,7 +284,7 @@ def _whole(shelf: Shelf, segment: Segment) -> Whole:
             table = (pq.read_table if segment.file else _from_stream)(pa.BufferReader(data))
         if table.num_rows != segment.rows:
             raise Corrupted(f"the {label(segment)} has {table.num_rows} rows instead of {segment.rows}")
-        return Whole(table.combine_chunks())
+        return Whole(table.combine_chunks(), int(table.nbytes) + 300 * int(table.num_rows) + 4096)
 
     return shelf.whole.get(files.path(segment.file) if segment.file else segment.checksum, load)
 

@@ -272,7 +272,7 @@ def test_a_key_with_many_steps_across_row_groups_reads_as_its_last(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr("strandline.storage.arrow.find.BATCH_ROWS", 4)
+    monkeypatch.setattr("strandline.storage.arrow.lookup.BATCH_ROWS", 4)
     for i in range(30):
         history.write("UPSERT", ["k", "n"], [(1, i), (2 + i, i)])
     history.merge(0, 30, inline=False)
@@ -325,7 +325,7 @@ def test_only_row_groups_that_may_hold_the_key_are_read(
         read.append((list(columns), row_groups))
         return read_segment(shelf, table, segment, columns, row_groups, **how)
 
-    monkeypatch.setattr("strandline.storage.arrow.find.read_segment", spy)
+    monkeypatch.setattr("strandline.storage.arrow.lookup.read_segment", spy)
     assert lookup(history.shelf, State(KV, history.chain()), [(9_000,), (-1,), (50_000,)]) == {
         (9_000,): (9_000, "v9000", None)
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, TableSchema
-from strandline.storage.arrow.apply import (
+from strandline.storage.arrow.write import (
     Changes,
     apply_write,
     changes_between,
