@@ -8,5 +8,5 @@ EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
 """Every crash point and every order, instead of a few of each kind."""
 FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 """So many times as many random examples, and other ones each time; 0: always the same ones."""
-MIX_SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "60"))
+MIX_SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "20"))
 """How long the mix of all that can happen at once lasts."""
