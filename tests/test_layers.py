@@ -44,13 +44,14 @@ DOORS = {"storage/store.py", "storage/frames.py"}
 BUILT_ON = {
     ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",
     ("storage/spark/compact.py", "strandline.storage.arrow.lookup.touched"): "the keys of a small log",
+    ("storage/spark/sort.py", "strandline.storage.arrow.stored.describe"): "few bytes that a job wrote",
 }
 """Where one engine truly builds on the other, and for what."""
 
-MIRRORED = ("changes", "check", "compact", "digest", "entries", "feed", "scan", "slices", "write")
+MIRRORED = ("changes", "check", "compact", "digest", "entries", "feed", "scan", "slices", "stored", "write")
 """The modules that both engines have."""
 
-THRESHOLDS = {"bulk_rows", "scan_rows", "inline_rows", "inline_bytes", "target_file_bytes"}
+THRESHOLDS = {"bulk_rows", "bulk_bytes", "scan_rows", "inline_rows", "inline_bytes", "target_file_bytes"}
 """Settings that say from how many rows or bytes on something is done in another way."""
 
 ENGINE_INTERNALS = {"_jvm", "sparkContext", "rdd"}

@@ -183,10 +183,6 @@ class Chain:
         """The chain with not yet committed changes on top, as later statements of one transaction see it."""
         return replace(self, segments=(*self.segments, *pending))
 
-    @property
-    def rows_at_most(self) -> int:
-        return sum(s.rows for s in self.segments)
-
 
 BEGINNING = -1
 """Before every step."""

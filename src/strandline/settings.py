@@ -25,6 +25,9 @@ class Settings:
     bulk_rows: int = 100_000
     """A statement that changes more rows than this is carried out on Spark; up to it, in the process with
     Arrow."""
+    bulk_bytes: int = 64 * 1024 * 1024
+    """... and so is work on rows that take more memory than this, however few they are. More bytes of files
+    than this are copied, checked and described by executors; fewer in the process."""
     scan_rows: int = 200_000
     """A statement that must look at more rows than this is evaluated on Spark."""
     inline_rows: int = 2_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from strandline.types.arrays import column_to_python
 
 __all__ = ["Footer"]
 
+WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+"""How many bytes a value takes; one of a fixed length at most 16, as Decimals do."""
 PAIRS = 1 << 20
 """How many pairs of a row group and a key are compared at a time."""
 
@@ -52,6 +54,14 @@ class Footer:
     def cost(self) -> int:
         """About how many bytes of memory this takes."""
         return 8 * int(self.metadata.serialized_size)
+
+    def memory(self, groups: Iterable[int] | None = None) -> int:
+        """About how many bytes the rows of some groups take in memory, and rather more than less."""
+        return sum(
+            _in_memory(self.metadata.row_group(g).column(leaf))
+            for g in (range(self.groups) if groups is None else groups)
+            for leaf in self._leaf.values()
+        )
 
     def groups_with(self, schema: TableSchema, wanted: Sequence[pa.Array]) -> list[int]:
         """The row groups that may hold one of the wanted keys, which are sorted."""
@@ -121,6 +131,24 @@ class Footer:
                     continue  # For example text that was cut inside a character.
                 low[g], high[g], unknown[g] = least, most, False
         return Range(pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls)
+
+
+def _in_memory(chunk: Any) -> int:
+    """About how many bytes the values of one column in one group take. Not those of the file, which are
+    packed; and the unpacked ones do not tell where a value is in a dictionary once and in rows a thousand
+    times."""
+    if chunk.physical_type != "BYTE_ARRAY":
+        return int(chunk.num_values) * WIDTH.get(chunk.physical_type, 16)
+    size = int(chunk.total_uncompressed_size)
+    if not chunk.has_dictionary_page:
+        return size
+    statistics = chunk.statistics
+    if statistics is not None and statistics.has_null_count and statistics.null_count == chunk.num_values:
+        return 4 * int(chunk.num_values)
+    # Where a writer leaves out the bounds, the values are long ones.
+    known = statistics is not None and statistics.has_min_max
+    longest = max(len(statistics.min_raw), len(statistics.max_raw)) if known else size
+    return max(size, int(chunk.num_values) * (4 + min(longest, size)))
 
 
 def _ranks(known: Range, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:

@@ -200,19 +200,18 @@ def read_segment(
 
 
 def read_batches(
-    path: str | None, schema: TableSchema, segment: Segment, columns: Sequence[str]
+    files: Files, schema: TableSchema, segment: Segment, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """``columns`` of the rows as ``read_segment`` gives them, but piece by piece, from the file at an
-    absolute path (None: the segment is inline) and not through a cache: for one pass over a file, wherever
-    that is done."""
+    """``columns`` of the rows as ``read_segment`` gives them, but piece by piece and not through a cache: for
+    one pass over a segment, wherever that is done."""
     filling = {STEP: segment.upto, OP: "U"}
     with _reading(label(segment)):
-        if path is None:
+        if segment.file is None:
             yield _logical(
                 schema, _from_stream(pa.BufferReader(segment.data or b"")), columns, label(segment), filling
             )
             return
-        with _open_path(path) as file:
+        with _open(files, segment.file) as file:
             names = [schema[n].physical if n in schema else n for n in columns]
             have = set(file.schema_arrow.names)
             needed = {c.physical for c in schema.key_columns} | ({STEP} if segment.stepped else set())
@@ -304,12 +303,11 @@ def _reading(label: str) -> Iterator[None]:
 
 
 def _open(files: Files, name: str, footer: Footer | None = None) -> Any:
-    return _open_path(files.path(name), footer.metadata if footer else None)
-
-
-def _open_path(path: str, metadata: Any = None) -> Any:
     return pq.ParquetFile(
-        path, metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+        files.path(name),
+        metadata=footer.metadata if footer else None,
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit="us",
     )
 
 

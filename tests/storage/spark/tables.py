@@ -38,6 +38,9 @@ from tests.storage.rowwise import Change, apply_write, index_changes, is_fresh, 
 
 Row = tuple[Any, ...]
 
+HERE = 1 << 30
+"""So many bytes of files are described in the process: all that a test has."""
+
 VALUES: dict[str, list[Any]] = {
     "Bool": [True, False],
     "Int8": [-128, 127, 0],

@@ -12,7 +12,7 @@ from strandline.storage.keys import compare
 from strandline.storage.segment import META, footer_of, in_window, is_small, read_segment
 from strandline.storage.shelf import Shelf
 
-__all__ = ["empty", "log", "part", "rows_between"]
+__all__ = ["between", "empty", "log", "part"]
 
 
 def part(
@@ -68,13 +68,16 @@ def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
     )
 
 
-def rows_between(shelf: Shelf, state: State, lower: Key | None, upper: Key | None) -> int:
-    """Return how many rows have to be decoded, at most, to find the keys between two bounds."""
-    total = 0
+def between(shelf: Shelf, state: State, lower: Key | None, upper: Key | None) -> tuple[int, int]:
+    """Return how many rows have to be decoded, at most, to find the keys between two bounds, and about how
+    many bytes they take."""
+    rows = size = 0
     for segment in state.chain.segments:
-        if (lower is None and upper is None) or is_small(segment):
-            total += segment.rows
+        if is_small(segment):
+            rows, size = rows + segment.rows, size + segment.bytes
         elif may_hold(segment, lower, upper):
             footer = footer_of(shelf, segment)
-            total += sum(int(footer.rows[g]) for g in footer.groups_between(state.schema, lower, upper))
-    return total
+            groups = footer.groups_between(state.schema, lower, upper)
+            rows += sum(int(footer.rows[g]) for g in groups)
+            size += footer.memory(groups)
+    return rows, size

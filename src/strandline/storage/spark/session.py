@@ -13,18 +13,16 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
+from strandline.storage.spark.shipping import ship
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["MEANING", "NEEDED", "get_session", "settings", "working"]
+__all__ = ["MEANING", "NEEDED", "get_session", "settings", "ship", "working"]
 
 MEANING: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",

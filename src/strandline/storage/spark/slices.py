@@ -18,8 +18,11 @@ from strandline.storage.spark.sort import write_sorted
 __all__ = ["write_slice"]
 
 
-def write_slice(spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window, name: str) -> Slice:
-    """Fold the window, and make it durable under the fresh name ``name``. No file is left when it raises."""
+def write_slice(
+    spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window, name: str, *, here: int
+) -> Slice:
+    """Fold the window, and make it durable under the fresh name ``name``. No file is left when it raises. Up
+    to ``here`` bytes are described in this process."""
     written = write_sorted(
         _rows(spark, shelf, schema, window),
         shelf,
@@ -30,6 +33,7 @@ def write_slice(spark: SparkSession, shelf: Shelf, schema: TableSchema, window: 
         after=window.after,
         upto=window.upto,
         cut=shard_number(schema) if schema.bounds else None,
+        here=here,
     )
     segments, tombstones = written.segments, 0
     if window.chain is None and any(not s.fresh for s in segments):

@@ -1,0 +1,90 @@
+"""This package for executors: they have what it depends on, but not necessarily the package itself, and if
+they do, perhaps another version of it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import weakref
+import zipfile
+from collections.abc import Iterator
+from importlib.resources import files
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import xxhash
+from pyspark.sql import SparkSession
+
+from strandline.storage.spark.failures import spark_errors
+
+if TYPE_CHECKING:
+    if sys.version_info >= (3, 11):
+        from importlib.resources.abc import Traversable
+    else:
+        from importlib.abc import Traversable
+
+__all__ = ["ship"]
+
+PACKAGE = "strandline"
+
+_lock = threading.Lock()
+_shipped: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_archive: str | None = None
+"""Where the one archive of this process is. Executors that come later fetch it from there, so it stays."""
+
+
+def ship(spark: SparkSession) -> None:
+    """Make executors of a session use this very code, whatever is installed where they run.
+
+    To be called before a Python function of ours becomes part of a plan; what is never called costs nothing,
+    and each session is sent the code once. May be called from any thread."""
+    with _lock:
+        if spark in _shipped:
+            return
+        path = _archived()
+        before = list(sys.path)
+        with spark_errors():
+            spark.addArtifacts(path, pyfile=True)
+        # In this process the package stays where it is: migrations are looked for in a folder.
+        sys.path[:] = [entry for entry in sys.path if entry in before]
+        _shipped.add(spark)
+
+
+def _archived() -> str:
+    global _archive
+    if _archive is None:
+        content = _zipped()
+        folder = tempfile.mkdtemp(prefix="strandline-ship-")
+        atexit.register(_remove, folder, os.getpid())
+        # Named by its content: sessions of other versions may share a server, and a name is used only once.
+        path = os.path.join(folder, f"{PACKAGE}-{xxhash.xxh3_128_hexdigest(content)}.zip")
+        with open(path, "wb") as file:
+            file.write(content)
+        _archive = path
+    return _archive
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # And not a process that was forked from it.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _zipped() -> bytes:
+    """The source of the package, wherever it was imported from, as an archive that is the same every time."""
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, source in _sources(PACKAGE, files(PACKAGE)):
+            archive.writestr(zipfile.ZipInfo(name), source, zipfile.ZIP_DEFLATED)
+    return made.getvalue()
+
+
+def _sources(name: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _sources(f"{name}/{entry.name}", entry)
+        elif entry.name.endswith(".py"):
+            yield f"{name}/{entry.name}", entry.read_bytes()
