@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -29,14 +30,19 @@ settings.register_profile("strandline", deadline=None, suppress_health_check=[He
 settings.load_profile("strandline")
 
 
+SESSIONS = 2
+"""So many Spark sessions there are in a run with several workers."""
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     # Not when the whole list is there: then the workers have looked at the groups already.
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     if item.get_closest_marker("spark"):
-        # With several workers (-n) all of these go to the same one: there is one session, however many cores
-        # there are.
-        item.add_marker(pytest.mark.xdist_group("spark"))
+        # With several workers (-n) a file's tests go to the same one, and no more than two of them have a
+        # session: each is a JVM.
+        number = zlib.crc32(item.path.name.encode()) % SESSIONS
+        item.add_marker(pytest.mark.xdist_group(f"spark-{number}"))
 
 
 @pytest.hookimpl(wrapper=True)
