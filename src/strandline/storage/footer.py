@@ -55,13 +55,19 @@ class Footer:
         """About how many bytes of memory this takes."""
         return 8 * int(self.metadata.serialized_size)
 
-    def memory(self, groups: Iterable[int] | None = None) -> int:
-        """About how many bytes the rows of some groups take in memory, and rather more than less."""
-        return sum(
-            _in_memory(self.metadata.row_group(g).column(leaf))
-            for g in (range(self.groups) if groups is None else groups)
-            for leaf in self._leaf.values()
-        )
+    def memory(self, groups: Iterable[int] | None = None) -> tuple[int, set[str]]:
+        """About how many bytes the rows of some groups take in memory, and rather more than less; and the
+        names of columns that do not tell: long values in dictionaries, which count there as what they have
+        packed."""
+        total, vague = 0, set[str]()
+        for g in range(self.groups) if groups is None else groups:
+            group = self.metadata.row_group(g)
+            for name, leaf in self._leaf.items():
+                size, is_known = _in_memory(group.column(leaf))
+                total += size
+                if not is_known:
+                    vague.add(name)
+        return total, vague
 
     def groups_with(self, schema: TableSchema, wanted: Sequence[pa.Array]) -> list[int]:
         """The row groups that may hold one of the wanted keys, which are sorted."""
@@ -133,22 +139,19 @@ class Footer:
         return Range(pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls)
 
 
-def _in_memory(chunk: Any) -> int:
-    """About how many bytes the values of one column in one group take. Not those of the file, which are
-    packed; and the unpacked ones do not tell where a value is in a dictionary once and in rows a thousand
-    times."""
+def _in_memory(chunk: Any) -> tuple[int, bool]:
+    """About how many bytes the values of one column in one group take, and whether that is sure: a value may
+    be in a dictionary once and in rows a thousand times, and of long ones a writer leaves out the bounds."""
+    values = int(chunk.num_values)
     if chunk.physical_type != "BYTE_ARRAY":
-        return int(chunk.num_values) * WIDTH.get(chunk.physical_type, 16)
-    size = int(chunk.total_uncompressed_size)
+        return values * WIDTH.get(chunk.physical_type, 16), True
+    size, statistics = int(chunk.total_uncompressed_size), chunk.statistics
     if not chunk.has_dictionary_page:
-        return size
-    statistics = chunk.statistics
-    if statistics is not None and statistics.has_null_count and statistics.null_count == chunk.num_values:
-        return 4 * int(chunk.num_values)
-    # Where a writer leaves out the bounds, the values are long ones.
-    known = statistics is not None and statistics.has_min_max
-    longest = max(len(statistics.min_raw), len(statistics.max_raw)) if known else size
-    return max(size, int(chunk.num_values) * (4 + min(longest, size)))
+        return size, True
+    if statistics is None or not statistics.has_min_max:
+        nothing = statistics is not None and statistics.has_null_count and statistics.null_count == values
+        return size, nothing
+    return max(size, values * (4 + max(len(statistics.min_raw), len(statistics.max_raw)))), True
 
 
 def _ranks(known: Range, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:

@@ -30,6 +30,7 @@ __all__ = [
     "NEVER",
     "ROW_GROUP_ROWS",
     "Inline",
+    "columns_of",
     "describe_file",
     "footer_of",
     "in_window",
@@ -221,6 +222,17 @@ def read_batches(
                 BATCH_ROWS, columns=[n for n in names if n in have], use_threads=False
             ):
                 yield _logical(schema, pa.Table.from_batches([batch]), columns, label(segment), filling)
+
+
+def columns_of(
+    shelf: Shelf, segment: Segment, physical: Sequence[str], groups: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a file, so few rows at a time that they take little memory however long they are."""
+    if segment.file is None:
+        raise Internal("an inline segment was taken for a file")
+    footer = footer_of(shelf, segment)
+    with _reading(label(segment)), _open(shelf.files, segment.file, footer) as file:
+        yield from file.iter_batches(32, list(groups), list(physical), use_threads=False)
 
 
 def is_small(segment: Segment) -> bool:

@@ -23,9 +23,10 @@ from strandline.storage.compacted import Compacted
 from strandline.storage.external import External
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
+from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
-from strandline.storage.segment import Inline, footer_of
+from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
 from strandline.types import Type
@@ -70,15 +71,13 @@ class Store:
         return (
             sum(s.rows for s in segments) <= (self._settings.bulk_rows if rows is None else rows)
             and self._passes(segments)
-            and sum(map(self._memory, segments)) <= self._settings.bulk_bytes
+            and sum(memory_of(self.shelf, s, self._settings.bulk_bytes) for s in segments)
+            <= self._settings.bulk_bytes
         )
 
     def _passes(self, segments: Iterable[Segment]) -> bool:
         """Return whether the files of segments may pass through this process, a piece at a time."""
         return sum(s.bytes for s in segments if s.file is not None) <= self._settings.bulk_bytes
-
-    def _memory(self, segment: Segment) -> int:
-        return segment.bytes if segment.file is None else footer_of(self.shelf, segment).memory()
 
     def _are_few(self, rows: int, state: State) -> bool:
         """Return whether so many rows of a state may be looked up here, if they are as long as its others."""
@@ -113,7 +112,7 @@ class Store:
         if lower is None and upper is None:
             little = self._is_little(state.chain.segments, most)
         else:
-            rows, size = arrow.parts.between(self.shelf, state, lower, upper)
+            rows, size = arrow.parts.between(self.shelf, state, lower, upper, self._settings.bulk_bytes)
             little = rows <= most and size <= self._settings.bulk_bytes
         if not little:
             return None

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, Segment, State, TableSchema, cover, may_hold
 from strandline.storage.keys import compare
+from strandline.storage.memory import memory_of
 from strandline.storage.segment import META, footer_of, in_window, is_small, read_segment
 from strandline.storage.shelf import Shelf
 
@@ -68,9 +69,9 @@ def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
     )
 
 
-def between(shelf: Shelf, state: State, lower: Key | None, upper: Key | None) -> tuple[int, int]:
+def between(shelf: Shelf, state: State, lower: Key | None, upper: Key | None, most: int) -> tuple[int, int]:
     """Return how many rows have to be decoded, at most, to find the keys between two bounds, and about how
-    many bytes they take."""
+    many bytes they take; if more than ``most``, then not how many more."""
     rows = size = 0
     for segment in state.chain.segments:
         if is_small(segment):
@@ -79,5 +80,5 @@ def between(shelf: Shelf, state: State, lower: Key | None, upper: Key | None) ->
             footer = footer_of(shelf, segment)
             groups = footer.groups_between(state.schema, lower, upper)
             rows += sum(int(footer.rows[g]) for g in groups)
-            size += footer.memory(groups)
+            size += memory_of(shelf, segment, most - size, groups)
     return rows, size
