@@ -8,7 +8,7 @@ LOWEST_ON_SPARK := tests/storage/spark tests/tables/test_dml.py tests/backups/te
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs quick test exhaustive lowest check format lint types pytest bench simulate clean
+.PHONY: help setup doctor demo docs quick test cluster exhaustive lowest check format lint types pytest bench simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ setup: $(STAMP) ## Create .venv and install everything (again only when a versio
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
 		{ echo "Could not create .venv. On Debian and Ubuntu: sudo apt-get install python3-venv" >&2; rm -rf .venv; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,postgres]' -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,postgres,connect]' -c constraints.txt
 	@touch $@
 
 demo: doctor setup ## Back up and restore a table with its indexes, and explain each step
@@ -36,6 +36,9 @@ quick: setup lint types ## Run what is fast: lint, types, and the tests that nee
 
 test: doctor setup lint types ## Run all checks without changing a file: lint, format, types, tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+cluster: doctor setup ## Run all tests on a Spark cluster and over Spark Connect, both started on this machine
+	STRANDLINE_CLUSTER=1 $(BIN)/python -m pytest tests/cluster
 
 exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and four times the examples (hours)
 	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o timeout=7200

@@ -38,9 +38,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     # Not when the whole list is there: then the workers have looked at the groups already.
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
-    if item.get_closest_marker("spark"):
+    if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
         # With several workers (-n) a file's tests go to the same one, and no more than two of them have a
-        # session: each is a JVM.
+        # session: each is a JVM. What has a group of its own has its session in another process.
         number = zlib.crc32(item.path.name.encode()) % SESSIONS
         item.add_marker(pytest.mark.xdist_group(f"spark-{number}"))
 

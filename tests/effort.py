@@ -6,6 +6,8 @@ import os
 
 EVERY = bool(os.environ.get("STRANDLINE_EVERY"))
 """Every crash point and every order, instead of a few of each kind."""
+CLUSTER = EVERY or bool(os.environ.get("STRANDLINE_CLUSTER"))
+"""All that is tried on a cluster and over Spark Connect, instead of a smoke."""
 FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 """So many times as many random examples, and other ones each time; 0: always the same ones."""
 MIX_SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "20"))

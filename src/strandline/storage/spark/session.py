@@ -108,7 +108,9 @@ def _start(options: dict[str, str]) -> SparkSession:
             "to its folder, "
             "or name a Spark Connect server in SPARK_REMOTE.",
         )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _is_here(options):
+        # Elsewhere the path of this Python means nothing.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder, _jvm_stderr() as said:
         log4j = Path(folder, "log4j2.properties")
         log4j.write_text(_LOG4J + "".join(_logger(i, name) for i, name in enumerate(_RAISED_ANYWAY)), "utf-8")
@@ -145,17 +147,25 @@ def _no_session(where: str, why: str) -> StrandlineError:
     )
 
 
+def _master(options: Mapping[str, str]) -> str:
+    return options.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
+
+
+def _is_here(options: Mapping[str, str]) -> bool:
+    """Whether executors are on this machine."""
+    return _master(options).startswith("local")
+
+
 def _defaults(options: Mapping[str, str]) -> dict[str, str]:
     cores = os.cpu_count() or 2
-    master = options.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
     # The machine's own name may not resolve on a laptop or in a container.
     here = (
         {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        if master.startswith("local")
+        if _is_here(options)
         else {}
     )
     return here | {
-        "spark.master": master,
+        "spark.master": _master(options),
         "spark.driver.memory": f"{_driver_gigabytes()}g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

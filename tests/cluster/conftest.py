@@ -1,0 +1,70 @@
+"""Where Spark runs: on this machine, on a cluster, and behind a Spark Connect server in front of that."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests import effort
+from tests.cluster.driver import Driver
+from tests.cluster.machines import Cluster, connect_server, free_port, python_of_executors
+
+ALL = pytest.mark.skipif(not effort.CLUSTER, reason="a part of make cluster")
+"""What is no part of the smoke that make test runs."""
+CLIENT = ("grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
+"""What the client of Spark Connect imports: the extra ``connect``."""
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of executors."""
+    return python_of_executors(tmp_path_factory.mktemp("executors"))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[Cluster]:
+    try:
+        free_port()
+    except OSError as error:
+        pytest.skip(f"no port can be opened on this machine: {error}")
+    made = Cluster(tmp_path_factory.mktemp("cluster"), python)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def driver(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, python: Path
+) -> Iterator[Driver]:
+    """A process whose Spark is where the parameter says."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with ExitStack() as stack:
+        options: dict[str, str] = {"spark.driver.memory": "1g"}
+        if request.param == "local":
+            place = {"SPARK_MASTER": "local[*]"}
+        else:
+            cluster: Cluster = request.getfixturevalue("cluster")
+            cluster.fill()
+            if request.param == "standalone":
+                place, options = {"SPARK_MASTER": cluster.url}, cluster.settings
+            else:
+                if missing := [name for name in CLIENT if not _is_there(name)]:
+                    pytest.skip(f"the client of Spark Connect needs {missing[0]}: install the extra connect")
+                url = stack.enter_context(connect_server(cluster, folder / "server", python))
+                place, options = {"SPARK_REMOTE": url}, {}
+        made = Driver(folder / "driver", python, **place, STRANDLINE_CLUSTER_OPTIONS=json.dumps(options))
+        stack.callback(made.stop)
+        made.places = made.run("shipping")  # The first thing of all: whatever else runs may ship the package.
+        yield made
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # A package above it is missing.
+        return False

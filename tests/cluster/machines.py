@@ -1,0 +1,261 @@
+"""Spark's processes on this machine: a master with two workers, and a Spark Connect server. Each sees nothing
+of the tests but a Python without this package. All of them end with the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import pyspark
+
+HOST = "127.0.0.1"
+SPARK_HOME = Path(pyspark.__file__).parent
+LEASH = Path(__file__).with_name("leash.py")
+PATIENCE = 120.0
+"""So many seconds a process may take to start, or a job to come to a place."""
+
+EXECUTORS = {
+    "spark.executor.memory": "1g",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": HOST,
+    "spark.driver.bindAddress": HOST,
+    "spark.ui.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.locality.wait": "0s",
+    # Who asks a dead executor for its part of a shuffle need not ask for long.
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "1s",
+}
+"""What an application on the cluster is set to."""
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
+    """Return what ``look`` finds, as soon as it finds something."""
+    end = time.monotonic() + seconds
+    while True:
+        if (found := look()) is not None:
+            return found
+        assert time.monotonic() < end, f"waited {seconds:g} s in vain for {what}"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def answer(url: str) -> Any:
+    """Return what a server says in JSON, or None while it says nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        with urllib.request.urlopen(url, timeout=10) as said:
+            return json.load(said)
+    return None
+
+
+class Process:
+    """A command and all that it starts, in a folder and an environment of its own."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._log = folder / "log"
+        read, self._pipe = os.pipe()
+        with self._log.open("ab") as log:
+            self._leash = subprocess.Popen(
+                [sys.executable, "-S", str(LEASH), str(read), *command],
+                pass_fds=[read],
+                cwd=folder,
+                env=dict(environment),
+                stdin=stdin,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+            )
+        os.close(read)
+        self.stdin: IO[bytes] | None = self._leash.stdin
+        self.stdout: IO[bytes] | None = self._leash.stdout
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, bytes([number]))
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self._leash.wait()
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._pipe)
+        self._leash.wait()
+
+    def must_live(self) -> None:
+        assert self._leash.poll() is None, f"{self.folder.name} has ended: {self.said()}"
+
+    def said(self) -> str:
+        return self._log.read_text("utf-8", "replace")[-4000:]
+
+    def listens(self, port: int) -> bool | None:
+        self.must_live()
+        with contextlib.suppress(OSError):
+            socket.create_connection((HOST, port), timeout=1).close()
+            return True
+        return None
+
+
+def python_of_executors(folder: Path) -> Path:
+    """Return a Python that has what this package depends on, but not the package, neither in a folder nor as
+    something that is only pointed to."""
+    packages = folder / "packages"
+    packages.mkdir(parents=True)
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for entry in Path(place).iterdir():
+            if not entry.name.startswith(("strandline", "__editable__", "_strandline")):
+                (packages / entry.name).symlink_to(entry)
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}" exec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def environment(python: Path) -> dict[str, str]:
+    """Return the environment of Spark's processes: nothing of the tests' own."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "LANG") if name in os.environ}
+    return {
+        **kept,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": HOST,
+        "PYSPARK_PYTHON": str(python),
+    }
+
+
+class Cluster:
+    """A master and two workers with one core and one gigabyte each."""
+
+    def __init__(self, folder: Path, python: Path) -> None:
+        self.folder = folder
+        self._environment = environment(python)
+        self._port, self._page = free_port(), free_port()
+        self.url = f"spark://{HOST}:{self._port}"
+        self.ui = free_port()
+        """Where the one application tells of its executors."""
+        self._master = self._start(
+            "master.Master",
+            folder / "master",
+            *("--host", HOST, "--port", str(self._port), "--webui-port", str(self._page)),
+        )
+        self._workers: list[Process] = []
+        try:
+            until(lambda: self._master.listens(self._port), "the master")
+            self.fill()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, kind: str, folder: Path, *arguments: str) -> Process:
+        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
+        mine = {
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_DIRS": str(folder / "scratch"),
+            "SPARK_WORKER_DIR": str(folder),
+        }
+        return Process(command, folder, self._environment | mine)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return EXECUTORS | {"spark.ui.port": str(self.ui), "spark.port.maxRetries": "0"}
+
+    def fill(self) -> None:
+        """Start as many workers as are missing of two, and wait until the master knows them all."""
+        alive = [worker for worker in self._workers if worker._leash.poll() is None]
+        for number in range(len(self._workers), len(self._workers) + 2 - len(alive)):
+            self._workers.append(
+                self._start(
+                    "worker.Worker",
+                    self.folder / f"worker-{number}",
+                    *("--host", HOST, "--cores", "1", "--memory", "1g", "--webui-port", "0", self.url),
+                )
+            )
+        until(self._complete, "two workers")
+
+    def _complete(self) -> bool | None:
+        said = answer(f"http://{HOST}:{self._page}/json/")
+        return True if said and said["aliveworkers"] == 2 else None
+
+    def worker_at(self, folder: str) -> Process:
+        """Return the worker below whose folder an executor works in ``folder``."""
+        return next(worker for worker in self._workers if Path(folder).is_relative_to(worker.folder))
+
+    def a_worker(self) -> Process:
+        """Return a worker that lives and has an executor."""
+        return until(
+            lambda: next((w for w in self._workers if w._leash.poll() is None and self._ids(w)), None),
+            "an executor",
+        )
+
+    def busy(self, worker: Process) -> bool:
+        """Return whether an executor of the worker was given a task that it has not done."""
+        applications = answer(f"http://{HOST}:{self.ui}/api/v1/applications") or []
+        return any(
+            executor["activeTasks"] > 0 and executor["id"] in self._ids(worker)
+            for application in applications
+            for executor in answer(
+                f"http://{HOST}:{self.ui}/api/v1/applications/{application['id']}/executors"
+            )
+            or []
+        )
+
+    @staticmethod
+    def _ids(worker: Process) -> set[str]:
+        return {path.name for path in worker.folder.glob("app-*/*") if path.is_dir()}
+
+    def stop(self) -> None:
+        for process in [*self._workers, self._master]:
+            process.stop()
+
+
+@contextlib.contextmanager
+def connect_server(cluster: Cluster, folder: Path, python: Path) -> Iterator[str]:
+    """The URL of a Spark Connect server whose executors are those of the cluster."""
+    port = free_port()
+    settings = cluster.settings | {
+        "spark.master": cluster.url,
+        "spark.connect.grpc.binding.address": HOST,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.warehouse.dir": str(folder / "tables"),
+    }
+    options = [text for pair in settings.items() for text in ("--conf", "=".join(pair))]
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--class"]
+    server = Process(
+        [*submit, "org.apache.spark.sql.connect.service.SparkConnectServer", *options],
+        folder,
+        # The server counts as one of Spark's daemons.
+        environment(python) | {"SPARK_DAEMON_MEMORY": "1g", "SPARK_LOCAL_DIRS": str(folder / "scratch")},
+    )
+    try:
+        until(lambda: server.listens(port), "the Spark Connect server")
+        yield f"sc://{HOST}:{port}"
+    finally:
+        server.stop()
+        shutil.rmtree(folder / "scratch", ignore_errors=True)

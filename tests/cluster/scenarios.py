@@ -1,0 +1,271 @@
+"""What is done where Spark runs, wherever that is. Called by name in the process of ``tests.cluster.driver``;
+arguments and results are plain values."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import strandline
+from strandline import Database, Settings, cli
+from strandline.storage.files import Files, LocalFiles
+from strandline.storage.spark import session
+from tests.cluster.machines import until
+
+ROWS = 2_000
+TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int32, j Json, PRIMARY KEY (k),
+                           INDEX by_v GLOBAL SYNC ON (v) COVER (n)) WITH (PARTITION_AT_KEYS = (500, 1000, 1500))"""
+COLLECTION = """CREATE BACKUP COLLECTION c (TABLE t)
+                WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"""
+
+Model = dict[int, tuple[Any, ...]]
+
+
+def _settings(bulk_rows: int = 0) -> Settings:
+    """What has more rows than these is done on Spark, in the session that the environment names."""
+    options = json.loads(os.environ["STRANDLINE_CLUSTER_OPTIONS"])
+    return Settings(bulk_rows=bulk_rows, scan_rows=bulk_rows, inline_rows=0, workers=2, spark=options)
+
+
+@contextmanager
+def _opened(
+    folder: str, files: Files | None = None, bulk_rows: int = 0
+) -> Iterator[tuple[Database, SparkSession]]:
+    with strandline.connect(folder, settings=_settings(bulk_rows), files=files) as db:
+        yield db, db.runtime.store.spark
+
+
+def _frame(spark: SparkSession, value: Column | None = None) -> DataFrame:
+    """The first rows of the table, in two partitions."""
+    return spark.range(0, ROWS, 1, 2).select(
+        F.col("id").alias("k"),
+        (F.concat(F.lit("v"), F.col("id") % 7) if value is None else value).alias("v"),
+        F.col("id").cast("int").alias("n"),
+        F.concat(F.lit('{"k": '), F.col("id"), F.lit("}")).alias("j"),
+    )
+
+
+def _model() -> Model:
+    return {k: (f"v{k % 7}", k, f'{{"k": {k}}}') for k in range(ROWS)}
+
+
+def _content(db: Database, path: str = "t") -> Model:
+    return {row.k: (row.v, row.n, row.j) for row in db.sql(f"SELECT k, v, n, j FROM `{path}`").collect()}
+
+
+def _assert_whole(db: Database, model: Model, path: str = "t") -> None:
+    """The table has these rows, its indexes too, and all of it is as it was recorded."""
+    assert _content(db, path) == model
+    through = db.sql(f"SELECT k, v, n FROM `{path}` VIEW by_v WHERE v = 'v3'").collect()
+    assert {(r.k, r.n) for r in through} == {(k, n) for k, (v, n, _) in model.items() if v == "v3"}
+    report = db.check(f"/{path}")
+    assert report.ok, report.problems
+    assert report.rows == len(model)
+
+
+def _change(db: Database, model: Model) -> None:
+    """One DML statement of each kind, each over many rows."""
+    db.sql("UPSERT INTO t (k, v) SELECT k + 1000, 'up' FROM t WHERE k >= 900 AND k < 1200")
+    for k in range(1900, 2200):
+        model[k] = ("up", *model.get(k, (None, None, None))[1:])
+    db.sql("UPDATE t SET n = n + 1 WHERE k < 300")
+    for k in range(300):
+        v, n, j = model[k]
+        model[k] = (v, n + 1, j)
+    db.sql("DELETE FROM t WHERE k % 10 = 0")
+    for k in [k for k in model if k % 10 == 0]:
+        del model[k]
+    db.sql("REPLACE INTO t (k, v) SELECT k, 'v3' FROM t WHERE k > 1500 AND k < 1600")
+    for k in [k for k in model if 1500 < k < 1600]:
+        model[k] = ("v3", None, None)
+
+
+# --- the suite --------------------------------------------------------------------------------------------
+
+
+def tables(folder: str) -> None:
+    """Load, DML, an index, a stream, compaction and a check."""
+    with _opened(folder) as (db, spark):
+        db.sql(f"{TABLE}; ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_AND_OLD_IMAGES', FORMAT = 'JSON')")
+        assert db.table("t").upsert(_frame(spark))
+        model = _model()
+        loaded = db.step
+        _change(db, model)
+        _assert_whole(db, model)
+        seen = {
+            row["op"]: row["count"] for row in db.stream("/t/f").read(loaded).groupBy("op").count().collect()
+        }
+        assert seen == {"U": 300 + 300, "E": 220, "R": 90}, seen
+        db.sql("ALTER TABLE t ADD INDEX by_n GLOBAL SYNC ON (n)")
+        found = db.sql("SELECT k FROM t VIEW by_n WHERE n = 77").collect()
+        assert [row.k for row in found] == [k for k, (_, n, _) in sorted(model.items()) if n == 77]
+        before = db.describe("/t")["digest"]
+        assert db.compact("/t")
+        assert db.describe("/t")["digest"] == before
+        _assert_whole(db, model)
+        assert spark.conf.get("spark.sql.caseSensitive") == "false"  # What was lent was given back.
+
+
+def backups(folder: str) -> None:
+    """A full and an incremental backup, verified, restored by reference and by copy."""
+    with _opened(folder) as (db, spark):
+        db.sql(f"{TABLE}; {COLLECTION}")
+        db.table("t").upsert(_frame(spark))
+        db.sql("BACKUP c")
+        model = _model()
+        _change(db, model)
+        db.sql("BACKUP c INCREMENTAL")
+        assert db.verify("c") == []
+        digest = db.describe("/t")["digest"]
+        db.sql("DELETE FROM t WHERE k < 1000; DROP TABLE t; RESTORE c")
+        assert db.describe("/t")["digest"] == digest
+        _assert_whole(db, model)
+        db.sql("RESTORE c TABLE t AS copied WITH (MODE = 'copy', VERIFY = 'data')")
+        assert db.describe("/copied")["digest"] == digest
+        _assert_whole(db, model, "copied")
+
+
+def smoke(folder: str) -> None:
+    """The shortest way through all of it: what is small stays in this process, as it would for a user."""
+    with _opened(folder, bulk_rows=100) as (db, spark):
+        db.sql(f"{TABLE}; {COLLECTION}")
+        db.table("t").upsert(_frame(spark))
+        model = _model()
+        db.sql("BACKUP c; UPDATE t SET v = 'v3' WHERE k = 5; BACKUP c INCREMENTAL; DROP TABLE t")
+        model[5] = ("v3", *model[5][1:])
+        assert db.verify("c") == []
+        db.sql("RESTORE c WITH (MODE = 'copy')")
+        _assert_whole(db, model)
+
+
+def command_line(folder: str) -> None:
+    """The command line finds Spark where the environment says."""
+    source = f"{folder}/orders.parquet"
+    session.get_session(None, _settings().spark).range(0, 1000, 1, 2).write.parquet(source)
+    warehouse = f"{folder}/warehouse"
+    assert cli.main(["init", "-w", warehouse]) == 0
+    assert cli.main(["load", "orders", source, "--key", "id", "-w", warehouse]) == 0
+    with _opened(warehouse) as (db, _):
+        assert db.check("/orders").rows == 1000
+
+
+# --- the code of the package ------------------------------------------------------------------------------
+
+
+def shipping() -> dict[str, list[str]]:
+    """Return where executors find the package before it is shipped to them, after, and after once more."""
+    spark = session.get_session(None, _settings().spark)
+    found = {"before": _places(spark)}
+    session.ship(spark)
+    found["after"] = _places(spark)
+    session.ship(spark)
+    found["again"] = _places(spark)
+    return found
+
+
+def _places(spark: SparkSession) -> list[str]:
+    """Where executors import the package from, or why they do not."""
+
+    def place(_: int) -> str:
+        try:
+            import strandline
+
+            return f"{strandline.__version__} {strandline.__file__}"
+        except ModuleNotFoundError as error:
+            return str(error)
+
+    found = spark.range(0, 2, 1, 2).select(F.udf(place, "string", useArrow=False)("id").alias("at")).collect()
+    return sorted(row["at"] for row in found)
+
+
+# --- work that waits until a machine is lost -----------------------------------------------------------------
+
+
+def load_that_waits(folder: str, gate: str) -> None:
+    """A load, of which a task stops half-way at the gate."""
+    with _opened(folder, bulk_rows=100) as (db, spark):
+        db.sql(TABLE)
+        db.table("t").upsert(_frame(spark, _waiting(gate)))
+        _assert_whole(db, _model())
+
+
+def _waiting(gate: str) -> Column:
+    """The column v. Whoever computes it for a row in the middle for the second time says where it does that,
+    and waits for leave to go on. The first time is when Spark looks for the ranges of keys."""
+
+    def value(k: int) -> str:
+        import os
+        import time
+
+        if k == 700:
+            os.makedirs(gate, exist_ok=True)
+            times = len(os.listdir(gate))
+            with open(f"{gate}/{times}", "w") as file:
+                file.write(os.getcwd())
+            while times == 1 and not os.path.exists(f"{gate}/go"):
+                time.sleep(0.05)
+        return f"v{k % 7}"
+
+    return F.udf(value, "string", useArrow=False)("id")
+
+
+class WaitingFiles(LocalFiles):
+    """Files whose first change that is to be durable waits at a gate: all are written, and nothing is
+    committed."""
+
+    def __init__(self, root: str, gate: str) -> None:
+        super().__init__(root)
+        self._gate = Path(gate)
+        self.armed = threading.Event()
+
+    def _sync(self, path: str) -> None:
+        if self.armed.is_set():
+            self.armed.clear()
+            self._gate.mkdir()
+            (self._gate / "reached").touch()
+            until(lambda: (self._gate / "go").exists() or None, "leave to commit")
+        super()._sync(path)
+
+
+def commit_that_waits(folder: str, gate: str) -> None:
+    """A load into a table with an index: the entries are derived, on executors, from files that are there
+    when one of these is lost."""
+    files = WaitingFiles(folder, gate)
+    with _opened(folder, files, bulk_rows=100) as (db, spark):
+        db.sql(TABLE)
+        files.armed.set()
+        db.table("t").upsert(_frame(spark))
+        _assert_whole(db, _model())
+
+
+def prepare(folder: str) -> None:
+    """A table of several files, with a full backup and an increment."""
+    with _opened(folder) as (db, spark):
+        db.sql(f"{TABLE}; {COLLECTION}")
+        db.table("t").upsert(_frame(spark))
+        db.sql("BACKUP c; DELETE FROM t WHERE k >= 1900; BACKUP c INCREMENTAL")
+
+
+def restore_by_copy(folder: str) -> None:
+    with _opened(folder) as (db, _):
+        db.sql("RESTORE c TABLE t AS copied WITH (MODE = 'copy', VERIFY = 'data')")
+
+
+def verification(folder: str) -> None:
+    with _opened(folder) as (db, _):
+        assert db.verify("c") == []
+        assert db.check("/t").ok
+
+
+def is_whole(folder: str, path: str) -> None:
+    """What was prepared is at this path."""
+    with _opened(folder) as (db, _):
+        _assert_whole(db, {k: row for k, row in _model().items() if k < 1900}, path)

@@ -1,0 +1,65 @@
+"""A worker that is killed, with its executor, in the middle of something: it is done all the same."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import ALL
+from tests.cluster.driver import Driver
+from tests.cluster.machines import Cluster, until
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+
+PLACES = ["standalone", "connect"]
+SMOKE = ["standalone", pytest.param("connect", marks=ALL)]
+
+
+@pytest.fixture(autouse=True)
+def _two_workers(cluster: Cluster) -> None:
+    cluster.fill()
+
+
+@pytest.mark.parametrize("driver", SMOKE, indirect=True)
+def test_a_load(cluster: Cluster, driver: Driver, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    driver.ask("load_that_waits", folder=str(tmp_path / "warehouse"), gate=str(gate))
+    at = until(lambda: _text(gate / "1"), "a task half-way")
+    cluster.worker_at(at).kill()
+    (gate / "go").touch()
+    driver.result()
+
+
+@ALL
+@pytest.mark.parametrize("driver", PLACES, indirect=True)
+def test_a_commit(cluster: Cluster, driver: Driver, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    driver.ask("commit_that_waits", folder=str(tmp_path / "warehouse"), gate=str(gate))
+    until(lambda: (gate / "reached").exists() or None, "files that are written")
+    cluster.a_worker().kill()
+    (gate / "go").touch()
+    driver.result()
+
+
+@ALL
+@pytest.mark.parametrize("work", ["restore_by_copy", "verification"])
+@pytest.mark.parametrize("driver", PLACES, indirect=True)
+def test_an_operation(cluster: Cluster, driver: Driver, tmp_path: Path, work: str) -> None:
+    folder = str(tmp_path / "warehouse")
+    driver.run("prepare", folder=folder)
+    victim = cluster.a_worker()
+    # It is given tasks and does none of them, as if each of them took long; so it is in the middle of one
+    # when it is killed.
+    victim.signal(signal.SIGSTOP)
+    driver.ask(work, folder=folder)
+    until(lambda: cluster.busy(victim) or None, "a task on the worker that is to die")
+    victim.kill()
+    driver.result()
+    driver.run("is_whole", folder=folder, path="copied" if work == "restore_by_copy" else "t")
+
+
+def _text(path: Path) -> str | None:
+    """What a file says, as soon as it says something."""
+    return path.read_text() or None if path.exists() else None

@@ -1,0 +1,82 @@
+"""What executors are sent: the code that this process runs, wherever it has it from."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from strandline.storage.spark import shipping
+from tests import processes
+
+SOURCE = processes.SOURCE / "strandline"
+
+
+def test_every_module_is_in_the_archive_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "shipped.zip"
+    path.write_bytes(shipping._zipped())
+    with zipfile.ZipFile(path) as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
+    there = {f"strandline/{file.relative_to(SOURCE)}": file.read_bytes() for file in SOURCE.rglob("*.py")}
+    assert found == there
+
+
+IN_AN_ARCHIVE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import strandline
+assert strandline.__file__.startswith(sys.argv[1])
+from strandline.storage.spark import shipping
+sys.stdout.write(shipping._zipped().hex())
+"""
+
+
+def test_a_package_that_is_in_an_archive_itself_is_shipped_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "installed.zip"
+    path.write_bytes(shipping._zipped())
+    assert bytes.fromhex(processes.run(IN_AN_ARCHIVE, str(path))) == path.read_bytes()
+
+
+SHIPPED = """
+import sys
+from pyspark.sql import functions as F
+from strandline.storage.spark import session, shipping
+
+spark = session.get_session(None, {"spark.master": "local[1]", "spark.driver.memory": "1g"})
+path = list(sys.path)
+ships = [spark, spark, spark.newSession()]
+for each in ships:
+    session.ship(each)
+assert sys.path == path, sys.path
+
+def version(_):
+    import strandline
+    return strandline.__version__
+
+def found(of):
+    return of.range(1).select(F.udf(version, "string", useArrow=False)("id").alias("v")).collect()[0].v
+
+print([found(each) for each in ships])
+spark.stop()
+again = session.get_session(None, {"spark.master": "local[1]"})
+session.ship(again)
+print(found(again))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_executors_use_what_was_shipped_even_if_they_have_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several sessions of a process, one after the other and side by side, get it once each."""
+    other = tmp_path / "other" / "strandline"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("__version__ = 'another'\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{other.parent}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    assert processes.run(SHIPPED) == "['0.1.0', '0.1.0', '0.1.0']\n0.1.0\n"
