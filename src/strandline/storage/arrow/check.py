@@ -22,11 +22,7 @@ __all__ = ["compare_index", "doubled_keys", "examine"]
 
 def examine(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
     """Return what is wrong inside segments, in their order."""
-    return [
-        finding
-        for s in segments
-        for finding in examine_segment(shelf.files.path(s.file) if s.file else None, schema, s)
-    ]
+    return [finding for s in segments for finding in examine_segment(shelf.files, schema, s)]
 
 
 def doubled_keys(shelf: Shelf, state: State) -> list[Finding]:

@@ -36,7 +36,9 @@ def examine(
     """Return what is wrong inside segments, in their order. Files are read on executors: this process sees a
     row per file."""
     stored = iter(_examined(spark, shelf, schema, [s for s in segments if s.file is not None]))
-    found = (next(stored) if s.file is not None else examine_segment(None, schema, s) for s in segments)
+    found = (
+        next(stored) if s.file is not None else examine_segment(shelf.files, schema, s) for s in segments
+    )
     return [finding for findings in found for finding in findings]
 
 
@@ -53,7 +55,7 @@ def _examined(
 
     if not segments:
         return []
-    described = [pickle.dumps((shelf.files.path(s.file or ""), schema, s)) for s in segments]
+    described = [pickle.dumps((shelf.files, schema, s)) for s in segments]
     with working(spark):
         # A function of rows, for there is one row per file; one of Arrow batches would need pandas, though it
         # does not use it.
