@@ -140,7 +140,7 @@ def test_order_is_proven_across_batches(files: QuickFiles, monkeypatch: pytest.M
     ):
         name = f"{keys[1]}{keys[2]}.parquet"
         made = unsorted_segment(files, KV, [(k, None) for k in keys], name)
-        assert kinds(files.path(name), KV, made) == expected
+        assert kinds(files, KV, made) == expected
 
 
 def test_a_key_of_a_base_or_of_one_commit_occurs_once(made: Made) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import io
 import os
+import queue
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import xxhash
@@ -298,7 +300,8 @@ class ObjectFiles:
 
     def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
         # If the chunks fail, the client gives up the upload.
-        self._store().put(name, iter(chunks), use_multipart=True, chunk_size=PART_BYTES, max_concurrency=4)
+        with _fetched(chunks) as coming:
+            self._store().put(name, coming, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=4)
 
     def _delete(self, names: list[str], *, retries: int | None = None) -> None:
         store = self._store(retries)
@@ -319,6 +322,43 @@ def _is_cut(error: BaseException) -> bool:
     text = str(error)
     under_way = "HTTP error" in text or "error decoding response body" in text
     return type(error).__name__ == "GenericError" and under_way and " retries, " not in text
+
+
+@contextmanager
+def _fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
+    """Takes chunks in a thread of its own: the client asks for them where it cannot be asked for anything
+    itself, and they may come from a store as well."""
+    line: queue.Queue[bytes | BaseException | None] = queue.Queue(16)
+    stopped = threading.Event()
+
+    def put(what: bytes | BaseException | None) -> None:
+        while not stopped.is_set():
+            with suppress(queue.Full):
+                return line.put(what, timeout=0.1)
+
+    def fetch() -> None:
+        try:
+            for chunk in chunks:
+                put(chunk)
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    def coming() -> Iterator[bytes]:
+        while (what := line.get()) is not None:
+            if isinstance(what, BaseException):
+                raise what
+            yield what
+
+    thread = threading.Thread(target=fetch, name="strandline-fetch", daemon=True)
+    thread.start()
+    try:
+        yield coming()
+    finally:
+        stopped.set()
+        thread.join()
 
 
 class _Reader(io.RawIOBase):
