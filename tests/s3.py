@@ -103,9 +103,9 @@ def _gateway(program: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="strandline-s3-") as folder:
         env = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": "a/plain+secret"}
         Path(folder, "objects").mkdir()
-        log = Path(folder, "log").open("wb")
         command = [program, "--port", f"127.0.0.1:{port}", "posix", f"{folder}/objects"]
-        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        with Path(folder, "log").open("wb") as log:
+            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         try:
             while True:
                 with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
@@ -116,7 +116,6 @@ def _gateway(program: str) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait()
-            log.close()
 
 
 Answer = Callable[[socket.socket, bytes], bool]
@@ -173,8 +172,13 @@ class Line:
             with socket.create_connection(self._target) as server:
                 server.sendall(asked)
                 threading.Thread(target=_pump, args=(connection, server), daemon=True).start()
-                cut_after = getattr(answer, "cut_after", None)
-                _pump(server, connection, cut_after)
+                _pump(server, connection, getattr(answer, "cut_after", None))
+                for end in (
+                    server,
+                    connection,
+                ):  # Closing alone is not enough: the thread still reads from them.
+                    with suppress(OSError):
+                        end.shutdown(socket.SHUT_RDWR)
 
 
 def _pump(source: socket.socket, target: socket.socket, most: int | None = None) -> None:

@@ -237,14 +237,18 @@ def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_profile_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, s3: S3, bucket: str) -> None:
     (tmp_path / "credentials").write_text(
-        f"[mine]\naws_access_key_id = {s3.key}\naws_secret_access_key = {s3.secret}\n", "utf-8"
+        f"[mine]\naws_access_key_id = {s3.key}\naws_secret_access_key = {s3.secret.removesuffix('ä')}\n"
     )
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "none")
+    with pytest.raises(PreconditionFailed, match="the AWS profile none cannot be used"):
+        files_at(f"s3://{bucket}/w").write("a", b"1")
     monkeypatch.setenv("AWS_PROFILE", "mine")
     options = {"endpoint": s3.endpoint, "region": "us-east-1"}
     files_at(f"s3://{bucket}/w", Settings(storage_options=options)).write("a", b"1")
+    monkeypatch.delenv("AWS_PROFILE")
     assert s3.objects(bucket) == {"w/a": 1}
 
 

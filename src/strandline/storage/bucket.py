@@ -8,6 +8,7 @@ are kept in the catalog and shown.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,8 @@ __all__ = ["SCHEMES", "Bucket", "bucket_of", "is_url"]
 SCHEMES = ("s3", "gs", "az")
 _CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "root_certificate")
 """Options that are about the connection and not about the store."""
+_ENDPOINT = re.compile(r"https?://[\w.\[\]-]+(:\d+)?(/[\w./~-]*)?", re.ASCII)
+_FAMILIES = ("AWS_", "AZURE_", "GOOGLE_")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _AZURE_ACCOUNTS = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
 
@@ -49,9 +52,22 @@ class Bucket:
 
         given = dict(settings.storage_options)
         client: dict[str, Any] = {key: given.pop(key) for key in _CLIENT if key in given}
+        endpoint = self._endpoint(given)
+        if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+            raise InvalidArgument(
+                f"the endpoint for {self.url} is no address of a server",
+                "Write it as https://host or http://host:port, without a user or a password.",
+            )
         client["timeout"] = timedelta(seconds=settings.storage_timeout_seconds)
-        if (self._endpoint(given) or "").startswith("http://"):
+        if (endpoint or "").startswith("http://"):
             client.setdefault("allow_http", True)  # Whoever names such an endpoint wants to use it.
+        around = {name: value for name, value in os.environ.items() if name.startswith(_FAMILIES)}
+        if odd := [name for name, value in {**around, **given}.items() if not value.isprintable()]:
+            # The client would end with them in a way that nothing is prepared for.
+            raise InvalidArgument(
+                f"the value of {min(odd)} has characters that cannot be part of it",
+                "Check for line breaks, and set it again.",
+            )
         retry = {
             "max_retries": settings.storage_retries if retries is None else retries,
             "retry_timeout": timedelta(seconds=settings.storage_retry_seconds),
@@ -176,4 +192,11 @@ def _of_profile(profile: str) -> Any:
             f"the AWS profile {profile} can only be read with boto3, which is not installed",
             "Install boto3, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         ) from None
-    return Boto3CredentialProvider(Session(profile_name=profile))
+    try:
+        return Boto3CredentialProvider(Session(profile_name=profile))
+    except Exception:  # It has many, and what they say may come from the file with the secrets.
+        raise PreconditionFailed(
+            f"the AWS profile {profile} cannot be used",
+            "Check AWS_PROFILE and the files that it is in, or set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY.",
+        ) from None

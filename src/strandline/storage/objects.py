@@ -44,7 +44,7 @@ BLOCK_BYTES = 256 << 10
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
 _REASONS = {
-    "operation timed out": "it did not answer in time",
+    "TimedOut": "it did not answer in time",
     "dns error": "its name is not known",
     "Connection refused": "it refuses connections",
     "error sending request": "the connection failed",
@@ -277,7 +277,9 @@ class ObjectFiles:
                 f"there is no bucket {self._bucket.name}",
                 "Create the bucket, or check its name, the endpoint and the region.",
             )
-        if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
+        status = _STATUS.search(text)
+        denied = isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError))
+        if denied or (status and status[1][:3] in ("401", "403")):
             return Unavailable(
                 f"cannot {verb} the file {name}: {self.location} denies access",
                 "Check the credentials in the environment or in Settings.storage_options, and that they "
@@ -285,7 +287,6 @@ class ObjectFiles:
             )
         if isinstance(error, exceptions.InvalidPathError):
             return InvalidArgument(f"{name!r} is not a name of an object", "Choose another name.")
-        status = _STATUS.search(text)
         reason = next((said for sign, said in _REASONS.items() if sign in text), "it failed")
         return Unavailable(
             f"cannot {verb} the file {name} at {self.location}: "
@@ -308,7 +309,9 @@ class ObjectFiles:
         try:
             try:
                 store.delete(names)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if _NO_BUCKET.search(str(error)):
+                    raise
                 for name in names:  # Not every store takes it for done if there is nothing to remove.
                     with suppress(FileNotFoundError):
                         store.delete(name)
