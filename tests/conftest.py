@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from strandline.catalog import sqltables
+from tests.s3 import S3, server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,3 +164,10 @@ def _run(url: str, *statements: str) -> None:
                 connection.execute(text(statement))
     finally:
         engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """A real S3 server that lives as long as the test run."""
+    with server() as running:
+        yield running

@@ -212,7 +212,7 @@ def read_batches(
                 schema, _from_stream(pa.BufferReader(segment.data or b"")), columns, label(segment), filling
             )
             return
-        with _open(files, segment.file) as file:
+        with _open(files.readable(segment.file)) as file:
             names = [schema[n].physical if n in schema else n for n in columns]
             have = set(file.schema_arrow.names)
             needed = {c.physical for c in schema.key_columns} | ({STEP} if segment.stepped else set())
@@ -231,7 +231,7 @@ def columns_of(
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
     footer = footer_of(shelf, segment)
-    with _reading(label(segment)), _open(shelf.files, segment.file, footer) as file:
+    with _reading(label(segment)), _open(shelf.files.readable(segment.file), footer) as file:
         yield from file.iter_batches(32, list(groups), list(physical), use_threads=False)
 
 
@@ -260,14 +260,15 @@ def footer_of(shelf: Shelf, segment: Segment) -> Footer:
         if (size := files.size(name)) != segment.bytes:
             raise Corrupted(f"the file {name} has {size} bytes instead of {segment.bytes}")
         # Pages carry checksums, the footer has none, and a damaged one can even end the process.
-        if size <= CHECKED_BYTES and files.checksum(name) != segment.checksum:
+        content = files.read(name) if size <= CHECKED_BYTES else None
+        if content is not None and checksum_of(content) != segment.checksum:
             raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
-        footer = _load_footer(files, name)
+        footer = _load_footer(files, name, content)
         if (rows := int(footer.rows.sum())) != segment.rows:
             raise Corrupted(f"the file {name} has {rows} rows instead of {segment.rows}")
         return footer
 
-    return shelf.footers.get(files.path(name), load)
+    return shelf.footers.get(name, load)
 
 
 def in_window(table: pa.Table, after: int, upto: int) -> Mask:
@@ -297,7 +298,7 @@ def _whole(shelf: Shelf, segment: Segment) -> Whole:
             raise Corrupted(f"the {label(segment)} has {table.num_rows} rows instead of {segment.rows}")
         return Whole(table.combine_chunks(), int(table.nbytes) + 300 * int(table.num_rows) + 4096)
 
-    return shelf.whole.get(files.path(segment.file) if segment.file else segment.checksum, load)
+    return shelf.whole.get(segment.file or segment.checksum, load)
 
 
 @contextmanager
@@ -314,18 +315,23 @@ def _reading(label: str) -> Iterator[None]:
         ) from error
 
 
-def _open(files: Files, name: str, footer: Footer | None = None) -> Any:
+def _open(source: Any, footer: Footer | None = None) -> Any:
     return pq.ParquetFile(
-        files.path(name),
+        source,
         metadata=footer.metadata if footer else None,
         page_checksum_verification=True,
         coerce_int96_timestamp_unit="us",
+        # Few requests for large parts, instead of one for each column.
+        pre_buffer=not isinstance(source, str),
     )
 
 
-def _load_footer(files: Files, name: str) -> Footer:
-    with _reading(f"file {name}"), _open(files, name) as file:
-        return Footer(file.metadata)
+def _load_footer(files: Files, name: str, content: bytes | None = None) -> Footer:
+    """The footer of a file; of its ``content``, if that has been read already."""
+    with _reading(f"file {name}"):
+        source = files.readable(name) if content is None else pa.BufferReader(content)
+        with _open(source) as file:
+            return Footer(file.metadata)
 
 
 def _read_groups(
@@ -333,7 +339,7 @@ def _read_groups(
 ) -> pa.Table:
     if not physical:
         return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only its length counts.
-    with _reading(f"file {name}"), _open(files, name, footer) as file:
+    with _reading(f"file {name}"), _open(files.readable(name), footer) as file:
         return file.read_row_groups(groups, physical, use_threads=threads)
 
 

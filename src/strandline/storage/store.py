@@ -59,7 +59,8 @@ class Store:
             if self._spark is None:
                 from strandline.storage import spark
 
-                self._spark = spark.session.get_session(None, self._settings.spark)
+                options = {**self.shelf.files.spark_options(), **self._settings.spark}
+                self._spark = spark.session.get_session(None, options)
             return self._spark
 
     # --- what is little ------------------------------------------------------------------------------------

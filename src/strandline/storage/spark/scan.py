@@ -77,7 +77,7 @@ def _folded_here(
     which = (
         part,
         tuple(columns),
-        tuple((shelf.files.path(s.file) if s.file else s.checksum, s.upto) for s in logs),
+        tuple((s.file or s.checksum, s.upto) for s in logs),
         0 if whole else step,
     )
     return shelf.folds.get(which, make)
