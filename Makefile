@@ -1,5 +1,6 @@
 PYTHON ?= python3
 SEEDS ?= 100
+WORKERS ?= 3
 BIN := .venv/bin
 STAMP := .venv/.installed
 LOWEST := build/lowest
@@ -31,19 +32,19 @@ docs: setup ## Build the documentation into build/site
 	@echo "wrote build/site/index.html"
 
 quick: setup lint types ## Run what is fast: lint, types, and the tests that need no Spark and are not slow
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not spark and not slow'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'
 
 test: doctor setup lint types ## Run all checks without changing a file: lint, format, types, tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 cluster: doctor setup ## Run all tests on a Spark cluster and over Spark Connect, both started on this machine
 	STRANDLINE_CLUSTER=1 $(BIN)/python -m pytest tests/cluster
 
 exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and four times the examples (hours)
-	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=7200
+	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o timeout=7200
 
 lowest: doctor $(LOWEST)/.installed ## Run the quick tests and some on Spark with the lowest versions that pyproject.toml allows
-	$(LOWEST)/bin/python -m pytest -n 2 --dist loadgroup -m 'not spark and not slow'
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'
 	$(LOWEST)/bin/python -m pytest $(LOWEST_ON_SPARK)
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt constraints-lowest.txt

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from strandline.catalog import sqltables
+from tests.s3 import S3, server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,14 +31,19 @@ settings.register_profile("strandline", deadline=None, suppress_health_check=[He
 settings.load_profile("strandline")
 
 
+SESSIONS = 2
+"""So many Spark sessions there are in a run with several workers."""
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     # Not when the whole list is there: then the workers have looked at the groups already.
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
-        # With several workers (-n) all of these go to the same one: there is one session, however many cores
-        # there are. What has a group of its own has its session in another process.
-        item.add_marker(pytest.mark.xdist_group("spark"))
+        # With several workers (-n) a file's tests go to the same one, and no more than two of them have a
+        # session: each is a JVM. What has a group of its own has its session in another process.
+        number = zlib.crc32(item.path.name.encode()) % SESSIONS
+        item.add_marker(pytest.mark.xdist_group(f"spark-{number}"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -157,3 +164,10 @@ def _run(url: str, *statements: str) -> None:
                 connection.execute(text(statement))
     finally:
         engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """A real S3 server that lives as long as the test run."""
+    with server() as running:
+        yield running

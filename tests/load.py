@@ -12,9 +12,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from strandline.catalog import paths, tables
-from strandline.catalog.cache import SchemeCache
+from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
-from strandline.catalog.planner import Loader
 from strandline.catalog.sessions import Session
 from strandline.catalog.tables import TableInfo
 from strandline.errors import StrandlineError

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline import names
-from strandline.catalog import board
-from strandline.catalog.cache import Look, SchemeCache
-from strandline.catalog.planner import Loader, TablePlan
+from strandline.catalog.cache import Loader, Look, SchemeCache, TablePlan, present
 
 
 def planned(loader: Loader, paths: Sequence[str]) -> list[TablePlan]:
@@ -18,4 +16,4 @@ def planned(loader: Loader, paths: Sequence[str]) -> list[TablePlan]:
 def poll(cache: SchemeCache) -> None:
     """Let a cache look at the board now, and deliver what was held back."""
     with cache.catalog.read() as conn:
-        cache._catch_up(Look(conn, board.present(conn)))
+        cache._catch_up(Look(conn, present(conn)))

@@ -19,7 +19,7 @@ It may import anything, and only what is above it may import it."""
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"types", "records"}),
-    frozenset({"model", "settings", "clock", "metrics", "lru"}),
+    frozenset({"model", "settings", "clock", "metrics", "lru", "chunks"}),
     frozenset({"names", "retry"}),
     frozenset({"catalog", "storage", "sql"}),
     frozenset({"runtime"}),
@@ -44,13 +44,14 @@ DOORS = {"storage/store.py", "storage/frames.py"}
 BUILT_ON = {
     ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",
     ("storage/spark/compact.py", "strandline.storage.arrow.lookup.touched"): "the keys of a small log",
+    ("storage/spark/sort.py", "strandline.storage.arrow.stored.describe"): "few bytes that a job wrote",
 }
 """Where one engine truly builds on the other, and for what."""
 
-MIRRORED = ("changes", "check", "compact", "digest", "entries", "feed", "scan", "slices", "write")
+MIRRORED = ("changes", "check", "compact", "digest", "entries", "feed", "scan", "slices", "stored", "write")
 """The modules that both engines have."""
 
-THRESHOLDS = {"bulk_rows", "scan_rows", "inline_rows", "inline_bytes", "target_file_bytes"}
+THRESHOLDS = {"bulk_rows", "bulk_bytes", "scan_rows", "inline_rows", "inline_bytes", "target_file_bytes"}
 """Settings that say from how many rows or bytes on something is done in another way."""
 
 ENGINE_INTERNALS = {"_jvm", "sparkContext", "rdd"}
@@ -286,7 +287,7 @@ def test_imports_are_found_wherever_they_are_written() -> None:
     text = """
 from typing import TYPE_CHECKING
 from . import tables
-from ..storage.chain import split
+from ..storage.order import meeting
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 def later():
@@ -298,7 +299,7 @@ class Now:
     assert found == {
         ("typing.TYPE_CHECKING", True),
         ("strandline.catalog.tables", True),
-        ("strandline.storage.chain.split", True),
+        ("strandline.storage.order.meeting", True),
         ("pyspark.sql.DataFrame", False),
         ("strandline.api", False),
         ("pyspark", True),

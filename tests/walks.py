@@ -20,13 +20,13 @@ from tests.test_layers import LEVEL, PACKAGE
 PAGE = PACKAGE.parent.parent / "docs" / "architecture.md"
 
 EVERYWHERE = frozenset(
-    {"errors", "types", "model", "settings", "clock", "metrics", "lru", "names", "records", "retry"}
+    {"errors", "types", "model", "settings", "clock", "metrics", "lru", "chunks", "names", "records", "retry"}
 )
 """What everything else is made of: words and values, which are no stations on a way."""
 
 CALLED_BACK = frozenset(
     {
-        ("tables/attempts", "api"),  # a statement is repeated
+        ("tables/snapshot", "api"),  # a statement is repeated
         ("operations/engine", "backups"),  # the engine carries out the kinds that it was given
         ("operations/workers", "backups"),
         ("operations/kind", "backups"),

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, event, insert, select
 
 from strandline import records
-from strandline.catalog import board, commits, operations, paths, sqltables, tables
+from strandline.catalog import board, cache, commits, operations, paths, sqltables, tables
 from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.operations import Operation, Part
@@ -299,7 +299,7 @@ def dump(conn: Connection) -> dict[str, Any]:
     named = {row.id: row.path for row in rows}
     return {
         "step": board.current_step(conn),
-        "generation": board.present(conn).generation,
+        "generation": cache.present(conn).generation,
         "paths": {
             row.path: (
                 row.type,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from strandline.errors import InvalidArgument
 from strandline.model import RESERVED_PREFIXES
@@ -92,3 +92,16 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """A hint that offers the closest existing name, if there is one."""
     close = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else None
+
+
+def column(name: str, columns: Sequence[str], path: str) -> str:
+    """The exact name of a column of the table at ``path``; SQL is not case-sensitive about columns."""
+    if name in columns:
+        return name
+    for candidate in columns:
+        if candidate.lower() == name.lower():
+            return candidate
+    raise InvalidArgument(
+        f"{path} has no column {name!r}",
+        did_you_mean(name, columns) or f"Its columns are {', '.join(columns)}.",
+    )

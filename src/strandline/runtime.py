@@ -3,11 +3,11 @@ process's session."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from strandline.catalog.moment import Moments
     from strandline.metrics import Metrics
     from strandline.storage.store import Store
+
+T = TypeVar("T")
 
 
 class Runtime:
@@ -46,19 +48,10 @@ class Runtime:
         self.open_backup: Callable[[Runtime, str, str | None], Any]
         """Where a query finds the tables of a backup. Backups stand above tables, so whoever knows both says
         it here."""
-        self._process = os.getpid()
         self._maintained: set[int] = set()
         self._lock = threading.RLock()
-        self._metrics: Metrics | None = None
-        self._moments: Moments | None = None
-        self._store: Store | None = None
+        self._made: dict[str, Any] = {}
         self._spark = spark
-
-    @property
-    def is_inherited(self) -> bool:
-        """Whether this process is a fork of the one that connected. All that is here is the other's, down to
-        the files it writes."""
-        return os.getpid() != self._process
 
     @contextmanager
     def alone_with(self, table_id: int) -> Iterator[bool]:
@@ -74,47 +67,49 @@ class Runtime:
                 with self._lock:
                     self._maintained.discard(table_id)
 
-    @property
+    @cached_property
     def metrics(self) -> Metrics:
         """What this process counts."""
-        with self._lock:
-            if self._metrics is None:
-                from strandline.metrics import Metrics
+        from strandline.metrics import Metrics
 
-                self._metrics = Metrics()
-            return self._metrics
+        return self._made_once("metrics", Metrics)
 
-    @property
+    @cached_property
     def moments(self) -> Moments:
         """What statements read of the catalog."""
-        with self._lock:
-            if self._moments is None:
-                from strandline.catalog.cache import SchemeCache
-                from strandline.catalog.moment import Moments
-                from strandline.catalog.planner import Loader
+        from strandline.catalog.cache import Loader, SchemeCache
+        from strandline.catalog.moment import Moments
 
-                loader = Loader(
-                    SchemeCache(self.catalog, metrics=self.metrics),
-                    self.clock,
-                    retries=self.settings.schema_retries,
-                    retry_seconds=self.settings.schema_retry_seconds,
-                    metrics=self.metrics,
-                )
-                self._moments = Moments(self.catalog, loader, self.session)
-            return self._moments
+        def make() -> Moments:
+            loader = Loader(
+                SchemeCache(self.catalog, metrics=self.metrics),
+                self.clock,
+                retries=self.settings.schema_retries,
+                retry_seconds=self.settings.schema_retry_seconds,
+                metrics=self.metrics,
+            )
+            return Moments(self.catalog, loader, self.session)
 
-    @property
+        return self._made_once("moments", make)
+
+    @cached_property
     def store(self) -> Store:
         """The rows of all tables. Made by the first who needs rows: it loads Arrow, which metadata does
         without."""
-        with self._lock:
-            if self._store is None:
-                from strandline.storage.store import Store
+        from strandline.storage.store import Store
 
-                self._store = Store(self.files, self.settings, self._spark)
-            return self._store
+        return self._made_once("store", lambda: Store(self.files, self.settings, self._spark))
 
     @property
     def spark(self) -> SparkSession:
         """The Spark session: the caller's own, or one that is started."""
         return self.store.spark
+
+    def _made_once(self, name: str, make: Callable[[], T]) -> T:
+        """What all threads share, also those that ask for it first at the same time: from Python 3.12 on
+        ``cached_property`` does not make them wait for each other."""
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make()
+            made: T = self._made[name]
+            return made

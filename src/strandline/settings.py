@@ -14,8 +14,11 @@ _LEAST: dict[str, float] = {
     "workers": 1,
     "commit_tries": 1,
     "session_seconds": 0.01,
+    "storage_timeout_seconds": 0.01,
 }
 """The least value of a setting where it is not 0."""
+_TEXTS = {"spark": "spark.some.option", "storage_options": "region"}
+"""Settings that are texts by name, with an example of a name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,9 @@ class Settings:
     bulk_rows: int = 100_000
     """A statement that changes more rows than this is carried out on Spark; up to it, in the process with
     Arrow."""
+    bulk_bytes: int = 64 * 1024 * 1024
+    """... and so is work on rows that take more memory than this, however few they are. More bytes of files
+    than this are copied, checked and described by executors; fewer in the process."""
     scan_rows: int = 200_000
     """A statement that must look at more rows than this is evaluated on Spark."""
     inline_rows: int = 2_000
@@ -60,18 +66,27 @@ class Settings:
     """How often a query is planned again because versions of descriptions did not fit."""
     schema_retry_seconds: float = 0.1
     """How long to wait before each of these."""
-    spark: dict[str, str] = field(default_factory=dict)
+    spark: dict[str, str] = field(default_factory=dict, repr=False)
     """Extra Spark configuration for a session that Strandline starts."""
+    storage_options: dict[str, str] = field(default_factory=dict, repr=False)
+    """How to reach an object store, where the environment does not say it: ``endpoint``, ``region``,
+    ``access_key_id``, ``secret_access_key`` and what else ``obstore`` knows. They are kept nowhere."""
+    storage_retries: int = 10
+    """How often a request to an object store is repeated that failed in a way that may pass ..."""
+    storage_retry_seconds: float = 180.0
+    """... unless so much time has passed since the first one."""
+    storage_timeout_seconds: float = 60.0
+    """How long a request to an object store may take."""
 
     def __post_init__(self) -> None:
         for setting in fields(self):
             name, value = setting.name, getattr(self, setting.name)
-            if name == "spark":
+            if name in _TEXTS:
                 if not isinstance(value, dict) or not all(
                     isinstance(text, str) for pair in value.items() for text in pair
                 ):
                     raise InvalidArgument(
-                        "the setting spark is not a dict of texts", "Pass {'spark.some.option': 'value'}."
+                        f"the setting {name} is not a dict of texts", f"Pass {{'{_TEXTS[name]}': 'value'}}."
                     )
                 continue
             least, what = _LEAST.get(name, 0), "a whole number" if setting.type == "int" else "a number"

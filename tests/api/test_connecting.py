@@ -15,7 +15,13 @@ from tests.processes import environment, without_power
 
 NO_FOLDERS = [
     "",
-    "s3://bucket/x",
+    "hdfs://host/x",
+    "s3://",
+    "s3:///x",
+    "s3://bucket/a//b",
+    "s3://bucket/../x",
+    "s3://user:word@bucket/x",
+    "s3://bucket/x?token=word",
     "a\0b",
     None,
     5,

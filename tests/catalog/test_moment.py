@@ -7,10 +7,9 @@ import pytest
 from sqlalchemy import delete
 
 from strandline.catalog import board, chains, collect, paths, sessions, sqltables, tables
-from strandline.catalog.cache import SchemeCache
+from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.moment import Moments, Named
-from strandline.catalog.planner import Loader
 from strandline.catalog.sessions import Session
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from strandline import records
-from strandline.catalog import board, chains, operations, paths, sessions, sqltables
+from strandline.catalog import board, cache, chains, operations, paths, sessions, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE, RUNNING, Failure, Operation
 from strandline.catalog.streams import StreamBody
@@ -112,10 +112,10 @@ def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> No
         made = paths.add(tx, table, "new", "stream", body=STREAM, step=1, state="creating", operation_id="op")
         registry.move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
         sessions.add_pin(tx, "op", 1)
-        before = board.present(tx.conn).generation
+        before = cache.present(tx.conn).generation
         step = tx.step
         operations.complete(tx, "op", registry)
-        assert board.present(tx.conn).generation == before + 1
+        assert cache.present(tx.conn).generation == before + 1
         news = board.since(tx.conn, before)
         assert {(p.path, p.version, p.dropped) for p in news} == {
             ("/orders", 2, False),
@@ -164,9 +164,9 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
 def test_nothing_is_announced_when_nothing_changed(orders: Catalog) -> None:
     with orders.write() as tx:
         operations.lock(tx, "op", [paths.require(tx.conn, "/orders")], "copying")
-        before = board.present(tx.conn).generation
+        before = cache.present(tx.conn).generation
         operations.complete(tx, "op", registry)
-        assert board.present(tx.conn).generation == before
+        assert cache.present(tx.conn).generation == before
         assert leaks(tx.conn) == []
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.catalog import chains, paths
-from strandline.catalog.cache import SchemeCache
+from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
-from strandline.catalog.planner import Loader
 from strandline.catalog.stale import Stale
 from strandline.catalog.versions import VersionRegistry
 from strandline.clock import Clock

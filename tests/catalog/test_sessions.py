@@ -11,7 +11,7 @@ from sqlalchemy import insert, select
 
 from strandline.catalog import maintenance, sessions, sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.sessions import HOST, Session
+from strandline.catalog.sessions import HOST, Reading, Session
 from strandline.catalog.stale import Stale
 from strandline.errors import AlreadyExists, PathNotFound
 from tests.catalog.conftest import Clock
@@ -109,11 +109,11 @@ def test_a_process_of_this_machine_that_is_gone_is_dead_at_once(catalog: Catalog
 HOLD = f"""
 import os, sys
 from strandline.catalog.connection import Catalog
-from strandline.catalog.sessions import Session
+from strandline.catalog.sessions import Reading, Session
 catalog = Catalog(sys.argv[1])
 catalog.open()
 session = Session(catalog, 3600.0, 60.0)
-session.keep(session, 0, 0.0)
+session.readers = lambda: [Reading(0, 0.0)]
 session.ensure()
 {READY}
 os._exit(0)
@@ -154,10 +154,6 @@ def test_a_session_renews_its_lease(open_catalog: Callable[..., Catalog]) -> Non
     session.close()
 
 
-class Reader:
-    """Somebody who reads, for as long as he exists."""
-
-
 def renew(session: Session) -> None:
     """What its thread does now and then."""
     with session._lock:
@@ -167,20 +163,20 @@ def renew(session: Session) -> None:
 
 def test_a_reader_is_said_to_be_there_when_he_has_become_old(catalog: Catalog, clock: Clock) -> None:
     session = Session(catalog, LEASE, GRACE)
-    old, young = Reader(), Reader()
-    session.keep(old, 3, clock.now())
+    readers = [Reading(3, clock.now())]
+    session.readers = lambda: readers
     clock.sleep(GRACE / 4 - 1)
-    session.keep(young, 5, clock.now())
+    readers.append(Reading(5, clock.now()))
     renew(session)
     assert said(catalog) == [], "who reads for a moment writes nothing, nor does anybody for him"
     clock.sleep(1)
     renew(session)
     assert said(catalog) == [3]
-    del old
+    del readers[0]
     clock.sleep(GRACE / 4)
     renew(session)
     assert said(catalog) == [5]
-    del young
+    readers.clear()
     renew(session)
     assert said(catalog) == [None]
     session.close()
@@ -204,8 +200,8 @@ def test_whoever_reads_the_past_is_said_to_be_there_at_once(open_catalog: Callab
     session = Session(catalog, LEASE, GRACE)
     written = threading.Event()
     catalog.after_commit = written.set
-    reader = Reader()
-    session.keep(reader, 3, 0.0)
+    session.readers = lambda: [Reading(3, 0.0)]
+    session.watch(at_once=True)
     assert written.wait(10), "its thread has done it, nobody else"
     assert said(catalog) == [3]
     session.close()
@@ -214,9 +210,9 @@ def test_whoever_reads_the_past_is_said_to_be_there_at_once(open_catalog: Callab
 def test_a_reader_does_not_wait_for_a_writer(open_catalog: Callable[..., Catalog]) -> None:
     catalog, other = open_catalog(), open_catalog()
     session = Session(catalog, 0.1, 0.1)
-    reader = Reader()
+    session.readers = lambda: [Reading(0, 0.0)]
     with other.write():
-        session.keep(reader, 0, 0.0)
+        session.watch(at_once=True)
         session.lend(0, 0.0, 10.0)
         assert said(other) == []
     session.close()
@@ -225,8 +221,8 @@ def test_a_reader_does_not_wait_for_a_writer(open_catalog: Callable[..., Catalog
 def test_a_session_that_others_ended_is_not_used_again(catalog: Catalog) -> None:
     """Its own clock may say that it has time left: what counts is what others think."""
     session = Session(catalog, LEASE, GRACE)
-    reader, before = Reader(), session.ensure()
-    session.keep(reader, 2, 0.0)
+    session.readers = lambda: [Reading(2, 0.0)]
+    before = session.ensure()
     session.confirm()
     assert session.id == before
     with catalog.write() as tx:

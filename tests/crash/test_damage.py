@@ -18,18 +18,33 @@ from strandline.catalog.commits import TablePart
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted
 from strandline.model import Digest, Segment, TableSchema
-from strandline.storage.arrow.apply import log_table
+from strandline.storage.arrow.write import log_table
 from strandline.storage.segment import Inline, write_segment
 from tests.crash.scenarios import FILES, TABLES, litter
+from tests.effort import EVERY
 from tests.memory import forget
 from tests.storage.rowwise import Change, in_columns
 
 BY_V = "/t/by_v/indexImplTable"
 
 
-@pytest.fixture(params=["here", pytest.param("on Spark", marks=pytest.mark.spark)])
+ON_SPARK = pytest.param("on Spark", marks=pytest.mark.spark)
+
+
+@pytest.fixture(params=["here", *([ON_SPARK] if EVERY else [])])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A table with a base, and logs in files and in the catalog; checked in the process or on Spark."""
+    """A table with a base, and logs in files and in the catalog; checked in the process, and on Spark where
+    all is tried."""
+    yield from damageable(request, tmp_path)
+
+
+@pytest.fixture(params=["here", ON_SPARK])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """The same for what is always tried on Spark as well."""
+    yield from damageable(request, tmp_path)
+
+
+def damageable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     spark = request.getfixturevalue("spark") if request.param == "on Spark" else None
     with strandline.connect(tmp_path, settings=FILES) as writer:
         writer.sql(TABLES)
@@ -75,23 +90,23 @@ def flip(name: str, at: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_byte_in_any_file(db: Database) -> None:
-    found = files(db)
+def test_a_wrong_byte_in_any_file(both: Database) -> None:
+    found = files(both)
     assert {path for _, path in found} == {"/t", BY_V, "/t/by_n/indexImplTable"}
     for file, path in found:
-        name = db.runtime.files.path(file)
+        name = both.runtime.files.path(file)
         size = os.path.getsize(name)
         # On Spark one place says as much as all of them: it is the checksum that tells.
         for at in (
-            (0, 5, size // 3, size // 2, -200, -6, -1) if db.runtime.settings.bulk_rows else (size // 2,)
+            (0, 5, size // 3, size // 2, -200, -6, -1) if both.runtime.settings.bulk_rows else (size // 2,)
         ):
             flip(name, at)
-            forget(db.runtime)
-            problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
+            forget(both.runtime)
+            problems = [p for p in both.check("/t").problems if p.kind == "corrupt_file"]
             assert [p.path for p in problems] == [path], (file, at)
             assert file in problems[0].message
             flip(name, at)
-    assert db.check("/t").ok
+    assert both.check("/t").ok
 
 
 def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
@@ -122,17 +137,17 @@ def test_a_cut_file(db: Database) -> None:
     assert db.check("/t").ok
 
 
-def test_a_missing_file(db: Database) -> None:
-    for file, path in files(db):
-        name = db.runtime.files.path(file)
+def test_a_missing_file(both: Database) -> None:
+    for file, path in files(both):
+        name = both.runtime.files.path(file)
         content = Path(name).read_bytes()
         os.remove(name)
-        forget(db.runtime)
-        assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [
+        forget(both.runtime)
+        assert [(p.kind, p.path) for p in both.check("/t").problems if file in p.message] == [
             ("missing_file", path)
         ]
         Path(name).write_bytes(content)
-    assert db.check("/t").ok
+    assert both.check("/t").ok
 
 
 def test_wrong_bytes_in_the_catalog(db: Database) -> None:
@@ -183,9 +198,9 @@ def problems(db: Database) -> dict[str, list[tuple[Any, ...]]]:
     return {p.kind: p.keys for p in db.check("/t").problems}
 
 
-def test_an_entry_without_a_row(db: Database) -> None:
-    behind_its_back(db, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)))
-    assert problems(db) == {"dangling_index_entry": [("ghost", 999)]}
+def test_an_entry_without_a_row(both: Database) -> None:
+    behind_its_back(both, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)))
+    assert problems(both) == {"dangling_index_entry": [("ghost", 999)]}
 
 
 def test_a_row_without_an_entry(db: Database) -> None:
@@ -208,9 +223,9 @@ def test_an_entry_with_a_wrong_covered_value(db: Database) -> None:
     assert problems(db)["dangling_index_entry"] == [("three", 3)]
 
 
-def test_a_change_that_the_digest_does_not_know(db: Database) -> None:
-    behind_its_back(db, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)), honest=False)
-    assert set(problems(db)) == {"dangling_index_entry", "row_count_mismatch", "digest_mismatch"}
+def test_a_change_that_the_digest_does_not_know(both: Database) -> None:
+    behind_its_back(both, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)), honest=False)
+    assert set(problems(both)) == {"dangling_index_entry", "row_count_mismatch", "digest_mismatch"}
 
 
 def test_a_wrong_number_in_the_catalog(db: Database) -> None:

@@ -65,8 +65,8 @@ def _look(
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
 def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
-    """With PostgreSQL at a sample of them."""
-    stride = 1 if catalog_url is None or EVERY else 3
+    """At a sample of them."""
+    stride = 1 if EVERY else 2 if catalog_url is None else 5
     trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, stride=stride)
     assert "before the catalog commits" in trail
 
@@ -77,7 +77,7 @@ def test_death_at_boundaries_on_spark(
     scenario: Scenario, tmp_path: Path, catalog_url: str | None, spark: SparkSession
 ) -> None:
     """At a sample of them: what a boundary is does not depend on who wrote the rows."""
-    stride = 1 if EVERY else 3 if catalog_url is None else 6
+    stride = 1 if EVERY else 5 if catalog_url is None else 9
     trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, spark, stride)
     assert "sync" in trail
 

@@ -13,9 +13,8 @@ import pytest
 from sqlalchemy import insert, select
 
 from strandline.catalog import chains, collect, commits, paths, sqltables
-from strandline.catalog.cache import SchemeCache
+from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
-from strandline.catalog.planner import Loader
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, UnderOperation

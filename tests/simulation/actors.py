@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from strandline.catalog import board, paths
 from strandline.catalog.board import Publication
-from strandline.catalog.cache import SchemeCache
+from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import Operation, Part
 from strandline.catalog.paths import Path
-from strandline.catalog.planner import Loader
 from strandline.catalog.versions import Claim, Claimed, Held, VersionRegistry
 from strandline.catalog.writer import Writer
 from strandline.metrics import Metrics

@@ -13,11 +13,10 @@ from dataclasses import replace
 from sqlalchemy import Connection, event, select, update
 
 from strandline.catalog import board, chains, collect, operations, paths, sqltables, tables
-from strandline.catalog.cache import Unit
+from strandline.catalog.cache import TablePlan, Unit
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE, Operation
 from strandline.catalog.paths import Path
-from strandline.catalog.planner import TablePlan
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import (

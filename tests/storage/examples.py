@@ -13,11 +13,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from strandline.model import STEP, Chain, Digest, Key, Segment, TableSchema
+from strandline.model import STEP, Chain, Digest, Key, Segment, State, TableSchema
 from strandline.storage import segment
 from strandline.storage.arrow.merge import merge_logs
 from strandline.storage.arrow.scan import scan
-from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode

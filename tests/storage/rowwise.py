@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import Digest, IndexDef, Key, TableSchema
-from strandline.storage.arrow import apply as columnar
-from strandline.storage.arrow.apply import Changes
+from strandline.storage.arrow import write as columnar
+from strandline.storage.arrow.write import Changes
 from strandline.storage.keys import keys_of
-from strandline.storage.rows import Mode, Row, table_of
+from strandline.storage.rows import Mode, Row
 from strandline.types.arrays import column_to_python
+from tests.storage.columns import table_of
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, Unavailable
-from strandline.storage.files import LocalFiles, checksum_of
+from strandline.storage.digest import checksum_of
+from strandline.storage.files import LocalFiles
 
 
 class Broken(LocalFiles):

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline import Settings
-from strandline.model import Chain, Segment, TableSchema, order
+from strandline.model import Chain, Segment, State, TableSchema, order
 from strandline.storage import segment as segments
-from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
 from strandline.storage.order import Finding, examine_segment
 from strandline.storage.store import Store
@@ -45,24 +44,24 @@ def files(tmp_path: Path) -> QuickFiles:
 
 
 @pytest.fixture(params=["file", "inline"])
-def made(request: pytest.FixtureRequest, files: QuickFiles) -> Callable[..., tuple[str | None, Segment]]:
+def made(request: pytest.FixtureRequest, files: QuickFiles) -> Callable[..., tuple[QuickFiles, Segment]]:
     """Makes a segment of (key, value) rows as they are, and says where it is."""
 
     numbers = count()
 
-    def make(*keys: int | None, **options: Any) -> tuple[str | None, Segment]:
+    def make(*keys: int | None, **options: Any) -> tuple[QuickFiles, Segment]:
         name = f"{next(numbers)}.parquet" if request.param == "file" else None
         found = unsorted_segment(files, KV, [(key, "v") for key in keys], name, **options)
-        return (None if name is None else files.path(name)), found
+        return files, found
 
     return make
 
 
-def kinds(path: str | None, table: TableSchema, segment: Segment) -> dict[str, tuple[Any, ...]]:
-    return {finding.kind: finding.keys for finding in examine_segment(path, table, segment)}
+def kinds(files: QuickFiles, table: TableSchema, segment: Segment) -> dict[str, tuple[Any, ...]]:
+    return {finding.kind: finding.keys for finding in examine_segment(files, table, segment)}
 
 
-Made = Callable[..., tuple[str | None, Segment]]
+Made = Callable[..., tuple[QuickFiles, Segment]]
 
 
 @pytest.mark.slow
@@ -123,7 +122,7 @@ def test_a_row_that_does_not_follow_is_found_in_every_type(
         for i, (before, here) in enumerate(pairs, 1)
         if here[0] == before[0] and (made.fresh or here[1] == before[1])
     }
-    found = kinds(name and files.path(name), table, made)
+    found = kinds(files, table, made)
     assert set(found) == {
         kind for kind, rows in (("unordered_rows", unordered), ("doubled_key", doubled)) if rows
     }
@@ -140,7 +139,7 @@ def test_order_is_proven_across_batches(files: QuickFiles, monkeypatch: pytest.M
     ):
         name = f"{keys[1]}{keys[2]}.parquet"
         made = unsorted_segment(files, KV, [(k, None) for k in keys], name)
-        assert kinds(files.path(name), KV, made) == expected
+        assert kinds(files, KV, made) == expected
 
 
 def test_a_key_of_a_base_or_of_one_commit_occurs_once(made: Made) -> None:
@@ -149,38 +148,38 @@ def test_a_key_of_a_base_or_of_one_commit_occurs_once(made: Made) -> None:
         {"fresh": False},
         {"fresh": True, "steps": [1, 2, 3], "upto": 3},
     ):
-        path, segment = made(1, 1, 2, **options)
-        assert kinds(path, KV, segment) == {"doubled_key": ((1,),)}, options
-    path, segment = made(1, 1, 2, fresh=False, steps=[1, 2, 2], upto=3)
-    assert kinds(path, KV, segment) == {}
+        files, segment = made(1, 1, 2, **options)
+        assert kinds(files, KV, segment) == {"doubled_key": ((1,),)}, options
+    files, segment = made(1, 1, 2, fresh=False, steps=[1, 2, 2], upto=3)
+    assert kinds(files, KV, segment) == {}
 
 
 def test_the_ends_are_the_recorded_ones(made: Made) -> None:
-    path, segment = made(None, 2, 3)
+    files, segment = made(None, 2, 3)
     assert (segment.min_key, segment.max_key) == ((None,), (3,))
-    (finding,) = examine_segment(path, KV, replace(segment, min_key=(0,), max_key=(4,)))
+    (finding,) = examine_segment(files, KV, replace(segment, min_key=(0,), max_key=(4,)))
     assert (finding.kind, finding.keys) == ("unordered_rows", ((None,), (3,)))
     assert "(0,) and (4,)" in finding.message
 
 
 def test_steps_lie_in_the_window(made: Made) -> None:
-    path, segment = made(1, 2, 3, 4, steps=[4, 5, 8, 9], after=4, upto=8)
-    (finding,) = examine_segment(path, KV, segment)
+    files, segment = made(1, 2, 3, 4, steps=[4, 5, 8, 9], after=4, upto=8)
+    (finding,) = examine_segment(files, KV, segment)
     assert (finding.kind, finding.keys) == ("unordered_rows", ((1,), (4,)))
     assert "2 rows" in finding.message
     assert "(4, 8]" in finding.message
 
 
 def test_there_are_as_many_rows_as_recorded(made: Made) -> None:
-    path, segment = made(1, 2, 3)
-    (finding,) = examine_segment(path, KV, replace(segment, rows=4))
+    files, segment = made(1, 2, 3)
+    (finding,) = examine_segment(files, KV, replace(segment, rows=4))
     assert finding.kind == "corrupt_file"
     assert "3 rows instead of 4" in finding.message
 
 
 def test_five_examples_are_named(made: Made) -> None:
-    path, segment = made(*range(20, 0, -1))
-    (finding,) = examine_segment(path, KV, segment)
+    files, segment = made(*range(20, 0, -1))
+    (finding,) = examine_segment(files, KV, segment)
     assert finding.message.startswith("19 rows")
     assert finding.keys == ((19,), (18,), (17,), (16,), (15,))
 
@@ -188,7 +187,7 @@ def test_five_examples_are_named(made: Made) -> None:
 def test_a_file_without_a_key_column_cannot_be_examined(files: QuickFiles) -> None:
     made = unsorted_segment(files, KV, [(1, "v")], "x.parquet")
     other = schema("other Int64", "v Utf8", key="other")
-    assert examine_segment(files.path("x.parquet"), other, made) == [
+    assert examine_segment(files, other, made) == [
         Finding("corrupt_file", "the file x.parquet has no column other")
     ]
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from strandline.errors import Corrupted, PreconditionFailed, Unavailable
-from strandline.model import Chain, Segment
+from strandline.model import Chain, Segment, State
 from strandline.settings import Settings
-from strandline.storage.chain import State
-from strandline.storage.rows import Mode, Outcome, Target, table_of
+from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
 from strandline.storage.store import Store
+from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema
 
 KV = schema("k Int64", "v Utf8", key="k")
@@ -68,7 +68,7 @@ def files(tmp_path: Path) -> QuickFiles:
 
 
 def calls(state: State) -> dict[str, Callable[[Store], Any]]:
-    """Everything that is done in the process up to ``bulk_rows`` rows."""
+    """Everything that is done in the process up to ``bulk_rows`` rows, folding up to some more."""
     table, chain = state.schema, state.chain
     return {
         "digest": lambda s: s.digest(state),
@@ -89,7 +89,68 @@ def test_up_to_so_many_rows_are_dealt_with_here(files: QuickFiles, name: str) ->
     call = calls(State(KV, history.chain()))[name]
     assert call(Here(files, Settings(bulk_rows=3))) is not None
     with pytest.raises(Asked):
-        call(Here(files, Settings(bulk_rows=2)))
+        call(Here(files, Settings(bulk_rows=0 if name == "slice" else 2)))
+
+
+def test_eight_times_as_many_changes_are_folded_here(files: QuickFiles) -> None:
+    """To plan a job takes longer than to fold them in columns."""
+    history = History(files, KV)
+    history.write("UPSERT", ["k", "v"], [(i, "v") for i in range(17)], inline=False)
+    window = Window(0, history.step, tuple(history.segments))
+    with pytest.raises(Asked):
+        Here(files, Settings(bulk_rows=2)).slice(KV, window, "slice")
+    assert Here(files, Settings(bulk_rows=3)).slice(KV, window, "slice").rows == 17
+
+
+@pytest.mark.parametrize("name", sorted(calls(State(KV, Chain((), 0)))))
+def test_few_rows_that_take_much_memory_are_not_dealt_with_here(files: QuickFiles, name: str) -> None:
+    """Their file is small all the same: the bytes of a segment are packed ones."""
+    history = History(files, KV)
+    history.write("UPSERT", ["k", "v"], [(i, "x" * 100_000) for i in range(40)], inline=False)
+    assert history.segments[0].bytes < 10_000
+    call = calls(State(KV, history.chain()))[name]
+    assert call(Here(files, Settings(bulk_bytes=8_000_000))) is not None
+    if name == "examine":  # A piece at a time is in memory.
+        assert call(Here(files, Settings(bulk_bytes=3_000_000))) is not None
+    else:
+        with pytest.raises(Asked):
+            call(Here(files, Settings(bulk_bytes=3_000_000)))
+    with pytest.raises(Asked):
+        call(Here(files, Settings(bulk_bytes=history.segments[0].bytes - 1)))
+
+
+def test_a_scan_of_long_rows_is_left_to_the_caller(files: QuickFiles) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k", "v"], [(i, f"{i}" * 50_000) for i in range(40)], inline=False)
+    state = State(KV, history.chain())
+    assert Here(files, Settings(bulk_bytes=1_000_000)).scan(state) is None
+    assert Here(files, Settings(bulk_bytes=8_000_000)).scan(state) is not None
+
+
+def test_a_write_of_long_rows_asks_for_spark(files: QuickFiles) -> None:
+    table = Written(files, Settings(bulk_bytes=1_000))
+    with pytest.raises(Asked):
+        table.write("UPSERT", [(1, "x" * 1_000)])
+    assert [s.rows for s in table.write("UPSERT", [(1, "x")]).table.segments] == [1]
+    wide = table.write("UPSERT", [(i, f"{i}{'x' * 90}") for i in range(5)]).table.segments
+    with pytest.raises(Asked):
+        Written(files, Settings(bulk_bytes=wide[0].bytes // 5)).write("UPSERT", [(1, "x"), (2, "y")], *wide)
+
+
+@pytest.mark.parametrize("name", ["copy", "damaged"])
+def test_so_many_bytes_of_files_pass_through_the_process(files: QuickFiles, name: str) -> None:
+    history = History(files, KV)
+    for k in range(2):
+        history.write("UPSERT", ["k", "v"], [(k, "a")], inline=False)
+    history.write("UPSERT", ["k", "v"], [(9, "x" * 1000)])  # In the catalog, so it is here anyway.
+    size = sum(s.bytes for s in history.segments if s.file)
+    call = {
+        "copy": lambda s: s.copy(history.segments, "copies"),
+        "damaged": lambda s: s.damaged(history.segments),
+    }[name]
+    assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=0))) is not None
+    with pytest.raises(Asked):
+        call(Here(files, Settings(bulk_bytes=size - 1)))
 
 
 def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> None:
@@ -118,7 +179,7 @@ def test_a_write_of_many_rows_asks_for_spark(files: QuickFiles) -> None:
     table = Written(files, Settings(bulk_rows=1))
     with pytest.raises(Asked):
         table.write("UPSERT", [(1, "a"), (2, "b")])
-    assert table.write("UPSERT", [(1, "a")]).rows == 1
+    assert [s.rows for s in table.write("UPSERT", [(1, "a")]).table.segments] == [1]
 
 
 # --- writing ----------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def test_the_process_answers_as_duckdb_does(folders: Callable[[], Path]) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_spark_answers_as_duckdb_does(folders: Callable[[], Path], spark: Any) -> None:
-    for seed in seeds(5):
+    for seed in seeds(3):
         world = World(folders(), seed)
         with (
             strandline.connect(world.folder, spark=NoSpark(), settings=ARROW) as here,  # type: ignore[arg-type]

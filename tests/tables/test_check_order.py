@@ -16,8 +16,8 @@ from strandline.catalog.commits import TablePart
 from strandline.catalog.tables import TableInfo
 from strandline.model import Segment
 from strandline.storage.digest import digest_of, row_hashes
-from strandline.storage.rows import table_of
 from strandline.types import parse_type
+from tests.storage.columns import table_of
 from tests.storage.damage import unsorted_segment
 from tests.tables.examples import rows
 from tests.tables.model import POOL

@@ -1,5 +1,5 @@
 """Which folder and which catalog belong together. If the wrong ones came together, each would miss the
-other's files.
+other's files. A URL of an object store counts as a folder here.
 
 The catalog records where its warehouse is, and a marker in the folder says which warehouse it is. A folder
 without the marker joins a catalog that exists only when the record names this very folder, when the catalog
@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 from strandline.catalog import warehouse
 from strandline.catalog.connection import Catalog
 from strandline.catalog.warehouse import Warehouse
-from strandline.errors import Corrupted, PreconditionFailed, Unavailable
+from strandline.errors import Corrupted, PreconditionFailed
 from strandline.names import MARKER
 from strandline.storage.files import Files
 
 FORMAT = 1
 
 
-def join(catalog: Catalog, files: Files, folder: Path, *, create: bool, adopt: bool) -> None:
-    """Open the catalog for a folder that exists; refuses those that do not belong together, and then changes
-    neither."""
-    marked = read_marker(folder)
-    here = os.path.realpath(folder)
+def join(catalog: Catalog, files: Files, folder: str, *, create: bool, adopt: bool) -> None:
+    """Open the catalog for a folder that exists, as the user calls it; refuses those that do not belong
+    together, and then changes neither."""
+    marked = read_marker(files)
+    here = files.location
     is_embedded = catalog.is_inside(here)
 
     def admit(found: Warehouse | None) -> None:
@@ -62,21 +61,17 @@ def join(catalog: Catalog, files: Files, folder: Path, *, create: bool, adopt: b
     if marked is None:
         # After the catalog: if we die here, its record lets this folder in again.
         files.write_if_absent(MARKER, json.dumps({"format": FORMAT, "warehouse": joined.id}).encode() + b"\n")
-        marked = read_marker(folder)
+        marked = read_marker(files)
         admit(joined)  # Another process may have made it the warehouse of another catalog.
 
 
-def read_marker(folder: Path) -> str | None:
+def read_marker(files: Files) -> str | None:
     """The id of the warehouse that a folder is; None if it is none."""
-    marker = folder / MARKER
-    try:
-        found = json.loads(marker.read_text())
-    except FileNotFoundError:
+    text = files.find(MARKER)
+    if text is None:
         return None
-    except OSError as error:
-        raise Unavailable(
-            f"the file {marker} cannot be used: {error.strerror}", "Check the rights of the folder."
-        ) from None
+    try:
+        found = json.loads(text)
     except ValueError:
         found = None
     if (
@@ -84,7 +79,9 @@ def read_marker(folder: Path) -> str | None:
         or not isinstance(found.get("format"), int)
         or not isinstance(found.get("warehouse"), str)
     ):
-        raise Corrupted(f"the file {marker} is damaged", "Restore it from a copy of the warehouse.")
+        raise Corrupted(
+            f"the file {MARKER} in {files.location} is damaged", "Restore it from a copy of the warehouse."
+        )
     if found["format"] > FORMAT:
         raise PreconditionFailed(
             f"the warehouse has format {found['format']}, this version of Strandline knows {FORMAT}",
@@ -93,7 +90,7 @@ def read_marker(folder: Path) -> str | None:
     return str(found["warehouse"])
 
 
-def _check_files(catalog: Catalog, files: Files, folder: Path, found: Warehouse) -> None:
+def _check_files(catalog: Catalog, files: Files, folder: str, found: Warehouse) -> None:
     missing = {name for name in _some_files(catalog) if not files.exists(name)}
     if missing:
         missing &= _some_files(

@@ -1,4 +1,4 @@
-"""The way to a warehouse: its folder and its catalog."""
+"""The way to a warehouse: its folder or URL, and its catalog."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from strandline.api.belonging import join, read_marker
 from strandline.api.database import Database
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.clock import Clock, SystemClock
-from strandline.errors import InvalidArgument, StrandlineError, Unavailable
+from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.runtime import Runtime
 from strandline.settings import Settings
-from strandline.storage.files import Files, LocalFiles
+from strandline.storage.files import Files
+from strandline.storage.location import SCHEMES, bucket_of, files_at, is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,39 +40,62 @@ def connect(
 ) -> Database:
     """Open a warehouse; with ``create``, make it if it is not there.
 
-    ``warehouse`` is a folder. ``catalog`` is a URL such as ``postgresql+psycopg://user@host/database``;
-    without it the catalog is a SQLite file in the folder. A catalog is of one folder, and refuses another one
-    unless ``adopt`` says that its files are there now. ``spark`` is a session of yours; without it one is
-    started by the first statement that needs Spark."""
+    ``warehouse`` is a folder, or a URL such as ``s3://bucket/folder``. ``catalog`` is a URL such as
+    ``postgresql+psycopg://user@host/database``; without it the catalog is a SQLite file in the folder. A
+    catalog is of one folder, and refuses another one unless ``adopt`` says that its files are there now.
+    ``spark`` is a session of yours; without it one is started by the first statement that needs Spark."""
     if settings is not None and not isinstance(settings, Settings):
         raise InvalidArgument(
             f"settings must be Settings, not {type(settings).__name__}", "Pass strandline.Settings(...)."
         )
-    folder = folder_of(warehouse)
-    if not (create or adopt) and read_marker(folder) is None:
-        raise Unavailable(
-            f"{folder} is not a warehouse", "Create one with strandline init, or name another folder."
-        )
+    where = place_of(warehouse)
+    _check_catalog(where, catalog)
     the_clock = clock or SystemClock()
     the_settings = settings or Settings()
-    the_files = files or LocalFiles(str(folder))
-    with _made(folder, the_files):
+    the_files = files or files_at(where, the_settings)
+    if not (create or adopt) and read_marker(the_files) is None:
+        raise Unavailable(
+            f"{where} is not a warehouse", "Create one with strandline init, or name another folder."
+        )
+    with _made(where, the_files):
         opened = Catalog(
-            catalog or sqlite_url(folder / CATALOG_FILE), the_clock, the_settings.catalog_wait_seconds
+            catalog or sqlite_url(Path(where) / CATALOG_FILE), the_clock, the_settings.catalog_wait_seconds
         )
         try:
-            join(opened, the_files, folder, create=create, adopt=adopt)
+            join(opened, the_files, where, create=create, adopt=adopt)
         except BaseException:
             opened.close()
             raise
     return Database(Runtime(opened, the_files, the_settings, the_clock, spark))
 
 
+def place_of(warehouse: str | os.PathLike[str]) -> str:
+    """The absolute path of a folder that is there, or could be made, or a URL of an object store in its one
+    form; refuses what can never be either."""
+    if isinstance(warehouse, str) and is_url(warehouse):
+        return bucket_of(warehouse).url
+    return str(folder_of(warehouse))
+
+
+def _check_catalog(where: str, catalog: str | None) -> None:
+    scheme, _, rest = (catalog or "").partition("://")
+    if (
+        scheme in SCHEMES
+        or (scheme.startswith("sqlite") and "://" in rest)
+        or (not catalog and is_url(where))
+    ):
+        raise PreconditionFailed(
+            "a catalog cannot lie in an object store, which has no transactions",
+            "Name a catalog elsewhere, such as postgresql+psycopg://user@host/database or "
+            "sqlite:////folder/catalog.sqlite (connect(..., catalog=URL), --catalog URL).",
+        )
+
+
 def folder_of(warehouse: str | os.PathLike[str]) -> Path:
     """The absolute path of a folder that is there, or could be made; refuses what can never be one."""
     text = os.fspath(warehouse) if isinstance(warehouse, os.PathLike) else warehouse
     if isinstance(text, str):
-        text = _path_of_url(text) if "://" in text or text.startswith("file:") else _in_home(text)
+        text = _path_of_url(text) if text.startswith("file:") else _in_home(text)
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidArgument(f"{warehouse!r} is not a folder name", "Name the folder of the warehouse.")
     try:
@@ -100,10 +124,6 @@ def folder_of(warehouse: str | os.PathLike[str]) -> Path:
 
 
 def _path_of_url(url: str) -> str:
-    if not url.startswith("file:"):
-        raise InvalidArgument(
-            f"a warehouse cannot live at {url!r} yet", "Use a folder on a disk or a mounted file system."
-        )
     path = url[len("file:") :]
     if path.startswith("//"):
         host, slash, path = path[2:].partition("/")
@@ -139,14 +159,17 @@ def _fault(folder: str, error: OSError) -> StrandlineError:
 
 
 @contextlib.contextmanager
-def _made(folder: Path, files: Files) -> Iterator[None]:
+def _made(where: str, files: Files) -> Iterator[None]:
     """Make a folder, and take it away again if the block fails and has put nothing into it."""
-    missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+    folder = Path(where)
+    missing = (
+        [] if is_url(where) else [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+    )
     try:
         files.make_root()
     except OSError as error:
         _remove_empty(missing)
-        raise _fault(str(folder), error) from None
+        raise _fault(where, error) from None
     try:
         yield
     except BaseException:

@@ -8,6 +8,7 @@ methods that need them load them.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,7 +29,7 @@ from strandline.errors import (
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
-from strandline.tables.attempts import once, repeat
+from strandline.tables.snapshot import once, repeat
 
 if TYPE_CHECKING:
     from strandline.api.operations import Operations
@@ -65,6 +66,7 @@ class Database:
         self._lock = threading.Lock()
         self._operations: Operations | None = None
         self._closed = False
+        self._process = os.getpid()
 
     # --- statements ----------------------------------------------------------------------------------------
 
@@ -289,7 +291,7 @@ class Database:
     def close(self) -> None:
         """Give back what this connection holds. Data frames that it made may stop working. Nothing is done in
         a fork of the process that connected: all of it is the other's."""
-        if self.runtime.is_inherited:
+        if self._is_inherited:
             return
         with self._lock:
             if self._closed:
@@ -376,11 +378,17 @@ class Database:
 
         return repeat(self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named))))
 
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that connected. All that is here is the other's, down to
+        the files it writes."""
+        return os.getpid() != self._process
+
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Only Strandline's own errors reach a caller, and only the process that connected gets further than
         this."""
-        if self.runtime.is_inherited:
+        if self._is_inherited:
             raise PreconditionFailed(
                 "this connection belongs to the process that this one was forked from",
                 "Connect again in this process.",

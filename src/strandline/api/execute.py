@@ -15,6 +15,7 @@ from strandline.sql.parser import parse
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
+    from strandline.tables.transaction import Transaction
 
 HANDLERS: Mapping[type[st.Statement], str] = {
     st.Select: "rows.select",
@@ -38,7 +39,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
 }
 """A module of this package and a function in it. The module is loaded by the first statement that needs it: a
 look at the catalog should not wait for Arrow, nor a query for the operations. Statements that change rows are
-not here: ``rows.change`` takes all of one commit."""
+not here: ``_change`` takes all of one commit."""
 
 _CHANGE_WHAT_EXISTS = ("definitions", "backups")
 
@@ -61,11 +62,10 @@ def groups(statements: Sequence[st.Statement]) -> Iterator[list[st.Statement]]:
 
 
 def _run(db: Database, group: list[st.Statement]) -> Result:
-    statement = group[0]
-    if isinstance(statement, st.Change):
-        from strandline.api import rows
-
-        return rows.change(db, [s for s in group if isinstance(s, st.Change)])
+    changes = [statement for statement in group if isinstance(statement, st.Change)]
+    if changes:
+        return _change(db, changes)
+    (statement,) = group
     handler = HANDLERS.get(type(statement))
     if handler is None:
         raise Unsupported(f"{type(statement).__name__} is not something that can be run")
@@ -77,3 +77,16 @@ def _run(db: Database, group: list[st.Statement]) -> Result:
         )
     result: Result = getattr(importlib.import_module(f"strandline.api.{module}"), name)(db, statement)
     return result
+
+
+def _change(db: Database, statements: Sequence[st.Change]) -> Result:
+    """Carry out changes of rows as one commit."""
+    from strandline.tables import write
+
+    def run(tx: Transaction) -> None:
+        for statement in statements:
+            write.execute(tx, statement)
+
+    named = [table for statement in statements for table in write.named(statement)]
+    step, rows = db.transact(run, named)
+    return Result(step=step, rows_changed=rows)

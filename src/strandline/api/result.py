@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """The outcome of the last statement of a text: rows of a query, or the step of a commit.
 
@@ -21,62 +23,50 @@ class Result:
     them in memory at a time. Times in them are aware datetimes in UTC, whichever zone the machine or the
     Spark session is in; a TIMESTAMP_NTZ of a query stays naive. ``step`` is the commit's step (None if
     nothing was changed), ``rows_changed`` how many rows it changed, ``operation_id`` that of a BACKUP or
-    RESTORE."""
+    RESTORE. ``names``, ``here`` and ``frame`` are what it is made of; ask for ``columns``, ``rows()`` and
+    ``df`` instead."""
 
-    def __init__(
-        self,
-        columns: Sequence[str] = (),
-        rows: Sequence[tuple[Any, ...]] | None = None,
-        frame: Callable[[], DataFrame] | None = None,
-        *,
-        step: int | None = None,
-        rows_changed: int | None = None,
-        operation_id: str | None = None,
-    ) -> None:
-        self._columns = tuple(columns)
-        self._rows = rows
-        self._frame = frame
-        self._df: DataFrame | None = None
-        self.step = step
-        self.rows_changed = rows_changed
-        self.operation_id = operation_id
+    names: Sequence[str] = ()
+    here: Sequence[tuple[Any, ...]] | None = None
+    frame: Callable[[], DataFrame] | None = None
+    step: int | None = field(default=None, kw_only=True)
+    rows_changed: int | None = field(default=None, kw_only=True)
+    operation_id: str | None = field(default=None, kw_only=True)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns; none for a statement without rows."""
-        return self._columns if self._rows is not None or self._frame is None else tuple(self.df.columns)
+        return tuple(self.names if self.is_here else self.df.columns)
 
-    @property
+    @cached_property
     def df(self) -> DataFrame:
         """The rows as a Spark DataFrame. What its own ``collect()`` makes of times is PySpark's way: naive
         ones in local time."""
-        if self._df is None:
-            if self._frame is None:
-                raise PreconditionFailed(
-                    "this statement has no rows to make a DataFrame of", "Ask for .df of a SELECT."
-                )
-            self._df = self._frame()
-        return self._df
+        if self.frame is None:
+            raise PreconditionFailed(
+                "this statement has no rows to make a DataFrame of", "Ask for .df of a SELECT."
+            )
+        return self.frame()
 
     @property
     def is_here(self) -> bool:
         """Whether the rows are in this process already."""
-        return self._frame is None or self._rows is not None
+        return self.frame is None or self.here is not None
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples; at most the first ``limit`` of them, and then no more than those
         are computed."""
         if self.is_here:
-            return list((self._rows or ())[:limit])
+            return list((self.here or ())[:limit])
         return [tuple(row) for row in self._collector.rows(limit)]
 
     def collect(self) -> list[Row]:
         """Return the rows as Spark's ``Row``."""
-        return as_rows(self._columns, self._rows or ()) if self.is_here else self._collector.rows()
+        return as_rows(self.names, self.here or ()) if self.is_here else self._collector.rows()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         if self.is_here:
-            yield from self._rows or ()
+            yield from self.here or ()
         else:
             yield from map(tuple, self._collector)
 
@@ -90,6 +80,6 @@ class Result:
             for name, value in (("step", self.step), ("operation_id", self.operation_id))
             if value is not None
         ]
-        if self._rows is not None and self._columns:
-            parts.append(f"rows={len(self._rows)}")
+        if self.here is not None and self.names:
+            parts.append(f"rows={len(self.here)}")
         return f"Result({', '.join(parts)})"

@@ -22,8 +22,7 @@ from strandline.errors import Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec
 from strandline.sql import statements as st
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
-from strandline.tables.attempts import repeat
-from strandline.tables.snapshot import Snapshot
+from strandline.tables.snapshot import Snapshot, repeat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

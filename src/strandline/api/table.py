@@ -12,8 +12,7 @@ from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
 from strandline.storage.rows import Mode, Outcome
 from strandline.tables import read, write
-from strandline.tables.attempts import repeat
-from strandline.tables.snapshot import Reader, Snapshot, TableView
+from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
 from strandline.tables.transaction import Transaction
 from strandline.types import coerce
 

@@ -23,12 +23,11 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody, TableInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, Internal, PreconditionFailed, StrandlineError
-from strandline.model import Chain, Digest, Segment, TableSchema
+from strandline.model import Chain, Digest, Segment, State, TableSchema
 from strandline.operations.kind import Part, PartPlan, Plan, Planning, Run
 from strandline.operations.streams import DropStreamPart, NewStream, StreamPart, StreamSpec, plan_drops
 from strandline.records import Record, later
 from strandline.runtime import Runtime
-from strandline.storage.chain import State
 from strandline.storage.slices import Slice, Window
 
 

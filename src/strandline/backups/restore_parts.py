@@ -9,7 +9,7 @@ died are orphans, which the collector finds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -21,12 +21,10 @@ from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, StrandlineError, TimedOut, Unavailable
-from strandline.model import Chain, Digest, Segment, TableSchema
+from strandline.model import Chain, Digest, Segment, State, TableSchema
 from strandline.operations.kind import Body, Handler, P, Part, Run
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.storage.chain import State
-from strandline.storage.files import checksum_of
 from strandline.storage.rows import Written
 
 RETRY_SECONDS = (0.1, 0.4, 1.6, 6.4)
@@ -134,14 +132,10 @@ class ShardPart(_Part[Shard]):
             for segment in found:
                 self._look_at(segment)
             return []
-        copies: list[Segment] = []
         try:
-            for segment in found:
-                copies.append(self._copied(segment, body.table_id))
-        except Exception:
-            self._runtime.store.discard(copies)
-            raise
-        return copies
+            return self._runtime.store.copy(found, self._runtime.session.file_name(body.table_id))
+        except Corrupted as error:
+            raise Corrupted(error.message, _NOTHING_PUBLISHED) from error
 
     def _look_at(self, segment: Segment) -> None:
         """A file that is gone or cut is found here already, for the price of one look at the folder."""
@@ -149,12 +143,6 @@ class ShardPart(_Part[Shard]):
             raise Corrupted(
                 f"the file {segment.file} has {size} bytes instead of {segment.bytes}", _NOTHING_PUBLISHED
             )
-
-    def _copied(self, segment: Segment, table_id: int) -> Segment:
-        """The segment under a new name; its bytes are checked against the checksum on the way."""
-        if segment.file is None:
-            _check_inline(segment.id, segment.data, segment.checksum)
-        return self._runtime.store.copy(segment, f"{self._runtime.session.file_name(table_id)}.parquet")
 
     def configure(self, tx: Writer, run: RestoreRun, part: Part[Shard], made: list[Segment]) -> Shard:
         body, step = part.body, run.body.step
@@ -236,21 +224,14 @@ def _verify(runtime: Runtime, path: str, table: TableSchema, chain: Chain, recor
         )
 
 
-def _check_bytes(runtime: Runtime, segments: Iterable[Segment]) -> None:
+def _check_bytes(runtime: Runtime, segments: Sequence[Segment]) -> None:
     """Whatever this process remembers of the segments, what counts is what is stored now."""
-    for segment in segments:
-        if segment.file is not None and runtime.files.checksum(segment.file) != segment.checksum:
-            raise Corrupted(f"the file {segment.file} does not match its checksum", _NOTHING_PUBLISHED)
+    inline = {s.id: s for s in segments if s.file is None}
     with runtime.catalog.read() as conn:
-        for stored in chains.inline_rows(conn, [s.id for s in segments if s.file is None]):
-            _check_inline(*stored)
-
-
-def _check_inline(segment_id: int, data: bytes | None, checksum: str) -> None:
-    if data is None or checksum_of(data) != checksum:
-        raise Corrupted(
-            f"the rows of segment {segment_id} in the catalog do not match their checksum", _NOTHING_PUBLISHED
-        )
+        for id_, data, checksum in chains.inline_rows(conn, inline):
+            inline[id_] = replace(inline[id_], data=data, checksum=checksum)
+    for finding in runtime.store.damaged([inline.get(s.id, s) for s in segments]):
+        raise Corrupted(finding.message, _NOTHING_PUBLISHED)
 
 
 def _incoming_chain(conn: Connection, table_id: int) -> Chain:

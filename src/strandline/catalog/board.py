@@ -16,6 +16,8 @@ from strandline.catalog import sqltables
 from strandline.catalog.paths import Path
 from strandline.catalog.writer import Announcement, Writer
 
+_STEP = select(sqltables.clock.c.step).where(sqltables.clock.c.id == 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
@@ -29,25 +31,9 @@ class Publication:
     time: float
 
 
-@dataclass(frozen=True)
-class Present:
-    """The last step, and the last generation: everything that was published up to this step is in it, and
-    nothing else."""
-
-    step: int
-    generation: int
-
-
-_CLOCK = select(sqltables.clock.c.step, sqltables.clock.c.generation).where(sqltables.clock.c.id == 1)
-
-
-def present(conn: Connection) -> Present:
-    row = conn.execute(_CLOCK).one()
-    return Present(row.step, row.generation)
-
-
 def current_step(conn: Connection) -> int:
-    return present(conn).step
+    """Return the step of the last commit."""
+    return int(conn.execute(_STEP).scalar_one())
 
 
 def publish(

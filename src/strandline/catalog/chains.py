@@ -30,9 +30,9 @@ from sqlalchemy import (
 )
 
 from strandline.catalog import board, sessions, sqltables
-from strandline.catalog.chunks import chunks
 from strandline.catalog.stale import Ended, Stale
 from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.lru import Cache
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
@@ -175,7 +175,8 @@ def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, byt
 def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
     """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Ended if
     a file was written in the name of a session that has ended since: the collector may have removed it."""
-    if lost := sessions.ended_writer(tx.conn, (s.file for s in new if s.file is not None)):
+    files = [s.file for s in new if s.file is not None]
+    if files and (lost := sessions.ended_writer(tx.conn, files)):
         raise Ended(0, f"the session that wrote {lost} has ended")
     ids = []
     for segment in new:

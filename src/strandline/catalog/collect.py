@@ -17,8 +17,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, insert, select, update
 
 from strandline.catalog import board, sessions, sqltables
-from strandline.catalog.chunks import chunks
 from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
 
 
 def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
 from strandline.catalog import sqltables
-from strandline.catalog.chunks import chunks
 from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
 
 
 @dataclass(frozen=True)

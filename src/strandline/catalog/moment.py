@@ -17,11 +17,10 @@ from sqlalchemy import Connection
 
 from strandline import names
 from strandline.catalog import chains, paths, tables
-from strandline.catalog.cache import Look
+from strandline.catalog.cache import Loader, Look
 from strandline.catalog.connection import Catalog
 from strandline.catalog.paths import CLOSED_STATES, IMPL_TABLE
-from strandline.catalog.planner import Loader
-from strandline.catalog.sessions import Session
+from strandline.catalog.sessions import Reading, Session
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.errors import PathNotFound, StrandlineError
@@ -83,6 +82,8 @@ class Moments:
         self._last = 0
         self._live: weakref.WeakSet[Moment] = weakref.WeakSet()
         self._lock = threading.Lock()
+        session.readers = self._readers
+        session.watch()
 
     def read(self, wanted: Iterable[Named] = (), step: int | None = None) -> Moment:
         """The last step (or a given one), with the tables that are wanted at it, from one snapshot of the
@@ -103,10 +104,15 @@ class Moments:
             return moment
 
         moment = self._loader.read(look_at)
-        self._session.keep(moment, moment.step, moment.since)
         with self._lock:
             self._live.add(moment)
+        if moment.is_past or not self._session.grace:
+            self._session.watch(at_once=True)  # No grace period covers it.
         return moment
+
+    def _readers(self) -> list[Reading]:
+        with self._lock:
+            return [Reading(moment.step, moment.since) for moment in self._live]
 
     def table(self, moment: Moment, path: str) -> TableAt:
         """A table of a moment: one of those that it was read with, or another one at the same step."""

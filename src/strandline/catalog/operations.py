@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 
 from strandline import records
 from strandline.catalog import board, chains, paths, sqltables, tables
-from strandline.catalog.chunks import chunks
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
 from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
 from strandline.errors import BY_CODE, OperationNotFound, StrandlineError
 from strandline.records import Record
 

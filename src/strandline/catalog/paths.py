@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, liter
 
 from strandline import names, records
 from strandline.catalog import sqltables
-from strandline.catalog.chunks import chunks
 from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
 from strandline.records import Nothing, R, Record, RecordType
 

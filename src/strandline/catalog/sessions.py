@@ -24,16 +24,15 @@ import re
 import socket
 import threading
 import uuid
-import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from strandline.catalog import sqltables
-from strandline.catalog.chunks import chunks
 from strandline.catalog.connection import Catalog
 from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
 from strandline.errors import AlreadyExists, PathNotFound, StrandlineError
 
 log = logging.getLogger("strandline")
@@ -50,7 +49,7 @@ looks twice as often, so it has more than half of the grace period left in which
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
     """Somebody of this process reads a step, since a time and perhaps until one."""
 
     step: int
@@ -66,7 +65,7 @@ class Session:
         self.id = _new_id()
         self._catalog = catalog
         self._lease = lease_seconds
-        self._grace = grace_seconds
+        self.grace = grace_seconds
         self._expires = 0.0
         """When the lease runs out; 0 if the catalog does not know of the session yet."""
         self._reads_from: int | None = None
@@ -75,8 +74,9 @@ class Session:
         self._wake = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        self._readers: weakref.WeakKeyDictionary[object, _Reading] = weakref.WeakKeyDictionary()
-        self._lent: dict[int, _Reading] = {}
+        self.readers: Callable[[], Iterable[Reading]] = tuple
+        """Who of this process reads now."""
+        self._lent: dict[int, Reading] = {}
         self._reading = threading.Lock()
         """Its own: nobody who reads waits for the catalog to be written."""
         self._counter = 0
@@ -88,7 +88,7 @@ class Session:
             if self._catalog.clock.now() >= self._expires:
                 self._extend()
             session_id = self.id
-        self._watch()
+        self.watch()
         return session_id
 
     def file_name(self, table_id: int) -> str:
@@ -112,22 +112,17 @@ class Session:
         """Whether others have ended the session that this process had under an id."""
         return session_id != self.id or (self._expires > 0.0 and session_id not in all_sessions(conn))
 
-    def keep(self, reader: object, step: int, since: float) -> None:
-        """Keep ``step`` readable for as long as ``reader`` exists in this process. It was the last step at
-        the time ``since``, so that the grace period covers the first while; 0 if none does."""
-        with self._reading:
-            self._readers[reader] = _Reading(step, since)
-        self._watch(at_once=self._is_old(since))
-
     def lend(self, step: int, since: float, seconds: float) -> None:
-        """The same for so long, for those who read out of this process's sight."""
+        """Keep ``step`` readable for so long, for those who read out of this process's sight. It was the last
+        step at the time ``since``, so that the grace period covers the first while; 0 if none does."""
         until = self._catalog.clock.now() + seconds
         with self._reading:
-            known = self._lent.get(step, _Reading(step, since, until))
-            self._lent[step] = _Reading(step, min(known.since, since), max(known.until, until))
-        self._watch(at_once=self._is_old(since))
+            known = self._lent.get(step, Reading(step, since, until))
+            self._lent[step] = Reading(step, min(known.since, since), max(known.until, until))
+        self.watch(at_once=self._is_old(since))
 
-    def _watch(self, at_once: bool = False) -> None:
+    def watch(self, *, at_once: bool = False) -> None:
+        """Look from now on whether a reader has become old; ``at_once`` if there is one that is."""
         with self._reading:
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._renew, name="strandline-session", daemon=True)
@@ -137,7 +132,7 @@ class Session:
 
     def _renew(self) -> None:
         while True:
-            self._wake.wait(max(_SHORTEST_PAUSE, min(self._lease / 4, self._grace / OLD / 2 or self._lease)))
+            self._wake.wait(max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease)))
             self._wake.clear()
             if self._is_closed:
                 return
@@ -160,11 +155,12 @@ class Session:
         now = self._catalog.clock.now()
         with self._reading:
             self._lent = {step: reading for step, reading in self._lent.items() if reading.until > now}
-            found = [*self._readers.values(), *self._lent.values()]
+            lent = [*self._lent.values()]
+        found = [*self.readers(), *lent]
         return min((reading.step for reading in found if self._is_old(reading.since)), default=None)
 
     def _is_old(self, since: float) -> bool:
-        return since <= self._catalog.clock.now() - self._grace / OLD
+        return since <= self._catalog.clock.now() - self.grace / OLD
 
     def _extend(self) -> None:
         with self._catalog.write() as tx:

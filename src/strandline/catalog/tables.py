@@ -14,11 +14,11 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from strandline import records
 from strandline.catalog import board, chains, holds, paths, sqltables
-from strandline.catalog.chunks import chunks
 from strandline.catalog.holds import Hold
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.stale import Stale
 from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
 from strandline.errors import AlreadyExists, PathNotFound
 from strandline.model import Digest, IndexDef, IndexKind, TableSchema
 from strandline.names import did_you_mean

@@ -20,7 +20,7 @@ def init(
     cli: Cli,
     folder: Annotated[
         str | None,
-        typer.Argument(help="The folder to be the warehouse (else -w, else STRANDLINE_WAREHOUSE)."),
+        typer.Argument(help="The folder or URL to be the warehouse (else -w, else STRANDLINE_WAREHOUSE)."),
     ] = None,
     adopt: Annotated[
         bool,
@@ -32,11 +32,12 @@ def init(
     ] = False,
 ) -> None:
     """Create a warehouse. A folder that is one already stays as it is."""
-    from strandline.api.connector import folder_of
+    from strandline.api.connector import place_of
+    from strandline.storage.location import files_at
 
     cli.warehouse = folder or cli.warehouse or os.environ.get("STRANDLINE_WAREHOUSE") or "."
-    where = str(folder_of(cli.warehouse))
-    there = os.path.exists(os.path.join(where, MARKER))
+    where = place_of(cli.warehouse)
+    there = files_at(where).exists(MARKER)
     with cli.database(create=True, adopt=adopt):
         pass
     made = "adopted the folder" if adopt else "created the warehouse"

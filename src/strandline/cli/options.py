@@ -38,7 +38,8 @@ Warehouse = Annotated[
         "--warehouse",
         "-w",
         metavar="FOLDER",
-        help="The warehouse. Else STRANDLINE_WAREHOUSE, else the current folder if it is one.",
+        help="The warehouse, a folder or a URL such as s3://bucket/folder. Else STRANDLINE_WAREHOUSE, "
+        "else the current folder if it is one.",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]

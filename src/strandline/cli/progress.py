@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from strandline.cli.session import Cli
@@ -203,7 +202,9 @@ def _answer(question: str) -> str:
 
 def run_in_background(cli: Cli, operation_id: str) -> None:
     """A process of its own that carries an operation to its end."""
-    where = ["-w", str(Path(cli.folder()).expanduser().absolute())]
+    from strandline.api.connector import place_of
+
+    where = ["-w", place_of(cli.folder())]
     url = cli.catalog_url()
     command = [
         sys.executable,

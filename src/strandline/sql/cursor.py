@@ -188,4 +188,4 @@ class Cursor:
             self.at += 1
         if self.at == start:
             raise self.fault("expected an expression")
-        return Expression(self.source, self.tokens[start : self.at])
+        return Expression(self.source, self.tokens[start : self.at]).checked()

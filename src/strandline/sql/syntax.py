@@ -11,6 +11,8 @@ import logging
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import SyntaxFault
@@ -38,28 +40,29 @@ MAX_DEPTH = 150
 """Parentheses deeper than this are refused before they exhaust the stack."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Expression:
-    """An expression of Spark SQL. Equal when the text is. ``offset`` is where it stands in the whole text.
+    """An expression of Spark SQL: tokens of a text. Equal when their own text is.
 
-    ``ast`` is sqlglot's tree of it. A single literal is not parsed before somebody asks for its tree; all
-    else has been, so a value of this class is always well formed."""
+    ``ast`` is sqlglot's tree of it. A single literal is not parsed before somebody asks for its tree; of all
+    else who makes one asks at once (``checked``), so a value of this class is always well formed."""
 
-    __slots__ = ("_ast", "offset", "source", "text", "tokens")
+    source: str
+    tokens: Sequence[Token]
 
-    def __init__(self, source: str, tokens: Sequence[Token]) -> None:
-        self.source = source
-        self.tokens = tokens
-        self.offset = tokens[0].start
-        self.text = source[self.offset : tokens[-1].end]
-        self._ast: exp.Expr | None = None
-        if not _is_plain(tokens):
-            self._ast = _tree(source, tokens)
+    def checked(self) -> Expression:
+        """Refuse what is no expression."""
+        if not _is_plain(self.tokens):
+            self.ast  # noqa: B018
+        return self
 
     @property
+    def text(self) -> str:
+        return self.source[self.tokens[0].start : self.tokens[-1].end]
+
+    @cached_property
     def ast(self) -> exp.Expr:
-        if self._ast is None:
-            self._ast = _tree(self.source, self.tokens)
-        return self._ast
+        return _tree(self.source, self.tokens)
 
     @property
     def spark(self) -> str:
@@ -91,7 +94,7 @@ def parse_expression(text: str) -> Expression:
         raise fault(
             text, 0, "expected an expression", "Write a value, a column or a condition, for example n + 1."
         )
-    return Expression(text, tokens)
+    return Expression(text, tokens).checked()
 
 
 def names_in(tokens: Sequence[Token]) -> frozenset[str]:

@@ -33,10 +33,6 @@ class Feed:
     before: Chain | None = None
 
     @property
-    def rows_at_most(self) -> int:
-        return sum(s.rows for s in self.logs)
-
-    @property
     def values(self) -> list[str]:
         return [c.name for c in self.schema.value_columns]
 

@@ -2,9 +2,9 @@
 never changes again.
 
 ``Files`` is what the rest of the code needs from a warehouse or a backup repository; ``LocalFiles`` is a
-folder. A name is relative, with ``/`` between its parts. All methods may be called from any thread. Every
-change of the disk goes through the primitives at the end of ``LocalFiles``, so that a test can stop a process
-before any one of them.
+folder, ``ObjectFiles`` (``objects.py``) a part of a bucket. A name is relative, with ``/`` between its parts.
+All methods may be called from any thread. Every change of the disk goes through the primitives at the end of
+``LocalFiles``, so that a test can stop a process before any one of them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,39 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
 
-__all__ = ["Files", "LocalFiles", "checksum_of", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "fault"]
 
 CHUNK = 1 << 20
 PREFIX = "xxh3-128:"
+"""Of the text of a checksum: which hash it is."""
 
 
 class Files(Protocol):
     """A flat set of named, immutable files."""
 
+    @property
+    def location(self) -> str:
+        """Where they are, as the catalog records it: the real path of a folder, or a URL."""
+        ...
+
     def path(self, name: str) -> str:
-        """The absolute path, for readers that take one (Arrow, Spark)."""
+        """The absolute path, or the URL that Spark knows the file by."""
+        ...
+
+    def readable(self, name: str) -> Any:
+        """What Arrow reads any part of the file from: a path, or an open file."""
+        ...
+
+    def spark_options(self) -> Mapping[str, str]:
+        """What a new Spark session has to be told to reach the files. It may hold secrets."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
@@ -58,7 +72,7 @@ class Files(Protocol):
         ...
 
     def names(self, folder: str = "") -> Iterator[str]:
-        """The names of all files below ``folder``, sorted folder by folder."""
+        """The names of all files below ``folder``."""
         ...
 
     def remove(self, name: str) -> None:
@@ -75,6 +89,10 @@ class Files(Protocol):
 
     def read(self, name: str) -> bytes: ...
 
+    def find(self, name: str) -> bytes | None:
+        """The content; None if there is no such file."""
+        ...
+
     def chunks(self, name: str) -> Iterator[bytes]:
         """The content in pieces."""
         ...
@@ -84,8 +102,12 @@ class Files(Protocol):
         ...
 
 
-def checksum_of(data: bytes) -> str:
-    return PREFIX + xxhash.xxh3_128_hexdigest(data)
+def check_name(name: str) -> None:
+    """Names also come from manifests that other people wrote: one must not lead out of the folder."""
+    if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        raise InvalidArgument(
+            f"{name!r} is not a file name inside a warehouse", "Use a relative name without '..' parts."
+        )
 
 
 def fault(verb: str, name: str, error: OSError) -> StrandlineError:
@@ -109,13 +131,22 @@ class LocalFiles:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(os.fspath(root))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalFiles, (self.root,)  # On another machine it is a folder and nothing else.
+
+    @property
+    def location(self) -> str:
+        return os.path.realpath(self.root)
+
     def path(self, name: str) -> str:
-        # Names also come from manifests that other people wrote: one must not lead out of the folder.
-        if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
-            raise InvalidArgument(
-                f"{name!r} is not a file name inside a warehouse", "Use a relative name without '..' parts."
-            )
+        check_name(name)
         return os.path.join(self.root, *name.split("/"))
+
+    def readable(self, name: str) -> str:
+        return self.path(name)
+
+    def spark_options(self) -> Mapping[str, str]:
+        return {}
 
     def write(self, name: str, data: bytes) -> None:
         self._store(name, (data,))
@@ -214,6 +245,15 @@ class LocalFiles:
 
     def read(self, name: str) -> bytes:
         return b"".join(self.chunks(name))
+
+    def find(self, name: str) -> bytes | None:
+        try:
+            with open(self.path(name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise fault("use", name, error) from error
 
     def chunks(self, name: str) -> Iterator[bytes]:
         path = self.path(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from strandline.types.arrays import column_to_python
 
 __all__ = ["Footer"]
 
+WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+"""How many bytes a value takes; one of a fixed length at most 16, as Decimals do."""
 PAIRS = 1 << 20
 """How many pairs of a row group and a key are compared at a time."""
 
@@ -52,6 +54,20 @@ class Footer:
     def cost(self) -> int:
         """About how many bytes of memory this takes."""
         return 8 * int(self.metadata.serialized_size)
+
+    def memory(self, groups: Iterable[int] | None = None) -> tuple[int, set[str]]:
+        """About how many bytes the rows of some groups take in memory, and rather more than less; and the
+        names of columns that do not tell: long values in dictionaries, which count there as what they have
+        packed."""
+        total, vague = 0, set[str]()
+        for g in range(self.groups) if groups is None else groups:
+            group = self.metadata.row_group(g)
+            for name, leaf in self._leaf.items():
+                size, is_known = _in_memory(group.column(leaf))
+                total += size
+                if not is_known:
+                    vague.add(name)
+        return total, vague
 
     def groups_with(self, schema: TableSchema, wanted: Sequence[pa.Array]) -> list[int]:
         """The row groups that may hold one of the wanted keys, which are sorted."""
@@ -121,6 +137,21 @@ class Footer:
                     continue  # For example text that was cut inside a character.
                 low[g], high[g], unknown[g] = least, most, False
         return Range(pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls)
+
+
+def _in_memory(chunk: Any) -> tuple[int, bool]:
+    """About how many bytes the values of one column in one group take, and whether that is sure: a value may
+    be in a dictionary once and in rows a thousand times, and of long ones a writer leaves out the bounds."""
+    values = int(chunk.num_values)
+    if chunk.physical_type != "BYTE_ARRAY":
+        return values * WIDTH.get(chunk.physical_type, 16), True
+    size, statistics = int(chunk.total_uncompressed_size), chunk.statistics
+    if not chunk.has_dictionary_page:
+        return size, True
+    if statistics is None or not statistics.has_min_max:
+        nothing = statistics is not None and statistics.has_null_count and statistics.null_count == values
+        return size, nothing
+    return max(size, values * (4 + max(len(statistics.min_raw), len(statistics.max_raw)))), True
 
 
 def _ranks(known: Range, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:

@@ -1,7 +1,7 @@
 """Proving what every reader relies on: rows lie in their segment in the order of keys and steps, between the
 recorded ends, and a state has each key once.
 
-``examine_segment`` depends on nothing but a segment's path and what was recorded of it, so that it runs
+``examine_segment`` depends on nothing but ``Files`` and what was recorded of a segment, so that it runs
 wherever the file can be read: here for few rows, on executors for many.
 """
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from strandline.errors import Corrupted
 from strandline.model import STEP, Key, Segment, TableSchema, order
+from strandline.storage.files import Files
 from strandline.storage.keys import Mask, keys_of, neighbours
 from strandline.storage.segment import label, read_batches
 
@@ -42,12 +43,12 @@ class Finding:
     keys: tuple[Key, ...] = ()
 
 
-def examine_segment(path: str | None, schema: TableSchema, segment: Segment) -> list[Finding]:
-    """Return what is wrong with the rows of one segment, given what was recorded of it. ``path`` is that of
-    its file, None if it is inline. Only a part of the rows is in memory at a time."""
+def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list[Finding]:
+    """Return what is wrong with the rows of one segment, given what was recorded of it. Only a part of the
+    rows is in memory at a time."""
     walk = _Walk(schema, segment)
     try:
-        for rows in read_batches(path, schema, segment, [*schema.key, STEP]):
+        for rows in read_batches(files, schema, segment, [*schema.key, STEP]):
             walk.take(rows)
     except Corrupted as error:
         return [Finding("corrupt_file", error.message)]

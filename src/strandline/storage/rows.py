@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from strandline.model import Digest, Segment, TableSchema
-from strandline.storage.chain import State
-from strandline.types.arrays import python_to_array
+from strandline.model import Digest, Segment, State, TableSchema
 
-__all__ = ["Mode", "Outcome", "Row", "Target", "Written", "table_of"]
+__all__ = ["Mode", "Outcome", "Row", "Target", "Written"]
 
 Row: TypeAlias = tuple[Any, ...]
 """The values of a row, in the order of the schema's columns."""
@@ -52,15 +50,3 @@ class Outcome:
     indexes: Mapping[str, Written] = field(default_factory=dict)
     given: pa.Table | None = None
     """The rows it was given, in the types of the table, where they were brought into this process."""
-
-    @property
-    def rows(self) -> int:
-        """How many keys of the table it changes."""
-        return sum(segment.rows for segment in self.table.segments)
-
-
-def table_of(schema: TableSchema, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Return canonical values of ``columns`` as a table."""
-    return pa.table(
-        {name: python_to_array(schema[name].type, [row[i] for row in rows]) for i, name in enumerate(columns)}
-    )

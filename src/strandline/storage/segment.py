@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from strandline.errors import Corrupted, Internal
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segment, TableSchema
-from strandline.storage.files import Files, checksum_of, fault
+from strandline.storage.digest import checksum_of
+from strandline.storage.files import Files, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Mask, keys_of, sort_indices
 from strandline.storage.shelf import Shelf, Whole
@@ -29,6 +30,7 @@ __all__ = [
     "NEVER",
     "ROW_GROUP_ROWS",
     "Inline",
+    "columns_of",
     "describe_file",
     "footer_of",
     "in_window",
@@ -199,19 +201,18 @@ def read_segment(
 
 
 def read_batches(
-    path: str | None, schema: TableSchema, segment: Segment, columns: Sequence[str]
+    files: Files, schema: TableSchema, segment: Segment, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """``columns`` of the rows as ``read_segment`` gives them, but piece by piece, from the file at an
-    absolute path (None: the segment is inline) and not through a cache: for one pass over a file, wherever
-    that is done."""
+    """``columns`` of the rows as ``read_segment`` gives them, but piece by piece and not through a cache: for
+    one pass over a segment, wherever that is done."""
     filling = {STEP: segment.upto, OP: "U"}
     with _reading(label(segment)):
-        if path is None:
+        if segment.file is None:
             yield _logical(
                 schema, _from_stream(pa.BufferReader(segment.data or b"")), columns, label(segment), filling
             )
             return
-        with _open_path(path) as file:
+        with _open(files.readable(segment.file)) as file:
             names = [schema[n].physical if n in schema else n for n in columns]
             have = set(file.schema_arrow.names)
             needed = {c.physical for c in schema.key_columns} | ({STEP} if segment.stepped else set())
@@ -221,6 +222,17 @@ def read_batches(
                 BATCH_ROWS, columns=[n for n in names if n in have], use_threads=False
             ):
                 yield _logical(schema, pa.Table.from_batches([batch]), columns, label(segment), filling)
+
+
+def columns_of(
+    shelf: Shelf, segment: Segment, physical: Sequence[str], groups: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a file, so few rows at a time that they take little memory however long they are."""
+    if segment.file is None:
+        raise Internal("an inline segment was taken for a file")
+    footer = footer_of(shelf, segment)
+    with _reading(label(segment)), _open(shelf.files.readable(segment.file), footer) as file:
+        yield from file.iter_batches(32, list(groups), list(physical), use_threads=False)
 
 
 def is_small(segment: Segment) -> bool:
@@ -248,14 +260,15 @@ def footer_of(shelf: Shelf, segment: Segment) -> Footer:
         if (size := files.size(name)) != segment.bytes:
             raise Corrupted(f"the file {name} has {size} bytes instead of {segment.bytes}")
         # Pages carry checksums, the footer has none, and a damaged one can even end the process.
-        if size <= CHECKED_BYTES and files.checksum(name) != segment.checksum:
+        content = files.read(name) if size <= CHECKED_BYTES else None
+        if content is not None and checksum_of(content) != segment.checksum:
             raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
-        footer = _load_footer(files, name)
+        footer = _load_footer(files, name, content)
         if (rows := int(footer.rows.sum())) != segment.rows:
             raise Corrupted(f"the file {name} has {rows} rows instead of {segment.rows}")
         return footer
 
-    return shelf.footers.get(files.path(name), load)
+    return shelf.footers.get(name, load)
 
 
 def in_window(table: pa.Table, after: int, upto: int) -> Mask:
@@ -283,9 +296,9 @@ def _whole(shelf: Shelf, segment: Segment) -> Whole:
             table = (pq.read_table if segment.file else _from_stream)(pa.BufferReader(data))
         if table.num_rows != segment.rows:
             raise Corrupted(f"the {label(segment)} has {table.num_rows} rows instead of {segment.rows}")
-        return Whole(table.combine_chunks())
+        return Whole(table.combine_chunks(), int(table.nbytes) + 300 * int(table.num_rows) + 4096)
 
-    return shelf.whole.get(files.path(segment.file) if segment.file else segment.checksum, load)
+    return shelf.whole.get(segment.file or segment.checksum, load)
 
 
 @contextmanager
@@ -302,19 +315,23 @@ def _reading(label: str) -> Iterator[None]:
         ) from error
 
 
-def _open(files: Files, name: str, footer: Footer | None = None) -> Any:
-    return _open_path(files.path(name), footer.metadata if footer else None)
-
-
-def _open_path(path: str, metadata: Any = None) -> Any:
+def _open(source: Any, footer: Footer | None = None) -> Any:
     return pq.ParquetFile(
-        path, metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+        source,
+        metadata=footer.metadata if footer else None,
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit="us",
+        # Few requests for large parts, instead of one for each column.
+        pre_buffer=not isinstance(source, str),
     )
 
 
-def _load_footer(files: Files, name: str) -> Footer:
-    with _reading(f"file {name}"), _open(files, name) as file:
-        return Footer(file.metadata)
+def _load_footer(files: Files, name: str, content: bytes | None = None) -> Footer:
+    """The footer of a file; of its ``content``, if that has been read already."""
+    with _reading(f"file {name}"):
+        source = files.readable(name) if content is None else pa.BufferReader(content)
+        with _open(source) as file:
+            return Footer(file.metadata)
 
 
 def _read_groups(
@@ -322,7 +339,7 @@ def _read_groups(
 ) -> pa.Table:
     if not physical:
         return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only its length counts.
-    with _reading(f"file {name}"), _open(files, name, footer) as file:
+    with _reading(f"file {name}"), _open(files.readable(name), footer) as file:
         return file.read_row_groups(groups, physical, use_threads=threads)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -17,16 +19,13 @@ from strandline.storage.footer import Footer
 __all__ = ["Shelf", "Whole"]
 
 
+@dataclass(frozen=True)
 class Whole:
-    """A small segment in memory, all of it, under physical names."""
+    """A small segment in memory, all of it, under physical names. ``cost``: about how many bytes it takes."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.indexes: dict[tuple[str, ...], dict[Key, int]] = {}
-
-    @property
-    def cost(self) -> int:
-        return int(self.table.nbytes) + 300 * int(self.table.num_rows) + 4096
+    table: pa.Table
+    cost: int
+    indexes: dict[tuple[str, ...], dict[Key, int]] = field(default_factory=dict)
 
 
 class Shelf:
@@ -35,8 +34,8 @@ class Shelf:
 
     def __init__(self, files: Files) -> None:
         self.files = files
-        self.footers: Cache[str, Footer] = Cache(256 << 20, lambda footer: footer.cost)
-        self.whole: Cache[str, Whole] = Cache(256 << 20, lambda whole: whole.cost)
+        self.footers: Cache[str, Footer] = Cache(256 << 20, attrgetter("cost"))
+        self.whole: Cache[str, Whole] = Cache(256 << 20, attrgetter("cost"))
         self.folds: Cache[Hashable, tuple[pa.Table, pa.Table]] = Cache(
             128 << 20, lambda folded: sum(table.nbytes for table in folded)
         )

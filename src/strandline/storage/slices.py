@@ -25,8 +25,8 @@ class Window:
     chain: Chain | None = None
 
     @property
-    def rows_at_most(self) -> int:
-        return self.chain.rows_at_most if self.chain is not None else sum(s.rows for s in self.logs)
+    def segments(self) -> tuple[Segment, ...]:
+        return self.logs if self.chain is None else self.chain.segments
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The one door to rows: whatever reads or writes them goes through a ``Store``.
 
-It alone chooses between Arrow in this process, for few rows, and Spark, for many; it alone knows from how
-many rows on, and loads PySpark. Behind it ``storage/arrow`` and ``storage/spark`` do the same work in modules
-of the same names, with the same result.
+It alone chooses between Arrow in this process, for few rows and bytes, and Spark, for many; it alone knows
+from how many on, and loads PySpark. Behind it ``storage/arrow`` and ``storage/spark`` do the same work in
+modules of the same names, with the same result.
 
 PySpark takes long to load and most processes never need it: so Spark's side is imported where it is chosen.
 """
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.model import Chain, Digest, Key, Segment, TableSchema
+from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, trailing_logs, visible
 from strandline.settings import Settings
-from strandline.storage import arrow, damage, upkeep
-from strandline.storage.chain import State, visible
+from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
 from strandline.storage.external import External
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
+from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Store"]
 
-FEW_BYTES = 64 << 20
-"""Rows with more text than this are not brought into the process, however few they are."""
+FOLDED = 8
+"""So many times more rows than others can are folded to a window here: in columns this takes microseconds for
+each, so a million of them take no longer than Spark to plan its jobs."""
 
 
 class Store:
@@ -58,11 +59,32 @@ class Store:
             if self._spark is None:
                 from strandline.storage import spark
 
-                self._spark = spark.session.get_session(None, self._settings.spark)
+                options = {**self.shelf.files.spark_options(), **self._settings.spark}
+                self._spark = spark.session.get_session(None, options)
             return self._spark
 
-    def _is_bulk(self, rows: int) -> bool:
-        return rows > self._settings.bulk_rows
+    # --- what is little ------------------------------------------------------------------------------------
+
+    def _is_little(self, segments: Sequence[Segment], rows: int | None = None) -> bool:
+        """Return whether the rows of segments may all be in this process at once: at most ``rows`` of them
+        (None: as many as a statement may change here), and no more bytes than ever. Those of a file are
+        packed, so what it tells about them counts, too."""
+        return (
+            sum(s.rows for s in segments) <= (self._settings.bulk_rows if rows is None else rows)
+            and self._passes(segments)
+            and sum(memory_of(self.shelf, s, self._settings.bulk_bytes) for s in segments)
+            <= self._settings.bulk_bytes
+        )
+
+    def _passes(self, segments: Iterable[Segment]) -> bool:
+        """Return whether the files of segments may pass through this process, a piece at a time."""
+        return sum(s.bytes for s in segments if s.file is not None) <= self._settings.bulk_bytes
+
+    def _are_few(self, rows: int, state: State) -> bool:
+        """Return whether so many rows of a state may be looked up here, if they are as long as its others."""
+        segments = state.chain.segments
+        long = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
+        return rows <= self._settings.bulk_rows and rows * long <= self._settings.bulk_bytes
 
     # --- reading -------------------------------------------------------------------------------------------
 
@@ -76,7 +98,7 @@ class Store:
     def rows_behind(self, state: State, keys: Collection[Key]) -> dict[Key, Row] | None:
         """Return the rows that entries of an index lead to; None if they are so many that ``through_index``
         is the better way."""
-        return None if self._is_bulk(len(keys)) else self.lookup(state, keys)
+        return self.lookup(state, keys) if self._are_few(len(keys), state) else None
 
     def scan(
         self,
@@ -87,7 +109,13 @@ class Store:
     ) -> pa.Table | None:
         """Return ``columns`` of the rows whose key begins with something from ``lower`` to ``upper``
         (prefixes of keys, both included); None if too many would have to be read here: ``frame`` has them."""
-        if arrow.parts.rows_between(self.shelf, state, lower, upper) > self._settings.scan_rows:
+        most = self._settings.scan_rows
+        if lower is None and upper is None:
+            little = self._is_little(state.chain.segments, most)
+        else:
+            rows, size = arrow.parts.between(self.shelf, state, lower, upper, self._settings.bulk_bytes)
+            little = rows <= most and size <= self._settings.bulk_bytes
+        if not little:
             return None
         return arrow.scan.scan(self.shelf, state, columns, lower, upper)
 
@@ -151,9 +179,9 @@ class Store:
         """Return the records of a stream."""
         from strandline.storage import spark
 
-        if self._is_bulk(window.rows_at_most):
-            return spark.feed.feed(self.spark, self.shelf, window)
-        return self.spark.createDataFrame(arrow.feed.feed(self.shelf, window))
+        if self._is_little(window.logs):
+            return self.spark.createDataFrame(arrow.feed.feed(self.shelf, window))
+        return spark.feed.feed(self.spark, self.shelf, window)
 
     def records(self, window: Feed) -> Iterator[dict[str, Any]]:
         """Yield the records of a stream in the order of step, then key, as canonical values. Needs no Spark,
@@ -166,12 +194,12 @@ class Store:
         """Do to a table and its indexes what ``mode`` says with rows that have columns of the table, by name:
         an Arrow table in their types, or a DataFrame of the caller's."""
         if isinstance(rows, pa.Table):
-            if not self._is_bulk(rows.num_rows):
+            if rows.nbytes <= self._settings.bulk_bytes and self._are_few(rows.num_rows, target.state):
                 return arrow.write.write(self.shelf, target, mode, rows, self._inline)
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
 
-        few = spark.write.Few(self._settings.bulk_rows, FEW_BYTES)
+        few = spark.write.Few(self._settings.bulk_rows, self._settings.bulk_bytes)
         made = spark.write.write(self.shelf, target, mode, rows, few)
         if isinstance(made, Outcome):
             return made
@@ -190,19 +218,21 @@ class Store:
         self, schema: TableSchema, segments: Sequence[Segment], name: Callable[[], str]
     ) -> tuple[Segment, ...]:
         """Return the pending segments of several statements as those of one, with one change per key."""
-        if self._is_bulk(sum(s.rows for s in segments)):
-            from strandline.storage import spark
+        if self._is_little(segments):
+            return arrow.write.collapse(self.shelf, schema, segments, name, self._inline)
+        from strandline.storage import spark
 
-            return spark.write.collapse(self.spark, self.shelf, schema, segments, name())
-        return arrow.write.collapse(self.shelf, schema, segments, name, self._inline)
+        here = self._settings.bulk_bytes
+        return spark.write.collapse(self.spark, self.shelf, schema, segments, name(), here=here)
 
     def entries(self, state: State, impl: TableSchema, name: str) -> Written:
         """Return base segments with all entries of an index for the state of its table, and their digest."""
-        if self._is_bulk(state.chain.rows_at_most):
-            from strandline.storage import spark
+        if self._is_little(state.chain.segments):
+            return arrow.entries.entries(self.shelf, state, impl, name)
+        from strandline.storage import spark
 
-            return spark.entries.entries(self.spark, self.shelf, state, impl, name)
-        return arrow.entries.entries(self.shelf, state, impl, name)
+        here = self._settings.bulk_bytes
+        return spark.entries.entries(self.spark, self.shelf, state, impl, name, here=here)
 
     def follow(
         self,
@@ -216,24 +246,27 @@ class Store:
     ) -> Written | None:
         """Return what an index has to do to get from one state of its table to a later one, between which are
         the ``logs``; None if to derive all ``entries`` anew costs less, unless it must be ``at_any_size``."""
-        if not at_any_size and self._is_bulk(sum(s.rows for s in logs)):
+        if not at_any_size and not self._is_little(logs):
             return None
         return arrow.follow.follow(self.shelf, before, after, logs, impl, name=name, inline=self._inline)
 
     def slice(self, schema: TableSchema, window: Window, name: str) -> Slice:
         """Return a window of a table, folded, as segments under a fresh name."""
-        if self._is_bulk(window.rows_at_most):
-            from strandline.storage import spark
+        if self._is_little(window.segments, FOLDED * self._settings.bulk_rows):
+            return arrow.slices.write_slice(self.shelf, schema, window, name, self._inline)
+        from strandline.storage import spark
 
-            return spark.slices.write_slice(self.spark, self.shelf, schema, window, name)
-        return arrow.slices.write_slice(self.shelf, schema, window, name, self._inline)
+        here = self._settings.bulk_bytes
+        return spark.slices.write_slice(self.spark, self.shelf, schema, window, name, here=here)
 
-    def copy(self, segment: Segment, name: str) -> Segment:
-        """Return a segment with its file under another name; its bytes are checked on the way."""
-        if segment.file is None:
-            return replace(segment, id=0)
-        self.shelf.files.copy(self.shelf.files, segment.file, name, segment.checksum)
-        return replace(segment, id=0, file=name)
+    def copy(self, segments: Sequence[Segment], name: str) -> list[Segment]:
+        """Return segments with their files under names that begin with a fresh one; their bytes are checked
+        on the way."""
+        if self._passes(segments):
+            return arrow.stored.copy(self.shelf, segments, name)
+        from strandline.storage import spark
+
+        return spark.stored.copy(self.spark, self.shelf, segments, name)
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Remove the files of segments that nothing refers to, and nothing will."""
@@ -244,13 +277,13 @@ class Store:
     def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
         """Return the trailing small logs of steps later than ``after``, if these are enough to be merged,
         with so many still ``coming``."""
-        found = upkeep.trailing_logs(chain.segments, self._settings.inline_rows, after)
+        found = trailing_logs(chain.segments, self._settings.inline_rows, after)
         return found if len(found) + coming >= self._settings.merge_segments else []
 
     def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
         """Return the trailing merged logs of steps later than ``after``, if these are enough to be merged
         again."""
-        found = upkeep.trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, after)
+        found = trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, after)
         return found if len(found) >= upkeep.MEDIUM_SEGMENTS else []
 
     def merge(self, schema: TableSchema, logs: Sequence[Segment], name: str) -> Segment:
@@ -263,12 +296,12 @@ class Store:
 
     def compact(self, state: State, name: str) -> Compacted:
         """Return a chain folded into base segments under a fresh name."""
-        if self._is_bulk(state.chain.rows_at_most):
-            from strandline.storage import spark
+        if self._is_little(state.chain.segments):
+            return arrow.compact.compact(self.shelf, state, name)
+        from strandline.storage import spark
 
-            target = self._settings.target_file_bytes
-            return spark.compact.compact(self.spark, self.shelf, state, name, target)
-        return arrow.compact.compact(self.shelf, state, name)
+        target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
+        return spark.compact.compact(self.spark, self.shelf, state, name, target, here=here)
 
     # --- checking ------------------------------------------------------------------------------------------
 
@@ -276,39 +309,46 @@ class Store:
         """Return row count and digest of a state, computed from its rows: of all columns, or of those that
         ``schema``, an index's, has."""
         of = schema or state.schema
-        if self._is_bulk(state.chain.rows_at_most):
-            from strandline.storage import spark
+        if self._is_little(state.chain.segments):
+            return arrow.digest.digest(self.shelf, state, of)
+        from strandline.storage import spark
 
-            return spark.digest.digest(self.spark, self.shelf, state, of)
-        return arrow.digest.digest(self.shelf, state, of)
+        return spark.digest.digest(self.spark, self.shelf, state, of)
 
-    def damaged(self, segments: Iterable[Segment]) -> Iterator[Finding]:
-        """Yield which segments are missing or do not match their checksums."""
-        return damage.damaged(self.shelf.files, segments)
+    def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
+        """Return which segments are missing or do not match their checksums, in their order. Unavailable if
+        storage does not answer, which is no damage."""
+        if self._passes(segments):
+            return arrow.stored.damaged(self.shelf, segments)
+        from strandline.storage import spark
+
+        return spark.stored.damaged(self.spark, self.shelf, segments)
 
     def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
         """Return what is wrong inside segments, in their order."""
-        if self._is_bulk(sum(s.rows for s in segments)) and any(s.file is not None for s in segments):
-            from strandline.storage import spark
+        stored = [s for s in segments if s.file is not None]
+        # A piece at a time is in memory, so that the bytes of files count, which executors would read.
+        if not stored or (sum(s.rows for s in stored) <= self._settings.bulk_rows and self._passes(stored)):
+            return arrow.check.examine(self.shelf, schema, segments)
+        from strandline.storage import spark
 
-            return spark.check.examine(self.spark, self.shelf, schema, segments)
-        return arrow.check.examine(self.shelf, schema, segments)
+        return spark.check.examine(self.spark, self.shelf, schema, segments)
 
     def doubled_keys(self, state: State, *, ordered: bool = False) -> list[Finding]:
         """Return a finding if a key is in a state more than once. ``ordered``: nothing is wrong inside the
         segments, so that their ends tell which of them can have a key in common."""
         if ordered:
             state = replace(state, chain=replace(state.chain, segments=meeting(visible(state.chain))))
-        if self._is_bulk(state.chain.rows_at_most):
-            from strandline.storage import spark
+        if self._is_little(state.chain.segments):
+            return arrow.check.doubled_keys(self.shelf, state)
+        from strandline.storage import spark
 
-            return spark.check.doubled_keys(self.spark, self.shelf, state)
-        return arrow.check.doubled_keys(self.shelf, state)
+        return spark.check.doubled_keys(self.spark, self.shelf, state)
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
         """Return what is wrong with an index at a step, given its table and its entries at it."""
-        if self._is_bulk(max(table.chain.rows_at_most, entries.chain.rows_at_most)):
-            from strandline.storage import spark
+        if all(self._is_little(state.chain.segments) for state in (table, entries)):
+            return arrow.check.compare_index(self.shelf, table, entries, index)
+        from strandline.storage import spark
 
-            return spark.check.compare_index(self.spark, self.shelf, table, entries, index)
-        return arrow.check.compare_index(self.shelf, table, entries, index)
+        return spark.check.compare_index(self.spark, self.shelf, table, entries, index)

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from strandline.model import Chain, Segment
+from strandline.model import Chain
 from strandline.settings import Settings
 from strandline.storage.compacted import is_good_size
 
-__all__ = ["MEDIUM_ROWS", "MEDIUM_SEGMENTS", "trailing_logs", "wants_compaction"]
+__all__ = ["MEDIUM_ROWS", "MEDIUM_SEGMENTS", "wants_compaction"]
 
 MEDIUM_ROWS = 200_000
 """Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time; larger ones wait for
 compaction."""
 MEDIUM_SEGMENTS = 16
-
-
-def trailing_logs(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment]:
-    """Return the trailing logs that have at most so many rows each, all of steps later than ``after``."""
-    found: list[Segment] = []
-    for segment in reversed(segments):
-        if segment.role != "log" or segment.rows > rows or segment.after < after:
-            break
-        found.append(segment)
-    return found[::-1]
 
 
 def wants_compaction(chain: Chain, settings: Settings) -> bool:

@@ -13,8 +13,7 @@ from strandline.errors import StrandlineError
 from strandline.model import Chain, Digest
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
-from strandline.tables.attempts import repeat
-from strandline.tables.snapshot import Reader, TableView
+from strandline.tables.snapshot import Reader, TableView, repeat
 
 
 @dataclass(frozen=True)

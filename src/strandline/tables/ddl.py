@@ -15,14 +15,11 @@ from strandline.catalog import commits, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
-from strandline.model import Column, IndexDef, Key, TableSchema, order
+from strandline.model import Column, IndexDef, Key, State, TableSchema, order
 from strandline.runtime import Runtime
 from strandline.sql import statements as st
-from strandline.storage.chain import State
-from strandline.tables.attempts import repeat
 from strandline.tables.indexes import build_index
-from strandline.tables.publish import publishing
-from strandline.tables.snapshot import Snapshot
+from strandline.tables.snapshot import Snapshot, repeat
 from strandline.types import Type, coerce, parse_type
 
 MAX_PARTITIONS = 10_000
@@ -78,19 +75,6 @@ def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
     raise Unsupported(f"{type(action).__name__} is not a change of a table's description")
 
 
-def find_column(table: TableSchema, name: str, path: str) -> str:
-    """The exact name of a column; SQL is not case-sensitive about columns."""
-    if name in table:
-        return name
-    for candidate in table.names:
-        if candidate.lower() == name.lower():
-            return candidate
-    raise InvalidArgument(
-        f"{path} has no column {name!r}",
-        names.did_you_mean(name, table.names) or f"Its columns are {', '.join(table.names)}.",
-    )
-
-
 def _schema(statement: st.CreateTable) -> TableSchema:
     if not statement.columns:
         raise InvalidArgument("a table needs at least one column", "Name its columns and their types.")
@@ -104,7 +88,7 @@ def _schema(statement: st.CreateTable) -> TableSchema:
     if not statement.key:
         raise InvalidArgument("a table needs a primary key", "Add PRIMARY KEY (column, ...).")
     table = TableSchema.of(columns, ())
-    key = tuple(find_column(table, name, statement.path) for name in statement.key)
+    key = tuple(names.column(name, table.names, statement.path) for name in statement.key)
     if len(set(key)) != len(key):
         raise InvalidArgument("the primary key names a column twice", "Name each key column once.")
     table = replace(table, key=key)
@@ -182,8 +166,8 @@ def _resolved(table: TableSchema, index: IndexDef, path: str) -> IndexDef:
     """The index with the exact names of its columns."""
     return replace(
         index,
-        columns=tuple(find_column(table, name, path) for name in index.columns),
-        cover=tuple(find_column(table, name, path) for name in index.cover),
+        columns=tuple(names.column(name, table.names, path) for name in index.columns),
+        cover=tuple(names.column(name, table.names, path) for name in index.cover),
     )
 
 
@@ -216,7 +200,7 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
         # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
         drops = any(isinstance(a, st.DropColumn) for a in actions)
         digest = runtime.store.digest(State(changed, view.chain)) if drops else None
-        with publishing(runtime) as tx:
+        with runtime.catalog.write() as tx:
             commits.prove(tx, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
             paths.check_ready(paths.require_id(tx.conn, view.info.id))
             tables.alter(tx, replace(view.info, schema=changed))
@@ -241,7 +225,7 @@ def _changed_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> Table
                 )
             changed = changed.with_column(column.name, parse_type(column.type))
         elif isinstance(action, st.DropColumn):
-            name = find_column(changed, action.name, info.path)
+            name = names.column(action.name, changed.names, info.path)
             if name in changed.key:
                 raise InvalidArgument(
                     f"column {name!r} is in the primary key and cannot be dropped",

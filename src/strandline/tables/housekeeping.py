@@ -20,9 +20,8 @@ from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOpe
 from strandline.model import Segment
 from strandline.runtime import Runtime
 from strandline.tables import indexes
-from strandline.tables.attempts import once
 from strandline.tables.publish import publishing
-from strandline.tables.snapshot import Snapshot
+from strandline.tables.snapshot import Snapshot, once
 
 log = logging.getLogger("strandline")
 
@@ -38,16 +37,14 @@ class Report:
     removed_orphans: int = 0
 
 
-def after_commit(runtime: Runtime, snapshot: Snapshot, changed: Sequence[str]) -> None:
-    """Merge where enough small logs have come together in the changed tables, which the commit saw in its
-    snapshot. Never fails a commit that is already done."""
-    for path in changed:
-        try:
-            if runtime.store.small_logs(snapshot.table(path).chain, coming=1):
-                merge(runtime, path)
-        except Exception as error:
-            # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
-            log.warning("merge of %s failed: %s", path, error)
+def after_commit(runtime: Runtime, path: str) -> None:
+    """Merge the small logs of a table of which a commit was the last that was missing. Never fails that
+    commit, which is done already."""
+    try:
+        merge(runtime, path)
+    except Exception as error:
+        # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
+        log.warning("merge of %s failed: %s", path, error)
 
 
 def merge(runtime: Runtime, path: str) -> bool:

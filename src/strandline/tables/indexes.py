@@ -14,9 +14,8 @@ from strandline.catalog.commits import Basis
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
-from strandline.model import IndexDef, TableSchema
+from strandline.model import IndexDef, State, TableSchema
 from strandline.runtime import Runtime
-from strandline.storage.chain import State
 from strandline.storage.rows import Written
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, TableView

@@ -11,7 +11,7 @@ from strandline.runtime import Runtime
 
 
 @contextmanager
-def publishing(runtime: Runtime, segments: Iterable[Segment] = ()) -> Iterator[Writer]:
+def publishing(runtime: Runtime, segments: Iterable[Segment]) -> Iterator[Writer]:
     """A write transaction for what was planned outside it, which is to be proved inside. What becomes of new
     ``segments`` if it is refused: their files are removed. If the catalog does not say whether it took place,
     they stay: a file too many is an orphan, which the collector finds; one too few is a table that cannot be

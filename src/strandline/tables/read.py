@@ -43,6 +43,15 @@ class Selected:
     rows: Sequence[tuple[Any, ...]] | None = None
 
 
+def named(query: Query) -> list[Named]:
+    """Return the tables that a query reads as they are now."""
+    return [
+        Named(ref.path, ref.index)
+        for ref in query.tables
+        if ref.version is None and ref.timestamp is None and ref.backup is None
+    ]
+
+
 def select(reader: Reader, query: Query) -> Selected:
     """The rows of a query. A simple one is answered at once if few rows have to be looked at; any other one
     is planned on Spark."""

@@ -1,23 +1,32 @@
-"""One moment: all tables, with their descriptions and indexes, as they were at one step."""
+"""One moment: all tables, with their descriptions and indexes, as they were at one step. And what to do with
+a statement when the catalog has moved on under its feet."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from strandline.catalog.moment import Moment, Named, TableAt
+from strandline.catalog.moment import Mark, Moment, Named, TableAt
+from strandline.catalog.stale import Ended, Stale
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import InvalidArgument
-from strandline.model import Chain, Key, Segment
+from strandline.errors import Conflict, Corrupted, InvalidArgument
+from strandline.model import Chain, Key, Segment, State
+from strandline.retry import tries
 from strandline.runtime import Runtime
-from strandline.storage.chain import State
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Keys: TypeAlias = "Collection[Key] | pa.Table"
 """Keys one by one, or the key columns of a table."""
+
+T = TypeVar("T")
+
+_LONGEST_PAUSE = 0.25
+"""Between two tries of a statement, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -122,3 +131,41 @@ class Reader:
 
     def read_whole(self, view: TableView) -> None:
         """Note that the outcome may depend on any row of the table."""
+
+
+# --- when the moment has passed ------------------------------------------------------------------------
+
+
+@contextmanager
+def once(runtime: Runtime, mark: Mark) -> Iterator[None]:
+    """What reads moments, and writes, after a mark and cannot be repeated by itself. Whoever has slept for
+    long may look for files that have been collected since: that is no damage, but Stale."""
+    try:
+        yield
+    except Corrupted:
+        if not runtime.moments.lost_since(mark):
+            raise
+        raise Ended(0, "what it read has been collected meanwhile") from None
+
+
+def repeat(runtime: Runtime, attempt: Callable[[], T]) -> T:
+    """What ``attempt`` answers, which plans from the beginning each time it is called; CONFLICT when the
+    tries are used up."""
+    reason = ""
+    count = runtime.settings.commit_tries
+    for _ in tries(runtime.clock, _pause, count=count):
+        try:
+            with once(runtime, runtime.moments.mark()):
+                return attempt()
+        except Stale as stale:
+            reason = stale.reason
+            if isinstance(stale, Ended):
+                runtime.session.confirm()
+    raise Conflict(
+        f"others changed what the statement depends on {count} times in a row ({reason}); nothing was "
+        "committed"
+    )
+
+
+def _pause(number: int) -> float:
+    return random.uniform(0, min(0.002 * 2**number, _LONGEST_PAUSE))

@@ -26,7 +26,6 @@ from strandline.runtime import Runtime
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.tables import housekeeping
-from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class Transaction(Reader):
         self._add(view.info, made.table, at, follows=False)
         for name, entries in made.indexes.items():
             self._add(impls[name], entries, at, follows=True)
-        self.rows_changed += made.rows
+        self.rows_changed += sum(segment.rows for segment in made.table.segments)
         return made
 
     def _add(self, info: TableInfo, written: Written, at: int, *, follows: bool) -> None:
@@ -171,13 +170,15 @@ class Transaction(Reader):
                 self._let_pass(stale)
                 continue
             self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
-            housekeeping.after_commit(self.runtime, self.snapshot, [p.info.path for p in changed])
+            for pending in changed:
+                if self.runtime.store.small_logs(self.snapshot.table(pending.info.path).chain, coming=1):
+                    housekeeping.after_commit(self.runtime, pending.info.path)
             return step
 
     def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
         decided = False
         try:
-            with publishing(self.runtime) as tx:
+            with self.runtime.catalog.write() as tx:
                 step = commits.commit(tx, parts, reads)
                 decided = True
         except StrandlineError as error:

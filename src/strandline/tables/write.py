@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import Key, TableSchema
+from strandline.names import column
 from strandline.sql import statements as st
 from strandline.sql.constants import typed_constant
 from strandline.sql.evaluate.assignments import assign
@@ -16,13 +18,12 @@ from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.query import Query
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
-from strandline.storage.rows import Mode, Row, table_of
+from strandline.storage.rows import Mode, Row
 from strandline.tables import read
-from strandline.tables.ddl import find_column
 from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
 from strandline.types import coerce
-from strandline.types.arrays import array_from_user, check_source, column_to_python
+from strandline.types.arrays import array_from_user, check_source, column_to_python, python_to_array
 
 EVALUATED = 200
 """So many expressions are evaluated by one query."""
@@ -47,11 +48,23 @@ def execute(tx: Transaction, statement: st.Change) -> None:
             raise InvalidArgument(f"{type(statement).__name__} does not change rows")
 
 
+def named(statement: st.Change) -> list[Named]:
+    """Return the tables that a statement names: the one it changes, and those it reads."""
+    match statement:
+        case st.Write(path=path, source=source) | st.DeleteOn(path=path, source=source):
+            return [Named(path, writes=True), *(read.named(source) if isinstance(source, Query) else ())]
+        case st.Update(path=path) | st.Delete(path=path):
+            return [Named(path, writes=True)]
+    return []
+
+
 def write_rows(
     tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], rows: Sequence[Row]
 ) -> None:
     """Apply rows of canonical values."""
-    tx.write(view, mode, table_of(view.info.schema, columns, rows))
+    types = [view.info.schema[name].type for name in columns]
+    arrays = [python_to_array(type_, [row[i] for row in rows]) for i, type_ in enumerate(types)]
+    tx.write(view, mode, pa.table(arrays, list(columns)))
 
 
 def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) -> None:
@@ -139,10 +152,10 @@ def _constant(table: TableSchema, name: str, expression: Expression) -> Any:
 def _update(tx: Transaction, statement: st.Update) -> None:
     view = tx.writable(statement.path)
     table = view.info.schema
-    names = [find_column(table, name, statement.path) for name, _ in statement.assignments]
-    if len(set(names)) != len(names):
+    set_ = [column(name, table.names, statement.path) for name, _ in statement.assignments]
+    if len(set(set_)) != len(set_):
         raise InvalidArgument("UPDATE sets a column twice", "Set each column once.")
-    for name in names:
+    for name in set_:
         if name in table.key:
             raise InvalidArgument(
                 f"column {name!r} is in the primary key, which UPDATE cannot change",
@@ -151,10 +164,10 @@ def _update(tx: Transaction, statement: st.Update) -> None:
     types = {c.name: c.type for c in table.columns}
     setters = [
         _setter(table, name, value, types, statement.alias)
-        for name, (_, value) in zip(names, statement.assignments, strict=True)
+        for name, (_, value) in zip(set_, statement.assignments, strict=True)
     ]
     rows = read.matching_rows(tx, view, statement.alias, statement.where) if all(setters) else None
-    columns = (*table.key, *names)
+    columns = (*table.key, *set_)
     if rows is not None:
         at = [table.names.index(name) for name in table.key]
         new = []
@@ -165,7 +178,7 @@ def _update(tx: Transaction, statement: st.Update) -> None:
         return
     assigned = [
         f"{_assigned(table, name, value)} AS {quote(name)}"
-        for name, (_, value) in zip(names, statement.assignments, strict=True)
+        for name, (_, value) in zip(set_, statement.assignments, strict=True)
     ]
     found = read.matching_frame(tx, view, statement.alias, assigned, statement.where)
     tx.write(view, "UPDATE", found.toDF(*columns))
@@ -212,7 +225,7 @@ def _columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
     table = view.info.schema
     if given is None:
         return table.names
-    columns = tuple(find_column(table, name, view.info.path) for name in given)
+    columns = tuple(column(name, table.names, view.info.path) for name in given)
     if len(set(columns)) != len(columns):
         raise InvalidArgument("a column is named twice", "Name each column once.")
     for name in table.key:

@@ -13,12 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import Corrupted
-from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Chain, Key, TableSchema, order
+from strandline.model import (
+    BEGINNING,
+    OP,
+    PENDING,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    Chain,
+    Key,
+    State,
+    TableSchema,
+    order,
+    split,
+    visible,
+)
 from strandline.storage import segment as segments
 from strandline.storage.arrow.changes import changes, fold
 from strandline.storage.arrow.lookup import lookup, overlaps, touched
 from strandline.storage.arrow.scan import scan
-from strandline.storage.chain import BEGINNING, State, split, visible
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import keys_of
 from strandline.storage.segment import Inline, describe_file, read_segment, write_segment
@@ -259,7 +272,7 @@ def test_a_key_with_many_steps_across_row_groups_reads_as_its_last(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr("strandline.storage.arrow.find.BATCH_ROWS", 4)
+    monkeypatch.setattr("strandline.storage.arrow.lookup.BATCH_ROWS", 4)
     for i in range(30):
         history.write("UPSERT", ["k", "n"], [(1, i), (2 + i, i)])
     history.merge(0, 30, inline=False)
@@ -312,7 +325,7 @@ def test_only_row_groups_that_may_hold_the_key_are_read(
         read.append((list(columns), row_groups))
         return read_segment(shelf, table, segment, columns, row_groups, **how)
 
-    monkeypatch.setattr("strandline.storage.arrow.find.read_segment", spy)
+    monkeypatch.setattr("strandline.storage.arrow.lookup.read_segment", spy)
     assert lookup(history.shelf, State(KV, history.chain()), [(9_000,), (-1,), (50_000,)]) == {
         (9_000,): (9_000, "v9000", None)
     }

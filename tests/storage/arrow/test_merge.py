@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import Internal
-from strandline.model import PENDING, STEP
+from strandline.model import PENDING, STEP, State
 from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.lookup import lookup
 from strandline.storage.arrow.merge import merge_logs
-from strandline.storage.chain import State
 from strandline.storage.segment import Inline, read_segment
 from tests.storage.examples import History, QuickFiles, histories, schema
 

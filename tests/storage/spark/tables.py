@@ -13,8 +13,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, IndexDef, Key, Segment, TableSchema
-from strandline.storage.chain import State
+from strandline.model import (
+    OP,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    Chain,
+    Digest,
+    IndexDef,
+    Key,
+    Segment,
+    State,
+    TableSchema,
+)
 from strandline.storage.files import LocalFiles
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment import Inline, write_segment
@@ -26,6 +37,9 @@ from strandline.types.arrays import column_to_python
 from tests.storage.rowwise import Change, apply_write, index_changes, is_fresh, log_table
 
 Row = tuple[Any, ...]
+
+HERE = 1 << 30
+"""So many bytes of files are described in the process: all that a test has."""
 
 VALUES: dict[str, list[Any]] = {
     "Bool": [True, False],

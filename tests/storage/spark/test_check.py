@@ -9,10 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.errors import Unavailable
-from strandline.model import Chain
+from strandline.model import Chain, State
 from strandline.storage.arrow.check import doubled_keys as doubled_here
 from strandline.storage.arrow.check import examine as examine_here
-from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.check import compare_index, doubled_keys, examine

@@ -10,23 +10,24 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.errors import Corrupted
-from strandline.model import STEP, Chain, Segment, TableSchema, order
+from strandline.model import STEP, Chain, Segment, State, TableSchema, order
 from strandline.storage.arrow.scan import scan as scan_here
-from strandline.storage.chain import State
 from strandline.storage.files import LocalFiles
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark import rows as reading
 from strandline.storage.spark.compact import compact
 from strandline.storage.spark.digest import digest
 from strandline.storage.spark.scan import scan
-from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, in_order, plain, random_table
+from tests.storage.spark.tables import ALL_TYPES, HERE, SMALL, Table, in_order, plain, random_table
 
 HUGE = 1 << 40
 
 
 def compacted(spark: SparkSession, table: Table, target: int) -> tuple[list[Segment], list[Segment], Chain]:
     table.segments = tuple(replace(s, id=i) for i, s in enumerate(table.segments, 1))
-    made = compact(spark, table.shelf, State(table.schema, table.chain), table.fresh_name(), target)
+    made = compact(
+        spark, table.shelf, State(table.schema, table.chain), table.fresh_name(), target, here=HERE
+    )
     assert made.digest == table.digest
     kept = [s for s in table.segments if s not in made.old]
     assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in made.new)
@@ -122,5 +123,5 @@ def test_a_failure_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     damage(Path(table.files.path(str(table.segments[0].file))), "x")
     before = list(table.files.names())
     with pytest.raises(Corrupted, match="Spark cannot read the file"):
-        compact(spark, table.shelf, State(table.schema, table.chain), "x", HUGE)
+        compact(spark, table.shelf, State(table.schema, table.chain), "x", HUGE, here=0)
     assert list(table.files.names()) == before

@@ -12,12 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import Corrupted
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, State
 from strandline.storage.arrow.changes import changes as changes_here
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.arrow.merge import merge_logs
 from strandline.storage.arrow.scan import scan as scan_here
-from strandline.storage.chain import State
 from strandline.storage.spark import rows as module
 from strandline.storage.spark.changes import changes, fold
 from strandline.storage.spark.scan import scan

@@ -19,13 +19,13 @@ from strandline.storage.spark.columns import col
 from strandline.storage.spark.slices import shard_number, write_slice
 from strandline.storage.spark.sort import write_sorted
 from strandline.types.arrays import column_to_python
-from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, comparable, frame, random_table
+from tests.storage.spark.tables import ALL_TYPES, HERE, SMALL, Table, comparable, frame, random_table
 
 
 def written(spark: SparkSession, table: Table, window: Window, name: str) -> tuple[Slice, Slice]:
     """The slice as the process makes it, and as Spark does."""
     here = write_slice_here(table.shelf, table.schema, window, f"{name}-here", Inline(2_000, 1 << 18))
-    there = write_slice(spark, table.shelf, table.schema, window, f"{name}-there")
+    there = write_slice(spark, table.shelf, table.schema, window, f"{name}-there", here=0)
     return here, there
 
 
@@ -115,7 +115,9 @@ def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
         {OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing, STEP: F.lit(1).cast("bigint")}
     )
     cut = shard_number(schema)
-    made = write_sorted(log, table.shelf, schema, "big", role="log", stepped=True, after=0, upto=1, cut=cut)
+    made = write_sorted(
+        log, table.shelf, schema, "big", role="log", stepped=True, after=0, upto=1, cut=cut, here=HERE
+    )
     segments, delta = made.segments, made.delta
     assert delta.rows == 150_000 == sum(s.rows for s in segments)
     ranges = sorted((s.min_key[0], s.max_key[0]) for s in segments if s.min_key and s.max_key)
@@ -151,5 +153,5 @@ def test_hundreds_of_shards_in_one_job(spark: SparkSession, tmp_path: Path) -> N
 def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL)
     for window in (Window(0, 5), Window(0, 5, chain=Chain((), 5))):
-        assert write_slice(spark, table.shelf, SMALL, window, "empty") == Slice((), 0, 0, Digest())
+        assert write_slice(spark, table.shelf, SMALL, window, "empty", here=HERE) == Slice((), 0, 0, Digest())
     assert list(table.files.names()) == []

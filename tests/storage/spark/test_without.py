@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.storage.keys import keys_of
-from strandline.storage.rows import table_of
 from strandline.storage.spark.rows import local
 from strandline.storage.spark.without import without
 from strandline.types import parse_type
+from tests.storage.columns import table_of
 from tests.storage.examples import schema
 
 EDGES = [-(2**63), -(2**31) - 1, -65, -64, -63, -1, 0, 1, 62, 63, 64, 65, 127, 128, 2**31, 2**63 - 1]

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import InvalidArgument, PreconditionFailed
-from strandline.model import PENDING, IndexDef, Segment, TableSchema
-from strandline.storage.chain import State
+from strandline.model import PENDING, IndexDef, Segment, State, TableSchema
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.rows import Mode, Outcome, Written
 from strandline.storage.segment import read_segment
@@ -249,7 +248,7 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
 def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 9, BY_V, BY_NK)
     for index, impl in table.index_schemas:
-        built = entries(spark, table.shelf, State(SMALL, table.chain), impl, table.fresh_name())
+        built = entries(spark, table.shelf, State(SMALL, table.chain), impl, table.fresh_name(), here=0)
         assert all(
             (s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in built.segments
         )
@@ -265,7 +264,7 @@ def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
 def test_build_index_of_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL, BY_V)
     ((_, impl),) = table.index_schemas
-    assert entries(spark, table.shelf, State(SMALL, table.chain), impl, "x").segments == ()
+    assert entries(spark, table.shelf, State(SMALL, table.chain), impl, "x", here=0).segments == ()
     assert list(table.files.names()) == []
 
 
@@ -288,7 +287,7 @@ def test_statements_of_a_transaction_are_collapsed(spark: SparkSession, tmp_path
         pending += tuple(replace(s, upto=PENDING + n) for s in result.table.segments)
         total += result.table.delta
         table.apply(changes)
-    segments = collapse(spark, table.shelf, SMALL, pending, table.fresh_name())
+    segments = collapse(spark, table.shelf, SMALL, pending, table.fresh_name(), here=0)
     rows_now = scan(spark, table.shelf, State(SMALL, table.chain.plus(segments)))
     assert plain(rows_now, SMALL) == in_order(table.rows.values())
     keys = [row[0] for row in written(table, SMALL, segments)]

@@ -14,6 +14,7 @@ from strandline.storage.arrow import (
     records,
     scan,
     slices,
+    stored,
     write,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "records",
     "scan",
     "slices",
+    "stored",
     "write",
 ]

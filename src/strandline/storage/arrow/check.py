@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.model import Segment, TableSchema, order
+from strandline.model import Segment, State, TableSchema, order
 from strandline.storage.arrow.scan import scan
-from strandline.storage.chain import State
 from strandline.storage.keys import codes, keys_of
 from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
 from strandline.storage.shelf import Shelf
@@ -22,11 +21,7 @@ __all__ = ["compare_index", "doubled_keys", "examine"]
 
 def examine(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
     """Return what is wrong inside segments, in their order."""
-    return [
-        finding
-        for s in segments
-        for finding in examine_segment(shelf.files.path(s.file) if s.file else None, schema, s)
-    ]
+    return [finding for s in segments for finding in examine_segment(shelf.files, schema, s)]
 
 
 def doubled_keys(shelf: Shelf, state: State) -> list[Finding]:

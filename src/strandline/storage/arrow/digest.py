@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.model import Digest, TableSchema
+from strandline.model import Digest, State, TableSchema
 from strandline.storage.arrow.scan import scan
-from strandline.storage.chain import State
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.shelf import Shelf
 

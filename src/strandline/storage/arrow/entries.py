@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from strandline.model import STEP, TableSchema
+from strandline.model import STEP, State, TableSchema
 from strandline.storage.arrow.scan import scan
-from strandline.storage.chain import State
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.rows import Written
 from strandline.storage.segment import write_segment

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strandline.model import Segment, TableSchema
-from strandline.storage.arrow.apply import changes_between, index_changes
+from strandline.model import Segment, State, TableSchema
 from strandline.storage.arrow.lookup import rows_at, touched
-from strandline.storage.arrow.write import logged
-from strandline.storage.chain import State
+from strandline.storage.arrow.write import changes_between, index_changes, logged
 from strandline.storage.keys import Wanted
 from strandline.storage.rows import Written
 from strandline.storage.segment import Inline

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import OP, PENDING, Key, Segment, TableSchema
-from strandline.storage.arrow.find import find
+from strandline.model import BEGINNING, OP, PENDING, STEP, Key, Segment, State, TableSchema, cover, visible
 from strandline.storage.arrow.parts import empty, part
-from strandline.storage.chain import BEGINNING, State, cover, visible
-from strandline.storage.keys import Ints, Wanted, keys_of, to_mask
+from strandline.storage.footer import Footer
+from strandline.storage.keys import Ints, Wanted, keys_of, match, to_mask
 from strandline.storage.rows import Row
-from strandline.storage.segment import ERASE
+from strandline.storage.segment import ERASE, footer_of, in_window, is_small, read_segment, row_index
 from strandline.storage.shelf import Shelf
 from strandline.types.arrays import column_to_python
 
 __all__ = ["lookup", "overlaps", "rows_at", "touched"]
+
+BATCH_ROWS = 1 << 17
+"""About how many rows are decoded at a time."""
 
 
 def rows_at(
@@ -30,7 +34,7 @@ def rows_at(
     names = list(schema.names if columns is None else columns)
     found = []
     for segment in reversed(visible(chain)):  # The newest that has the key decides.
-        hits = find(shelf, schema, segment, wanted, [*names, OP], after=BEGINNING, upto=chain.step)
+        hits = _find(shelf, schema, segment, wanted, [*names, OP], after=BEGINNING, upto=chain.step)
         if hits is not None:
             wanted.found(hits[0])
             found.append(hits)
@@ -83,6 +87,124 @@ def overlaps(
         return False
     wanted = Wanted.of(schema, keys)
     return any(
-        find(shelf, schema, s, wanted, schema.key[:1], after=after, upto=PENDING) is not None
+        _find(shelf, schema, s, wanted, schema.key[:1], after=after, upto=PENDING) is not None
         for s in segments
     )
+
+
+# --- in one segment ---------------------------------------------------------------------------------------
+
+
+def _find(
+    shelf: Shelf,
+    schema: TableSchema,
+    segment: Segment,
+    wanted: Wanted,
+    columns: Sequence[str],
+    *,
+    after: int,
+    upto: int,
+) -> tuple[Ints, pa.Table] | None:
+    """The last row in ``(after, upto]`` of each key still wanted that has one here: its position among the
+    wanted keys, and ``columns`` of it. None if there is none."""
+    covered = cover(segment, after, upto)
+    if covered == "none" or not wanted.may_be_in(segment.min_key, segment.max_key):
+        return None
+    if covered == "all" and is_small(segment):
+        index = row_index(shelf, schema, segment)
+        common = list(index.keys() & wanted.left)
+        if not common:
+            return None
+        rows = read_segment(shelf, schema, segment, columns).take(
+            pa.array([index[key] for key in common], pa.int64())
+        )
+        return np.array([wanted.position[key] for key in common], np.int64), rows
+    if is_small(segment):
+        here = wanted.between(segment.min_key or (), segment.max_key or ())
+        parts = [_pick(shelf, schema, segment, here, columns, window=(after, upto), groups=None)]
+    else:
+        window = None if covered == "all" else (after, upto)
+        parts = _search(shelf, schema, segment, wanted, columns, window=window)
+    positions = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0, np.int64)
+    if not len(positions):
+        return None
+    rows = pa.concat_tables([part[1] for part in parts])
+    # Rows of one key lie in the order of their steps, perhaps in several row groups: the last one counts.
+    _, from_end = np.unique(positions[::-1], return_index=True)
+    last = len(positions) - 1 - from_end
+    return positions[last], rows if len(last) == len(positions) else rows.take(last)
+
+
+def _search(
+    shelf: Shelf,
+    schema: TableSchema,
+    segment: Segment,
+    wanted: Wanted,
+    columns: Sequence[str],
+    *,
+    window: tuple[int, int] | None,
+) -> list[tuple[Ints, pa.Table]]:
+    footer = footer_of(shelf, segment)
+    here = wanted.between(segment.min_key or (), segment.max_key or ())
+
+    batches = list(_batches(footer, footer.groups_with(schema, here[1])))
+
+    def pick(groups: list[int]) -> tuple[Ints, pa.Table]:
+        threads = len(batches) < 2
+        return _pick(shelf, schema, segment, here, columns, window=window, groups=groups, threads=threads)
+
+    if len(batches) < 2:
+        return list(map(pick, batches))
+    # Left to itself Arrow decodes the columns of a batch at the same time, but often one of them has most of
+    # the bytes.
+    with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
+        return list(pool.map(pick, batches))
+
+
+def _pick(
+    shelf: Shelf,
+    schema: TableSchema,
+    segment: Segment,
+    wanted: tuple[Ints, list[pa.Array]],
+    columns: Sequence[str],
+    *,
+    window: tuple[int, int] | None,
+    groups: list[int] | None,
+    threads: bool = True,
+) -> tuple[Ints, pa.Table]:
+    """The rows of wanted keys in some row groups. First only what tells which rows these are is read, then
+    the rest of the groups that have one."""
+    first = [*schema.key, *((STEP,) if window else ())]
+    rest = [name for name in dict.fromkeys(columns) if name not in first]
+    positions, arrays = wanted
+    table = read_segment(shelf, schema, segment, first, groups, threads=threads)
+    rows, hits = match([table.column(name) for name in schema.key], arrays)
+    if window and len(rows):
+        seen = in_window(table.select([STEP]).take(rows), *window)
+        rows, hits = rows[seen], hits[seen]
+    found = table.take(rows)
+    if rest:
+        if groups is not None:
+            starts = np.concatenate([[0], np.cumsum(footer_of(shelf, segment).rows[groups])])
+            where = np.searchsorted(starts, rows, "right") - 1
+            needed = np.unique(where)
+            lengths = (starts[1:] - starts[:-1])[needed]
+            rows = rows - starts[where] + (np.cumsum(lengths) - lengths)[np.searchsorted(needed, where)]
+            groups = [groups[i] for i in needed.tolist()]
+        others = read_segment(shelf, schema, segment, rest, groups, threads=threads).take(rows)
+        for name in rest:
+            found = found.append_column(name, others.column(name))
+    return positions[hits], found.select(list(columns))
+
+
+def _batches(footer: Footer, groups: list[int]) -> Iterator[list[int]]:
+    batch: list[int] = []
+    size = 0
+    for group in groups:
+        batch.append(group)
+        size += int(footer.rows[group])
+        if size >= BATCH_ROWS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

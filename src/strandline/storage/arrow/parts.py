@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, Segment, TableSchema
-from strandline.storage.chain import State, cover, may_hold
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, Segment, State, TableSchema, cover, may_hold
 from strandline.storage.keys import compare
+from strandline.storage.memory import memory_of
 from strandline.storage.segment import META, footer_of, in_window, is_small, read_segment
 from strandline.storage.shelf import Shelf
 
-__all__ = ["empty", "log", "part", "rows_between"]
+__all__ = ["between", "empty", "log", "part"]
 
 
 def part(
@@ -69,13 +69,16 @@ def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
     )
 
 
-def rows_between(shelf: Shelf, state: State, lower: Key | None, upper: Key | None) -> int:
-    """Return how many rows have to be decoded, at most, to find the keys between two bounds."""
-    total = 0
+def between(shelf: Shelf, state: State, lower: Key | None, upper: Key | None, most: int) -> tuple[int, int]:
+    """Return how many rows have to be decoded, at most, to find the keys between two bounds, and about how
+    many bytes they take; if more than ``most``, then not how many more."""
+    rows = size = 0
     for segment in state.chain.segments:
-        if (lower is None and upper is None) or is_small(segment):
-            total += segment.rows
+        if is_small(segment):
+            rows, size = rows + segment.rows, size + segment.bytes
         elif may_hold(segment, lower, upper):
             footer = footer_of(shelf, segment)
-            total += sum(int(footer.rows[g]) for g in footer.groups_between(state.schema, lower, upper))
-    return total
+            groups = footer.groups_between(state.schema, lower, upper)
+            rows += sum(int(footer.rows[g]) for g in groups)
+            size += memory_of(shelf, segment, most - size, groups)
+    return rows, size

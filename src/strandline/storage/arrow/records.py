@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from strandline.model import OP, STEP, Key
+from strandline.model import OP, STEP, Key, State
 from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.lookup import lookup
-from strandline.storage.chain import State
 from strandline.storage.feed import Feed
 from strandline.storage.rows import Row
 from strandline.storage.shelf import Shelf

@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import OP, Key, Segment
+from strandline.model import BEGINNING, OP, Key, Segment, State, split, visible
 from strandline.storage.arrow.parts import empty, part
-from strandline.storage.chain import BEGINNING, State, split, visible
 from strandline.storage.keys import firsts_and_lasts, match
 from strandline.storage.segment import ERASE
 from strandline.storage.shelf import Shelf

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Segment, TableSchema
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Segment, State, TableSchema
 from strandline.storage.arrow.changes import fold
 from strandline.storage.arrow.scan import scan
 from strandline.storage.arrow.shards import by_shard
-from strandline.storage.chain import State
 from strandline.storage.digest import digest_of, row_hashes, unsigned
 from strandline.storage.segment import ERASE, Inline, write_segment
 from strandline.storage.shelf import Shelf

@@ -1,23 +1,60 @@
-"""A write of few rows: what it does to a table and to its indexes, as log segments."""
+"""A write of few rows: what it does to each key that it names and to the indexes, as log segments. In
+columns: nothing here loops over rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import OP, PENDING, STEP, WAS_HI, Segment, TableSchema
-from strandline.storage.arrow.apply import Changes, apply_write, index_changes, log_table, once_per_key
+from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.model import BEGINNING, OP, PENDING, STEP, WAS_HI, WAS_LO, Digest, Segment, TableSchema
 from strandline.storage.arrow.changes import fold
 from strandline.storage.arrow.lookup import rows_at
-from strandline.storage.chain import BEGINNING
-from strandline.storage.keys import Wanted
+from strandline.storage.digest import digest_of, row_hashes, signed
+from strandline.storage.keys import Ints, Mask, Wanted, firsts_and_lasts, keys_of, to_mask
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment import ERASE, Inline, write_segment
 from strandline.storage.shelf import Shelf
+from strandline.types import Type
 
 __all__ = ["collapse", "write"]
+
+_ONCE = "Use UPSERT to change rows that exist, and name each key once."
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one commit does to a table: one change for each key, in columns."""
+
+    schema: TableSchema
+    ops: pa.Array
+    new: pa.Table
+    """The rows afterwards; of an erased key the key, and NULL in all other columns."""
+    had: Mask
+    """Which keys had a row before ..."""
+    old: pa.Table
+    """... and those rows."""
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    @property
+    def erased(self) -> Mask:
+        return to_mask(pc.equal(self.ops, ERASE))
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether they only add keys that were not there."""
+        return not self.had.any() and not self.erased.any()
+
+    def old_beside(self) -> pa.Table:
+        """The old row of each change; NULL in all columns where there was none."""
+        return _beside(self.old, np.cumsum(self.had) - 1, self.had)
 
 
 def write(shelf: Shelf, target: Target, mode: Mode, given: pa.Table, inline: Inline) -> Outcome:
@@ -85,4 +122,162 @@ def collapse(
             upto=PENDING,
             inline=inline,
         ),
+    )
+
+
+def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
+    """The last of the rows of each key that a statement names. Twice the same key in an INSERT is an error
+    instead. ``given`` has all key columns and no column that the table does not have."""
+    if lost := [name for name in schema.key if name not in given.column_names]:
+        raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
+    if unknown := [name for name in given.column_names if name not in schema]:
+        raise InvalidArgument(
+            f"there is no column {unknown[0]}", f"The columns are {', '.join(schema.names)}."
+        )
+    if given.num_rows < 2:
+        return given
+    firsts, lasts = firsts_and_lasts([given.column(name) for name in schema.key])
+    if len(lasts) == given.num_rows:
+        return given
+    if mode == "INSERT":
+        twice = firsts[firsts != lasts].min()
+        raise PreconditionFailed(f"the key {_show(schema, given, twice)} occurs twice in the rows", _ONCE)
+    return given.take(lasts)
+
+
+def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old: pa.Table) -> Changes:
+    """The changes that a statement makes.
+
+    ``given`` has a row ``once_per_key``; ``old`` has the present rows of those keys, and ``at`` says beside
+    which of the given ones each of them belongs. UPSERT sets the given columns and keeps the others; UPDATE
+    does so for keys that are there; REPLACE and INSERT make the others NULL, and INSERT refuses a key that is
+    there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
+    had, where = _places(given.num_rows, at)
+    if mode == "INSERT" and had.any():
+        raise PreconditionFailed(
+            f"the key {_show(schema, given, int(np.argmax(had)))} is already in the table", _ONCE
+        )
+    if mode in ("UPDATE", "DELETE"):
+        given, where = given.filter(pa.array(had)), where[had]
+        had = np.full(len(where), True)
+    op = "E" if mode.startswith("DELETE") else "R" if mode == "REPLACE" else "U"
+    kept = _beside(old, where, had) if mode in ("UPSERT", "UPDATE") and had.any() else None
+    columns: dict[str, Any] = {}
+    for column in schema.columns:
+        if column.name in given.column_names and (op != "E" or column.name in schema.key):
+            columns[column.name] = given.column(column.name)
+        elif kept is not None:
+            columns[column.name] = kept.column(column.name)
+        else:
+            columns[column.name] = pa.nulls(given.num_rows, column.type.arrow)
+    new = pa.table(columns)
+    _check_not_null(schema, new, schema.key if op == "E" else schema.names)
+    return Changes(
+        schema, pa.repeat(pa.scalar(op, pa.string()), len(had)), new, had, old.take(pa.array(where[had]))
+    )
+
+
+def changes_between(
+    schema: TableSchema, keys: Sequence[pa.Array], old: tuple[Ints, pa.Table], new: tuple[Ints, pa.Table]
+) -> Changes:
+    """What became of some keys: ``old`` and ``new`` have the rows of those that were and that are there, and
+    say where each belongs."""
+    (had, was_at), (has, is_at) = (_places(len(keys[0]), at) for at, _ in (old, new))
+    either = had | has
+    after = _beside(new[1], is_at, has)
+    own = dict(zip(schema.key, keys, strict=True))
+    rows = pa.table({name: own.get(name, after.column(name)) for name in schema.names}).filter(
+        pa.array(either)
+    )
+    ops = pa.array(np.where(has, "U", "E")[either], pa.string())
+    return Changes(schema, ops, rows, had[either], old[1].take(pa.array(was_at[had])))
+
+
+def index_changes(changes: Changes, impl: TableSchema) -> Changes:
+    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema
+    ``impl``."""
+    old, new = changes.old_beside().select(impl.names), changes.new.select(impl.names)
+    has = ~changes.erased
+
+    def same(names: Iterable[str]) -> Mask:
+        whole = changes.had & has
+        for name in names:
+            whole = whole & _same(impl[name].type, old.column(name), new.column(name))
+        return whole
+
+    stays = same(name for name in impl.key if name not in changes.schema.key)
+    gone = np.flatnonzero(changes.had & ~stays)
+    come = np.flatnonzero(has & ~(stays & same(column.name for column in impl.value_columns)))
+    replaced = stays[come]
+    before = old.take(pa.array(gone))
+    values = {column.name: pa.nulls(len(gone), column.type.arrow) for column in impl.value_columns}
+    erased = pa.table({name: values[name] if name in values else before.column(name) for name in impl.names})
+    return Changes(
+        impl,
+        pa.array(np.repeat(["E", "U"], [len(gone), len(come)]), pa.string()),
+        pa.concat_tables([erased, new.take(pa.array(come))]),
+        np.concatenate([np.full(len(gone), True), replaced]),
+        pa.concat_tables([before, old.take(pa.array(come[replaced]))]),
+    )
+
+
+def log_table(changes: Changes) -> tuple[pa.Table, Digest]:
+    """The changes as rows of a log segment, and what they add to the table's digest."""
+    written, replaced = ~changes.erased, changes.had
+    was = row_hashes(changes.schema, _columns(changes.old))
+    now = row_hashes(changes.schema, _columns(changes.new))
+    delta = digest_of(now[0][written], now[1][written]) - digest_of(*was)
+    table = changes.new.append_column(OP, changes.ops)
+    for name, half in zip((WAS_HI, WAS_LO), was, strict=True):
+        values = np.zeros(len(changes), np.int64)
+        values[replaced] = signed(half)
+        table = table.append_column(name, pa.array(values, mask=~replaced))
+    return table, delta
+
+
+def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _places(count: int, at: Ints) -> tuple[Mask, Ints]:
+    """Which of so many places are among ``at``, and where there."""
+    there, where = np.full(count, False), np.zeros(count, np.int64)
+    there[at], where[at] = True, np.arange(len(at))
+    return there, where
+
+
+def _beside(rows: pa.Table, where: Ints, there: Mask) -> pa.Table:
+    """The row at each place of ``where``, or NULLs where there is none."""
+    return rows.take(pa.array(np.where(there, where, 0), mask=~there))
+
+
+def _same(type_: Type, old: pa.ChunkedArray, new: pa.ChunkedArray) -> Mask:
+    """Equal as SQL and the row hash see it: NULL equals NULL, NaN equals NaN, and the zeros are equal."""
+    equal = to_mask(pc.equal(old, new)) | (to_mask(pc.is_null(old)) & to_mask(pc.is_null(new)))
+    if type_.kind == "float":
+        equal |= to_mask(pc.is_nan(old)) & to_mask(pc.is_nan(new))
+    return equal
+
+
+def _check_not_null(schema: TableSchema, rows: pa.Table, names: Sequence[str]) -> None:
+    for name in names:
+        if schema[name].not_null and rows.column(name).null_count:
+            first = int(np.argmax(to_mask(pc.is_null(rows.column(name)))))
+            raise InvalidArgument(
+                f"column {name} is NOT NULL and has no value in the row with the key "
+                f"{_show(schema, rows, first)}",
+                "Give the column a value in every row.",
+            )
+
+
+def _show(schema: TableSchema, rows: pa.Table, number: int) -> str:
+    """The key of a row for people."""
+
+    def short(value: object) -> str:
+        text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
+        return text if len(text) <= 60 else f"{text[:60]}..."
+
+    (key,) = keys_of(schema, rows.slice(number, 1))
+    return (
+        "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"
     )

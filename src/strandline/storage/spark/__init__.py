@@ -12,6 +12,7 @@ from strandline.storage.spark import (
     scan,
     session,
     slices,
+    stored,
     write,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "scan",
     "session",
     "slices",
+    "stored",
     "write",
 ]

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
+from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from strandline.errors import StrandlineError
-from strandline.model import OP, STEP, Segment, TableSchema
-from strandline.storage.chain import BEGINNING, State, split, visible
+from strandline.model import BEGINNING, OP, STEP, Segment, State, TableSchema, split, visible
 from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col, keys_in
-from strandline.storage.spark.failures import carried
 from strandline.storage.spark.hashes import digest_of, hash_columns
 from strandline.storage.spark.rows import POSITION, rows_of, union
 from strandline.storage.spark.scan import scan
-from strandline.storage.spark.session import ship, working
+from strandline.storage.spark.session import working
+from strandline.storage.spark.tasks import on_executors
 
 __all__ = ["compare_index", "doubled_keys", "examine"]
 
-TASKS = 1024
-"""So many files are examined by a task of their own each; of more, some share one."""
-_PLACE, _WORK, _TIMES = "__strandline_place", "__strandline_work", "__strandline_times"
+_TIMES = "__strandline_times"
 _WANTED, _FOUND, _HI, _LO = "__strandline_wanted", "__strandline_found", "__strandline_hi", "__strandline_lo"
 
 
@@ -35,35 +29,10 @@ def examine(
 ) -> list[Finding]:
     """Return what is wrong inside segments, in their order. Files are read on executors: this process sees a
     row per file."""
-    stored = iter(_examined(spark, shelf, schema, [s for s in segments if s.file is not None]))
-    found = (next(stored) if s.file is not None else examine_segment(None, schema, s) for s in segments)
+    examined = partial(examine_segment, shelf.files, schema)
+    stored = iter(on_executors(spark, examined, [s for s in segments if s.file is not None]))
+    found = (next(stored) if s.file is not None else examined(s) for s in segments)
     return [finding for findings in found for finding in findings]
-
-
-def _examined(
-    spark: SparkSession, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]
-) -> list[list[Finding]]:
-    """What is wrong inside each of these segments, all of them files."""
-
-    def work(described: bytes) -> bytes:
-        try:
-            return pickle.dumps(examine_segment(*pickle.loads(described)))
-        except StrandlineError as error:
-            raise carried(error) from error
-
-    if not segments:
-        return []
-    described = [pickle.dumps((shelf.files.path(s.file or ""), schema, s)) for s in segments]
-    with working(spark):
-        ship(spark)
-        # A function of rows, for there is one row per file; one of Arrow batches would need pandas, though it
-        # does not use it.
-        examined = F.udf(work, T.BinaryType(), useArrow=False)
-        tasks = spark.createDataFrame(pa.table({_PLACE: range(len(segments)), _WORK: described})).repartition(
-            min(len(segments), TASKS)
-        )
-        found = tasks.select(col(_PLACE), examined(col(_WORK)).alias(_WORK)).collect()
-    return [pickle.loads(row[_WORK]) for row in sorted(found, key=lambda row: int(row[_PLACE]))]
 
 
 def doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[Finding]:

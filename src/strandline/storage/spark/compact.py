@@ -11,9 +11,8 @@ from typing import TypeAlias
 from pyspark.sql import SparkSession
 
 from strandline.errors import StrandlineError
-from strandline.model import STEP, Chain, Digest, Key, Segment, order
+from strandline.model import BEGINNING, STEP, Chain, Digest, Key, Segment, State, order, split, visible
 from strandline.storage.arrow.lookup import touched
-from strandline.storage.chain import BEGINNING, State, split, visible
 from strandline.storage.compacted import Compacted, is_good_size
 from strandline.storage.keys import Wanted
 from strandline.storage.rows import Written
@@ -33,10 +32,12 @@ Shard: TypeAlias = tuple[Key | None, Key | None]
 """From a key prefix to another, the second one excluded; None: no limit."""
 
 
-def compact(spark: SparkSession, shelf: Shelf, state: State, name: str, target_bytes: int) -> Compacted:
+def compact(
+    spark: SparkSession, shelf: Shelf, state: State, name: str, target_bytes: int, *, here: int
+) -> Compacted:
     """Fold a chain, and leave alone what is as compaction would make it. Rows keep the step of their last
     change. Files are written below ``name-<n>``, one folder for each shard; they are durable when this
-    returns, and gone when it raises."""
+    returns, and gone when it raises. Up to ``here`` bytes of a shard are described in this process."""
     schema, chain = state.schema, state.chain
     kept, stale = _sorted_out(shelf, state, target_bytes)
     shards = _shards(schema.bounds, stale)
@@ -54,6 +55,7 @@ def compact(spark: SparkSession, shelf: Shelf, state: State, name: str, target_b
                     shard,
                     name=prefix,
                     target_bytes=target_bytes,
+                    here=here,
                 )
                 for (shard, part), prefix in zip(shards, prefixes, strict=True)
             ]
@@ -109,7 +111,7 @@ def _reaches(segment: Segment, lower: Key | None, upper: Key | None) -> bool:
 
 
 def _rewrite(
-    spark: SparkSession, shelf: Shelf, part: State, shard: Shard, *, name: str, target_bytes: int
+    spark: SparkSession, shelf: Shelf, part: State, shard: Shard, *, name: str, target_bytes: int, here: int
 ) -> Written:
     schema, chain = part.schema, part.chain
     lower, upper = shard
@@ -131,6 +133,7 @@ def _rewrite(
             stepped=True,
             upto=chain.step,
             partitions=max(1, round(size / target_bytes)),
+            here=here,
         )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from strandline.model import Digest, TableSchema
-from strandline.storage.chain import State
+from strandline.model import Digest, State, TableSchema
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.hashes import digest_of
 from strandline.storage.spark.scan import scan

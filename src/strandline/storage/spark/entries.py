@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from strandline.model import STEP, TableSchema
-from strandline.storage.chain import State
+from strandline.model import STEP, State, TableSchema
 from strandline.storage.rows import Written
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.scan import scan
@@ -16,10 +15,14 @@ from strandline.storage.spark.sort import write_sorted
 __all__ = ["entries"]
 
 
-def entries(spark: SparkSession, shelf: Shelf, state: State, impl: TableSchema, name: str) -> Written:
+def entries(
+    spark: SparkSession, shelf: Shelf, state: State, impl: TableSchema, name: str, *, here: int
+) -> Written:
     """Return base segments with the entries of an index for the table's state, whose step is also the step of
-    each entry, and their digest."""
+    each entry, and their digest. Up to ``here`` bytes are described in this process."""
     step = state.chain.step
     with working(spark):
         rows = scan(spark, shelf, state, impl.names).withColumn(STEP, F.lit(step).cast("bigint"))
-        return write_sorted(rows, shelf, impl, name, role="base", fresh=True, stepped=True, upto=step)
+        return write_sorted(
+            rows, shelf, impl, name, role="base", fresh=True, stepped=True, upto=step, here=here
+        )

@@ -22,8 +22,11 @@ from strandline.errors import (
     Unsupported,
 )
 
-__all__ = ["carried", "refuse", "spark_errors", "translate"]
+__all__ = ["CARRIED", "refuse", "spark_errors", "translate"]
 
+CARRIED = "STRANDLINE {0.code}: {0.message} [hint] {0.hint} [end]"
+"""An error of ours, raised on an executor, in a form that ``translate`` knows when it comes out of the
+job."""
 _RAISED = re.compile(r"STRANDLINE ([A-Z_]+): (.*?)(?: \[hint\] (.*?))? \[end\]", re.DOTALL)
 _CONDITION = re.compile(
     r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] (.*?)(?: SQLSTATE: (\w{5})|\n\tat |\Z)", re.DOTALL
@@ -74,12 +77,6 @@ def refuse(kind: type[StrandlineError], hint: str, *message: Column | str) -> Co
     have columns in it."""
     parts = [F.lit(f"STRANDLINE {kind.code}: "), *(F.lit(m) if isinstance(m, str) else m for m in message)]
     return F.raise_error(F.concat(*parts, F.lit(f" [hint] {hint} [end]")))
-
-
-def carried(error: StrandlineError) -> Exception:
-    """An error of ours, raised on an executor, in a form that ``translate`` knows when it comes out of the
-    job."""
-    return RuntimeError(f"STRANDLINE {error.code}: {error.message} [hint] {error.hint} [end]")
 
 
 @contextmanager

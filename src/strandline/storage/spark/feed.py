@@ -6,8 +6,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from strandline.model import OP, STEP
-from strandline.storage.chain import State
+from strandline.model import OP, STEP, State
 from strandline.storage.feed import Feed
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.changes import changes

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline.model import DELETED, OP, PENDING, Segment, TableSchema
-from strandline.storage.chain import BEGINNING, State
+from strandline.model import BEGINNING, DELETED, OP, PENDING, Segment, State, TableSchema
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.changes import changes
 from strandline.storage.spark.columns import col, mated, same_key

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from strandline.model import Chain, Key, Segment
-from strandline.storage.chain import may_hold
+from strandline.model import Chain, Key, Segment, may_hold
 
 __all__ = ["apart_from", "narrowed"]
 

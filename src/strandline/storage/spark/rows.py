@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import Corrupted, Internal
-from strandline.model import OP, STEP, Segment, TableSchema
-from strandline.storage.chain import cover
+from strandline.model import OP, STEP, Segment, TableSchema, cover
 from strandline.storage.files import Files
 from strandline.storage.segment import META, in_window, read_segment
 from strandline.storage.shelf import Shelf

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from strandline.model import OP, STEP, Segment
+from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, visible
 from strandline.storage.arrow.changes import fold as fold_here
-from strandline.storage.chain import BEGINNING, State, cover, split, visible
 from strandline.storage.segment import ERASE
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col, renamed, same_key
@@ -78,7 +77,7 @@ def _folded_here(
     which = (
         part,
         tuple(columns),
-        tuple((shelf.files.path(s.file) if s.file else s.checksum, s.upto) for s in logs),
+        tuple((s.file or s.checksum, s.upto) for s in logs),
         0 if whole else step,
     )
     return shelf.folds.get(which, make)

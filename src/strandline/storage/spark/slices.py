@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, TableSchema
-from strandline.storage.chain import State
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, State, TableSchema
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
 from strandline.storage.spark.changes import changes, fold
@@ -19,8 +18,11 @@ from strandline.storage.spark.sort import write_sorted
 __all__ = ["write_slice"]
 
 
-def write_slice(spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window, name: str) -> Slice:
-    """Fold the window, and make it durable under the fresh name ``name``. No file is left when it raises."""
+def write_slice(
+    spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window, name: str, *, here: int
+) -> Slice:
+    """Fold the window, and make it durable under the fresh name ``name``. No file is left when it raises. Up
+    to ``here`` bytes are described in this process."""
     written = write_sorted(
         _rows(spark, shelf, schema, window),
         shelf,
@@ -31,6 +33,7 @@ def write_slice(spark: SparkSession, shelf: Shelf, schema: TableSchema, window: 
         after=window.after,
         upto=window.upto,
         cut=shard_number(schema) if schema.bounds else None,
+        here=here,
     )
     segments, tombstones = written.segments, 0
     if window.chain is None and any(not s.fresh for s in segments):

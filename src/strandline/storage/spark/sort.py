@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, Row
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import StrandlineError
-from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Digest, Role, Segment, TableSchema, order
-from strandline.storage.chain import BEGINNING
-from strandline.storage.files import Files
-from strandline.storage.keys import neighbours
+from strandline.model import (
+    BEGINNING,
+    OP,
+    PENDING,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    Digest,
+    Role,
+    Segment,
+    TableSchema,
+    order,
+)
+from strandline.storage.arrow.stored import describe as describe_here
 from strandline.storage.rows import Written
-from strandline.storage.segment import ROW_GROUP_ROWS, describe_file, footer_of, read_segment
+from strandline.storage.segment import ROW_GROUP_ROWS
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.hashes import HASH_HI, HASH_LO, digest_from_sums, digest_sums, hashed
 from strandline.storage.spark.rows import rows_of, spark_path
 from strandline.storage.spark.session import working
+from strandline.storage.spark.stored import describe
+from strandline.storage.stored import Form
 
 __all__ = ["RepeatedKey", "arranged", "write_sorted"]
 
@@ -40,7 +48,6 @@ WRITING = {
     "parquet.page.write-checksum.enabled": "true",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
-GROUPS_AT_ONCE = 32
 _CUT = "__strandline_cut"
 _NOW, _WAS, _ROWS, _ROUGH = "now", "was", "rows", "rough"
 
@@ -76,6 +83,7 @@ def write_sorted(
     cut: Column | None = None,
     once: bool = False,
     plain: bool = False,
+    here: int,
 ) -> Written:
     """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table.
     ``df`` has the columns of the schema under their logical names and the meta columns that the role needs;
@@ -83,7 +91,8 @@ def write_sorted(
     must be new, and are durable when this returns; when it raises, there is none. ``fresh`` None, for a log:
     find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
     ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an upsert,
-    so no column need say so."""
+    so no column need say so. Up to ``here`` bytes are read again in this process, to describe them; more on
+    executors."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
@@ -107,11 +116,8 @@ def write_sorted(
             writer = observed.select(*chosen, *map(col, [*meta, *cuts])).write.options(**WRITING)
             writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
             sums = Row(**seen.get)
-            described = _described(
-                files, schema, name_prefix, role=role, stepped=stepped, after=after, upto=upto
-            )
-            if once and _repeats(shelf, schema, described):
-                raise RepeatedKey
+            form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
+            described = _described(shelf, form, name_prefix, df.sparkSession, here)
             if sum(s.rows for s in described) != sums[_ROWS]:
                 # A task was lost and repeated, and counted twice after all. What is in the files is right.
                 again = rows_of(df.sparkSession, shelf, schema, described, names, after=BEGINNING, upto=upto)
@@ -142,51 +148,21 @@ def _sums(role: Role, fresh: bool | None) -> list[Column]:
     return [total, rough, *now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix=_WAS)]
 
 
-def _described(
-    files: Files, schema: TableSchema, folder: str, *, role: Role, stepped: bool, after: int, upto: int
-) -> list[Segment]:
+def _described(shelf: Shelf, form: Form, folder: str, spark: SparkSession, here: int) -> list[Segment]:
     """The segments in a folder that only we know of, without what else Spark leaves there."""
+    files = shelf.files
     names = list(files.names(folder))
     found = [name for name in names if name.endswith(".parquet")]
-
-    def describe(name: str) -> Segment:
-        return describe_file(
-            files, schema, name, role=role, fresh=True, stepped=stepped, after=after, upto=upto
-        )
-
-    files.seal(found)
-    with ThreadPoolExecutor(
-        4
-    ) as pool:  # Checksums read the files, and the interpreter's lock is free meanwhile.
-        segments = list(pool.map(describe, found))
-    for name in [name for name in names if name not in found] + [
-        s.file for s in segments if s.file and not s.rows
-    ]:
+    few = sum(map(files.size, found)) <= here
+    described = describe_here(shelf, form, found) if few else describe(spark, shelf, form, found)
+    empty = [d.segment.file for d in described if d.segment.file and not d.segment.rows]
+    for name in [*(name for name in names if name not in found), *empty]:
         files.remove(name)
-    if not any(s.rows for s in segments):
+    segments = sorted((d.segment for d in described if d.segment.rows), key=lambda s: order(s.min_key or ()))
+    if not segments:
         files.remove_tree(folder)
-    return sorted((s for s in segments if s.rows), key=lambda s: order(s.min_key or ()))
-
-
-def _repeats(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]) -> bool:
-    """Whether a key occurs more than once in sorted segments. Found here, in the keys alone, because Spark
-    could only tell by handing every row to a window."""
-    with ThreadPoolExecutor(4) as pool:
-        return any(a.max_key == b.min_key for a, b in pairwise(segments)) or any(
-            pool.map(partial(_repeats_in, shelf, schema), segments)
-        )
-
-
-def _repeats_in(shelf: Shelf, schema: TableSchema, segment: Segment) -> bool:
-    groups = footer_of(shelf, segment).groups
-    before: pa.Table | None = None
-    for start in range(0, groups, GROUPS_AT_ONCE):
-        keys = read_segment(
-            shelf, schema, segment, schema.key, range(start, min(groups, start + GROUPS_AT_ONCE))
-        )
-        if before is not None:
-            keys = pa.concat_tables([before.slice(before.num_rows - 1), keys])
-        if neighbours(keys.columns)[1].any():
-            return True
-        before = keys
-    return False
+    if form.once and (
+        any(d.repeats for d in described) or any(a.max_key == b.min_key for a, b in pairwise(segments))
+    ):
+        raise RepeatedKey
+    return segments

@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from strandline.errors import StrandlineError
-from strandline.model import OP, PENDING, WAS_HI, WAS_LO, Segment, TableSchema
+from strandline.model import BEGINNING, OP, PENDING, WAS_HI, WAS_LO, Segment, State, TableSchema, visible
 from strandline.model import Column as TableColumn
-from strandline.storage.chain import BEGINNING, State, visible
 from strandline.storage.files import Files
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.shelf import Shelf
@@ -48,7 +47,8 @@ _COUNT, _SIZE, _ENDS = "__strandline_count", "__strandline_size", "__strandline_
 
 @dataclass(frozen=True)
 class Few:
-    """So many rows, with at most so many bytes of text in them, are brought into the process."""
+    """So many rows, with at most so many bytes of text in them, are brought into the process; so many bytes
+    of files are read in it."""
 
     rows: int
     bytes: int
@@ -75,6 +75,7 @@ def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Fe
             incoming=incoming,
             indexes=tuple((target.name(index), index, impl) for index, impl in target.indexes().items()),
             name=target.name(None),
+            here=few.bytes,
         )
         with _undone(shelf.files, [work.name, *(name for name, _, _ in work.indexes)]):
             return _into_rows(work, few) if visible(target.state.chain) else _into_nothing(work)
@@ -91,6 +92,8 @@ class _Work:
     indexes: tuple[tuple[str, str, TableSchema], ...]
     """The name for files of each index, its own name, and the schema of its implementation table."""
     name: str
+    here: int
+    """Up to so many bytes of files are described in this process."""
 
     @property
     def schema(self) -> TableSchema:
@@ -164,7 +167,9 @@ def _into_nothing(work: _Work) -> Outcome:
                 after=BEGINNING,
                 upto=PENDING,
             )
-            indexes[index] = write_sorted(entries, work.shelf, impl, name, role="log", fresh=True, plain=True)
+            indexes[index] = write_sorted(
+                entries, work.shelf, impl, name, role="log", fresh=True, plain=True, here=work.here
+            )
     return Outcome(table, indexes)
 
 
@@ -177,6 +182,7 @@ def _loaded(work: _Work) -> Written:
         name_prefix=work.name,
         role="log",
         plain=work.op == "U",
+        here=work.here,
     )
     if work.op != "E":
         # Nearly always no key is repeated, and to find that out afterwards is cheaper than to number the rows
@@ -235,11 +241,12 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
             *(col(mated(name)) for name in work.watched()),
         )
         if not work.indexes:
-            return Outcome(write_sorted(log, work.shelf, schema, work.name, role="log"))
+            return Outcome(write_sorted(log, work.shelf, schema, work.name, role="log", here=work.here))
         with _kept(log) as kept:
-            table = write_sorted(kept, work.shelf, schema, work.name, role="log")
+            write = partial(write_sorted, shelf=work.shelf, role="log", here=work.here)
+            table = write(kept, schema=schema, name_prefix=work.name)
             indexes = {
-                index: write_sorted(index_log(kept, schema, impl), work.shelf, impl, name, role="log")
+                index: write(index_log(kept, schema, impl), schema=impl, name_prefix=name)
                 for name, index, impl in work.indexes
             }
             return Outcome(table, indexes)
@@ -311,14 +318,20 @@ def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFra
 
 
 def collapse(
-    spark: SparkSession, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], name: str
+    spark: SparkSession,
+    shelf: Shelf,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    name: str,
+    *,
+    here: int,
 ) -> tuple[Segment, ...]:
     """Return the pending segments of several statements as those of one: the last image of each key, and the
-    hash of the row that was there before the first."""
+    hash of the row that was there before the first. Up to ``here`` bytes are described in this process."""
     ordered = sorted(segments, key=lambda s: s.upto)
     with working(spark):
         folded = fold(spark, shelf, schema, ordered, after=BEGINNING, upto=PENDING)
-        return write_sorted(folded, shelf, schema, name, role="log").segments
+        return write_sorted(folded, shelf, schema, name, role="log", here=here).segments
 
 
 def _null(column: TableColumn) -> Column:

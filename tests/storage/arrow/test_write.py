@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import OP, WAS_HI, WAS_LO, Digest, IndexDef, TableSchema
-from strandline.storage.arrow.apply import (
+from strandline.storage.arrow.write import (
     Changes,
     apply_write,
     changes_between,
@@ -22,9 +22,10 @@ from strandline.storage.arrow.apply import (
 )
 from strandline.storage.digest import digest_of, row_hashes, signed
 from strandline.storage.keys import keys_of
-from strandline.storage.rows import Mode, table_of
+from strandline.storage.rows import Mode
 from strandline.types.arrays import python_to_array
 from tests.storage import rowwise
+from tests.storage.columns import table_of
 from tests.storage.examples import SCHEMAS, schema, values
 from tests.storage.rowwise import Change, in_columns, one_by_one
 

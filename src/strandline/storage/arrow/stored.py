@@ -1,0 +1,41 @@
+"""Files of segments as bytes, one after the other in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from strandline.model import Segment
+from strandline.storage import stored
+from strandline.storage.order import Finding
+from strandline.storage.shelf import Shelf
+from strandline.storage.stored import Described, Form
+
+__all__ = ["copy", "damaged", "describe"]
+
+
+def copy(shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
+    """Return segments with their files under names that begin with ``name``, which must be new; the bytes are
+    checked on the way. Files are durable when this returns, and gone when it raises."""
+    made: list[Segment] = []
+    try:
+        for number, segment in enumerate(segments):
+            made.append(stored.copied(shelf.files, segment, f"{name}-{number}.parquet"))
+    except BaseException:
+        shelf.discard(made)
+        raise
+    return made
+
+
+def damaged(shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:
+    """Return which segments are missing or do not match their checksums, in their order."""
+    found = (stored.damage(shelf.files, segment) for segment in segments)
+    return [finding for finding in found if finding is not None]
+
+
+def describe(shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
+    """Return what files are that a job wrote, in their order, and make them durable."""
+    shelf.files.seal(names)
+    with ThreadPoolExecutor(4) as pool:  # The interpreter's lock is free while bytes are read.
+        return list(pool.map(partial(stored.described, shelf.files, form), names))

@@ -1,0 +1,21 @@
+"""Where files are: a folder, or a URL of an object store."""
+
+from __future__ import annotations
+
+import os
+
+from strandline.settings import Settings
+from strandline.storage.bucket import SCHEMES, bucket_of, is_url
+from strandline.storage.files import Files, LocalFiles
+
+__all__ = ["SCHEMES", "bucket_of", "files_at", "is_url"]
+
+
+def files_at(location: str | os.PathLike[str], settings: Settings | None = None) -> Files:
+    """Return the files at an absolute path or a URL. They can be pickled, and then work on another machine if
+    that reaches the place."""
+    if not isinstance(location, str) or not is_url(location):
+        return LocalFiles(location)
+    from strandline.storage.objects import ObjectFiles  # It loads what only URLs need.
+
+    return ObjectFiles(location, settings)

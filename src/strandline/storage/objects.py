@@ -1,0 +1,408 @@
+"""Files as objects of a bucket (S3, Google Cloud Storage, Azure), through ``obstore``.
+
+An object comes into being whole or not at all, so there is nothing to sync; and folders are nothing but parts
+of names. Every change goes through the primitives at the end, so that a test can stop a process before any
+one of them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import xxhash
+
+from strandline.clock import SystemClock
+from strandline.errors import (
+    Corrupted,
+    Internal,
+    InvalidArgument,
+    PreconditionFailed,
+    StrandlineError,
+    Unavailable,
+)
+from strandline.retry import tries
+from strandline.settings import Settings
+from strandline.storage.bucket import bucket_of
+from strandline.storage.files import CHUNK, PREFIX, Files, check_name
+
+__all__ = ["ObjectFiles"]
+
+T = TypeVar("T")
+
+WHOLE_BYTES = 16 << 20
+"""Up to this size an object is sent in one request, which the store refuses if there is one of that name."""
+PART_BYTES = 8 << 20
+BLOCK_BYTES = 256 << 10
+"""What Arrow asks for is read in blocks of at least this size: a request takes longer than such a block."""
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
+_STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
+_REASONS = {
+    "TimedOut": "it did not answer in time",
+    "dns error": "its name is not known",
+    "Connection refused": "it refuses connections",
+    "error sending request": "the connection failed",
+    "error decoding response body": "the connection was cut",
+}
+_creator = os.getpid()
+
+
+class ObjectFiles:
+    """Files below a URL. A pickle of it holds the settings, with what is secret in them: it is meant for
+    executors, and for nothing that lasts."""
+
+    def __init__(self, location: str, settings: Settings | None = None) -> None:
+        self._bucket = bucket_of(location)
+        self._settings = settings or Settings()
+        self._stores: dict[int | None, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.location, self._settings)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location!r})"
+
+    @property
+    def location(self) -> str:
+        return self._bucket.url
+
+    def path(self, name: str) -> str:
+        check_name(name)
+        return self._bucket.spark_path(name, self._settings)
+
+    def spark_options(self) -> Mapping[str, str]:
+        return self._bucket.spark_options(self._settings)
+
+    def readable(self, name: str) -> Any:
+        return _Reader(self, name)
+
+    def write(self, name: str, data: bytes) -> None:
+        check_name(name)
+        if len(data) <= WHOLE_BYTES:
+            if not self._create(name, data):
+                raise Internal(f"the file {name} exists already, and files are never written twice")
+            return
+        self._send(name, (data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)))
+
+    def make_root(self) -> None:
+        """Nothing has to be there: a name brings its folders with it."""
+
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        check_name(name)
+        return self._create(name, data)
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        check_name(name)
+        hasher, size = xxhash.xxh3_128(), 0
+
+        def checked() -> Iterator[bytes]:
+            nonlocal size
+            for chunk in source.chunks(source_name):
+                hasher.update(chunk)
+                size += len(chunk)
+                yield chunk
+            if PREFIX + hasher.hexdigest() != checksum:
+                raise Corrupted(f"the file {source_name} does not have the checksum that was recorded for it")
+
+        if source.size(source_name) <= WHOLE_BYTES:
+            self.write(name, b"".join(checked()))
+        else:
+            self._send(name, checked())
+        return size
+
+    def seal(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.size(name)  # What is there is durable.
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        below = folder.rstrip("/")
+        if below:
+            check_name(below)
+        for found in self._listed(below):
+            # Hadoop marks a folder with an empty object whose name ends with a slash, and the client does not
+            # show the slash. No file of ours is empty.
+            if found["size"]:
+                yield found["path"]
+
+    def remove(self, name: str) -> None:
+        check_name(name)
+        self._delete([name])
+
+    def remove_tree(self, folder: str) -> None:
+        below = folder.rstrip("/")
+        check_name(below)
+        if found := [each["path"] for each in self._listed(below)]:
+            self._delete(found)
+
+    def exists(self, name: str) -> bool:
+        check_name(name)
+        try:
+            self._store().head(name)
+        except FileNotFoundError:
+            return False
+        except Exception as error:
+            raise self._fault("read", name, error) from None
+        return True
+
+    def size(self, name: str) -> int:
+        check_name(name)
+        return self._read(name, lambda store: int(store.head(name)["size"]))
+
+    def read(self, name: str) -> bytes:
+        check_name(name)
+        return self._read(name, lambda store: bytes(store.get(name).bytes()))
+
+    def find(self, name: str) -> bytes | None:
+        try:
+            return self.read(name)
+        except Corrupted:
+            return None
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        # Range by range, and not as one stream: a connection that breaks costs one range, which is asked for
+        # again.
+        size = self.size(name)
+        for at in range(0, size, PART_BYTES):
+            data = self.range(name, at, min(size, at + PART_BYTES))
+            for start in range(0, len(data), CHUNK):
+                yield data[start : start + CHUNK]
+
+    def range(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes from ``start`` on, up to ``end``."""
+        return self._read(name, lambda store: bytes(store.get_range(name, start=start, end=end)))
+
+    def checksum(self, name: str) -> str:
+        hasher = xxhash.xxh3_128()
+        for chunk in self.chunks(name):
+            hasher.update(chunk)
+        return PREFIX + hasher.hexdigest()
+
+    # --- what it is made of --------------------------------------------------------------------------------
+
+    def _store(self, retries: int | None = None) -> Any:
+        if os.getpid() != _creator:
+            raise PreconditionFailed(
+                f"{self.location} cannot be used in a process that was forked from one that used it",
+                "Start processes with multiprocessing's 'spawn', and connect in each of them.",
+            )
+        if retries not in self._stores:
+            self._stores[retries] = self._bucket.store(self._settings, retries=retries)
+        return self._stores[retries]
+
+    def _listed(self, folder: str) -> Iterator[dict[str, Any]]:
+        try:
+            for found in self._store().list(folder or None, chunk_size=1000):
+                yield from found
+        except Exception as error:
+            raise self._fault("list", folder or self.location, error) from None
+
+    def _tries(self) -> Iterator[int]:
+        """Again and again, for requests that the client itself does not repeat."""
+        count, seconds = self._settings.storage_retries + 1, self._settings.storage_retry_seconds
+        return tries(SystemClock(), lambda n: min(0.1 * 2**n, 5.0), count=count, seconds=seconds)
+
+    def _read(self, name: str, act: Callable[[Any], T]) -> T:
+        failed: Exception = Internal("a read neither failed nor succeeded")
+        for _ in self._tries():
+            try:
+                return act(self._store())
+            except Exception as error:
+                failed = error
+                if not _is_cut(error):
+                    break
+        raise self._fault("read", name, failed) from None
+
+    def _create(self, name: str, data: bytes) -> bool:
+        """Return whether the object is there with this content; it is not if there was another one."""
+        from obstore.exceptions import AlreadyExistsError
+
+        failed: BaseException = Internal("a write neither failed nor succeeded")
+        for _ in self._tries():
+            try:
+                self._put(name, data)
+                return True
+            except AlreadyExistsError:
+                # An earlier try of ours may have got through, of which only the answer was lost.
+                return self.read(name) == data
+            except BaseException as error:
+                failed = error
+                if not _is_cut(error):
+                    break
+        self._take_back(name)
+        raise self._fault("write", name, failed) if isinstance(failed, Exception) else failed from None
+
+    def _send(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write an object part by part; it appears with the last one."""
+        if self.exists(name):
+            raise Internal(f"the file {name} exists already, and files are never written twice")
+        try:
+            self._put_parts(name, chunks)
+        except BaseException as error:
+            self._take_back(name)
+            if isinstance(error, StrandlineError) or not isinstance(error, Exception):
+                raise
+            raise self._fault("write", name, error) from None
+
+    def _take_back(self, name: str) -> None:
+        """Remove what may have been written. If even that fails it is an orphan, which the collector
+        removes."""
+        with suppress(StrandlineError):
+            self._delete([name], retries=0)
+
+    def _fault(self, verb: str, name: str, error: Exception) -> StrandlineError:
+        """What an error of the client means to a caller. Of its text only known parts are told: the rest may
+        hold anything, credentials too."""
+        from obstore import exceptions
+
+        if isinstance(error, StrandlineError):
+            return error
+        text = str(error)
+        if isinstance(error, FileNotFoundError):
+            if not _NO_BUCKET.search(text):
+                with suppress(Exception):  # The answer to a HEAD does not say what is missing.
+                    try:
+                        next(iter(self._store(0).list(chunk_size=1)), None)
+                    except exceptions.BaseError as listed:
+                        text = str(listed)
+            if not _NO_BUCKET.search(text):
+                return Corrupted(f"the file {name} is missing")
+        if _NO_BUCKET.search(text):
+            return Unavailable(
+                f"there is no bucket {self._bucket.name}",
+                "Create the bucket, or check its name, the endpoint and the region.",
+            )
+        status = _STATUS.search(text)
+        denied = isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError))
+        if denied or (status and status[1][:3] in ("401", "403")):
+            return Unavailable(
+                f"cannot {verb} the file {name}: {self.location} denies access",
+                "Check the credentials in the environment or in Settings.storage_options, and that they "
+                "allow to list, read, write and delete objects there.",
+            )
+        if isinstance(error, exceptions.InvalidPathError):
+            return InvalidArgument(f"{name!r} is not a name of an object", "Choose another name.")
+        reason = next((said for sign, said in _REASONS.items() if sign in text), "it failed")
+        return Unavailable(
+            f"cannot {verb} the file {name} at {self.location}: "
+            + (f"the store answers {status[1].strip()}" if status else reason),
+            "Check the network, the endpoint, the region and the credentials, then try again.",
+        )
+
+    # --- the primitives: nothing else changes the bucket ---------------------------------------------------
+
+    def _put(self, name: str, data: bytes) -> None:
+        self._store().put(name, data, mode="create")
+
+    def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
+        # If the chunks fail, the client gives up the upload.
+        with _fetched(chunks) as coming:
+            self._store().put(name, coming, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=4)
+
+    def _delete(self, names: list[str], *, retries: int | None = None) -> None:
+        store = self._store(retries)
+        try:
+            try:
+                store.delete(names)
+            except FileNotFoundError as error:
+                if _NO_BUCKET.search(str(error)):
+                    raise
+                for name in names:  # Not every store takes it for done if there is nothing to remove.
+                    with suppress(FileNotFoundError):
+                        store.delete(name)
+        except Exception as error:
+            raise self._fault("remove", names[0], error) from None
+
+
+def _is_cut(error: BaseException) -> bool:
+    """Whether a request failed under way, and the client did not repeat it: it does so only while no answer
+    has begun, and if it does not matter whether the request was carried out twice."""
+    text = str(error)
+    under_way = "HTTP error" in text or "error decoding response body" in text
+    return type(error).__name__ == "GenericError" and under_way and " retries, " not in text
+
+
+@contextmanager
+def _fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
+    """Takes chunks in a thread of its own: the client asks for them where it cannot be asked for anything
+    itself, and they may come from a store as well."""
+    line: queue.Queue[bytes | BaseException | None] = queue.Queue(16)
+    stopped = threading.Event()
+
+    def put(what: bytes | BaseException | None) -> None:
+        while not stopped.is_set():
+            with suppress(queue.Full):
+                return line.put(what, timeout=0.1)
+
+    def fetch() -> None:
+        try:
+            for chunk in chunks:
+                put(chunk)
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    def coming() -> Iterator[bytes]:
+        while (what := line.get()) is not None:
+            if isinstance(what, BaseException):
+                raise what
+            yield what
+
+    thread = threading.Thread(target=fetch, name="strandline-fetch", daemon=True)
+    thread.start()
+    try:
+        yield coming()
+    finally:
+        stopped.set()
+        thread.join()
+
+
+class _Reader(io.RawIOBase):
+    """An object as Arrow reads it: any part of it at any time."""
+
+    def __init__(self, files: ObjectFiles, name: str) -> None:
+        self._files, self._name = files, name
+        self._size = files.size(name)
+        self._at = self._start = 0
+        self._block = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._size, self._at + size)
+        if end <= self._at:
+            return b""
+        if not self._start <= self._at <= end <= self._start + len(self._block):
+            # The footer is read from its end to its beginning, so near the end the block ends with the file.
+            start = max(0, min(self._at, self._size - BLOCK_BYTES))
+            self._block = self._files.range(self._name, start, max(end, min(self._size, start + BLOCK_BYTES)))
+            self._start = start
+        data = self._block[self._at - self._start : end - self._start]
+        self._at = end
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

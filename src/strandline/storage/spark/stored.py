@@ -1,0 +1,48 @@
+"""Files of segments as bytes, on executors: this process sees a row for each file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from strandline.errors import StrandlineError
+from strandline.model import Segment
+from strandline.storage import stored
+from strandline.storage.order import Finding
+from strandline.storage.shelf import Shelf
+from strandline.storage.spark.tasks import on_executors
+from strandline.storage.stored import Described, Form
+
+__all__ = ["copy", "damaged", "describe"]
+
+
+def copy(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
+    """Return segments with their files in the folder ``name``, which must be new; the bytes are checked on
+    the way. Files are durable when this returns, and gone when it raises, but for what a task that was tried
+    more than once has left: nothing refers to that, and the collector finds it."""
+    try:
+        made = iter(on_executors(spark, partial(stored.copied_into, shelf.files, name), _files(segments)))
+        return [next(made) if s.file is not None else stored.copied(shelf.files, s, "") for s in segments]
+    except BaseException:
+        with suppress(StrandlineError):
+            shelf.files.remove_tree(name)
+        raise
+
+
+def damaged(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:
+    """Return which segments are missing or do not match their checksums, in their order."""
+    read = iter(on_executors(spark, partial(stored.damage, shelf.files), _files(segments)))
+    found = (next(read) if s.file is not None else stored.damage(shelf.files, s) for s in segments)
+    return [finding for finding in found if finding is not None]
+
+
+def describe(spark: SparkSession, shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
+    """Return what files are that a job wrote, in their order, and make them durable."""
+    return on_executors(spark, partial(stored.sealed, shelf.files, form), names)
+
+
+def _files(segments: Sequence[Segment]) -> list[Segment]:
+    return [s for s in segments if s.file is not None]

@@ -1,0 +1,50 @@
+"""Work on a list of things on executors: this process sends a row for each of them and gets one back."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from strandline.errors import StrandlineError
+from strandline.storage.spark.columns import col
+from strandline.storage.spark.failures import CARRIED
+from strandline.storage.spark.session import ship, working
+
+__all__ = ["on_executors"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+TASKS = 1024
+"""So many things have a task of their own each; of more, some share one."""
+_PLACE, _THING = "__strandline_place", "__strandline_thing"
+
+
+def on_executors(spark: SparkSession, work: Callable[[A], R], things: Sequence[A]) -> list[R]:
+    """Return what ``work`` makes of each thing. Spark may try it more than once with the same thing, also at
+    the same time, and only one of the results comes back. What goes to executors must be fit to be pickled,
+    and loads there what its modules load: so the function is one of a module that does without PySpark."""
+
+    def worked(packed: bytes) -> bytes:
+        try:
+            return pickle.dumps(work(pickle.loads(packed)))
+        except StrandlineError as error:
+            raise RuntimeError(CARRIED.format(error)) from error
+
+    if not things:
+        return []
+    with working(spark):
+        ship(spark)
+        packed = pa.table({_PLACE: range(len(things)), _THING: [pickle.dumps(thing) for thing in things]})
+        # A function of rows, for there is one row per thing; one of Arrow batches would need pandas, though
+        # it does not use it.
+        function = F.udf(worked, T.BinaryType(), useArrow=False).asNondeterministic()
+        tasks = spark.createDataFrame(packed).repartition(min(len(things), TASKS))
+        rows = tasks.select(col(_PLACE), function(col(_THING)).alias(_THING)).collect()
+    return [pickle.loads(row[_THING]) for row in sorted(rows, key=lambda row: int(row[_PLACE]))]

@@ -1,0 +1,164 @@
+"""Executors do to files of segments what the process would, and the process reads none of their bytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from strandline.errors import Corrupted
+from strandline.model import Segment
+from strandline.storage import arrow
+from strandline.storage.files import LocalFiles
+from strandline.storage.shelf import Shelf
+from strandline.storage.spark.stored import copy, damaged, describe
+from strandline.storage.stored import Form
+from tests.processes import run, start
+from tests.storage.spark.tables import SMALL, Table
+
+
+class Elsewhere(LocalFiles):
+    """Files that the process that made this object does not read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._not = os.getpid()
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        assert os.getpid() != self._not, f"{name} was read in the process"
+        return super().chunks(name)
+
+
+@pytest.fixture(autouse=True)
+def _travels() -> Iterator[None]:
+    """The class above goes to executors as it is: they need not find this module."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Two files and an inline segment between them."""
+    table = Table.new(tmp_path, SMALL)
+    for number, inline in enumerate((False, True, False)):
+        rows = [(key, "v", number, None) for key in range(number, number + 50)]
+        table.write("UPSERT", rows, inline=inline)
+    return table
+
+
+def content(files: LocalFiles, segment: Segment) -> bytes | None:
+    return files.read(segment.file) if segment.file else segment.data
+
+
+def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
+    shelf = Shelf(Elsewhere(Path(table.files.root)))
+    made = copy(spark, shelf, table.segments, "data/9/s-1")
+    assert [s.file and s.file.startswith("data/9/s-1/") for s in made] == [True, None, True]
+    assert [content(table.files, s) for s in made] == [content(table.files, s) for s in table.segments]
+    assert [replace(s, file=None, id=0) for s in made] == [
+        replace(s, file=None, id=0) for s in table.segments
+    ]
+    with pytest.raises(AssertionError, match="was read in the process"):
+        arrow.stored.copy(shelf, table.segments, "data/9/s-2")
+
+
+def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
+    before = set(table.files.names())
+    wrong = replace(table.segments[2], checksum="xxh3-128:0")
+    with pytest.raises(Corrupted, match="does not have the checksum that was recorded"):
+        copy(spark, table.shelf, [*table.segments[:2], wrong], "data/9/s-1")
+    assert set(table.files.names()) == before
+
+
+def test_damage_is_found_elsewhere(spark: SparkSession, table: Table) -> None:
+    shelf = Shelf(Elsewhere(Path(table.files.root)))
+    first, inline, last = table.segments
+    assert damaged(spark, shelf, table.segments) == []
+    segments = [replace(first, checksum="xxh3-128:0"), replace(inline, data=b""), replace(last, file="gone")]
+    found = damaged(spark, shelf, segments)
+    assert [f.kind for f in found] == ["corrupt_file", "corrupt_file", "missing_file"]
+    assert found == arrow.stored.damaged(table.shelf, segments)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_files_are_described_elsewhere(spark: SparkSession, table: Table, once: bool) -> None:
+    shelf = Shelf(Elsewhere(Path(table.files.root)))
+    names = [s.file for s in table.segments if s.file]
+    form = Form(schema=SMALL, role="log", stepped=False, after=0, upto=7, once=once)
+    assert describe(spark, shelf, form, names) == arrow.stored.describe(table.shelf, form, names)
+
+
+def test_what_executors_load_is_light() -> None:
+    """Neither the catalog nor PySpark itself, which takes longer than the work."""
+    loaded = run(
+        """
+import sys
+import strandline.storage.stored
+print(*{name.split(".")[0] for name in sys.modules} & {"sqlalchemy", "pyspark", "cattrs", "alembic"})
+print(*(name for name in sys.modules if name.startswith(("strandline.catalog", "strandline.storage.spark"))))
+"""
+    )
+    assert loaded.split() == []
+
+
+AGAIN = """
+import os, sys
+from pyspark.sql import SparkSession
+import strandline
+from strandline.storage.files import LocalFiles
+
+class Forgetful(LocalFiles):
+    "The first try of each copy fails when all of it is written."
+    def copy(self, source, source_name, name, checksum):
+        size = super().copy(source, source_name, name, checksum)
+        try:
+            os.close(os.open(self.path(source_name + ".tried"), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return size
+        raise RuntimeError("the executor is lost")
+
+session = (
+    SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+)
+session.sparkContext.setLogLevel("OFF")
+settings = strandline.Settings(bulk_bytes=0, bulk_rows=10**6, inline_rows=0, history_seconds=0, grace_seconds=0)
+with strandline.connect(sys.argv[1], spark=session, settings=settings) as db:
+    db.runtime.files = Forgetful(sys.argv[1])
+    db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t)"
+           " WITH (STORAGE = 'cluster')")
+    for k in range(3):
+        db.sql(f"UPSERT INTO t (k, v) VALUES ({k}, 'v')")
+    db.sql("BACKUP c; RESTORE c INTO 'r' WITH (MODE = 'copy')")
+    print(sum(name.endswith(".tried") for name in db.runtime.files.names()))
+    print(db.sql("SELECT count(*) FROM `r/t`").collect()[0][0], db.check("/r/t").ok)
+with strandline.connect(sys.argv[1], spark=session, settings=settings) as db:
+    print(db.maintain().removed_orphans)
+    print(db.check("/r/t").ok, len(list(db.runtime.files.names("data"))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    """Each try has a name of its own, and only the one that came back is known; the other file is an orphan."""
+    process = run_quietly(AGAIN, str(tmp_path / "w"))
+    tried, rows, ok, orphans, still, left = process.split()
+    assert (tried, rows, ok) == ("3", "3", "True")
+    assert int(orphans) == 3 + 3, "the first copies, and the marks of those who failed"
+    assert (still, left) == ("True", "6"), "the table's files and those of its copy"
+
+
+def run_quietly(script: str, *arguments: str) -> str:
+    """What a script prints. Spark's own warnings do not count."""
+    process = start(script, *arguments)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    return out

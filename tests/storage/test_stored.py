@@ -1,0 +1,120 @@
+"""Files of segments as bytes: what is copied is what was recorded, damage is told from storage that does not answer,
+and nothing is left of what failed."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strandline.errors import Corrupted, Unavailable
+from strandline.model import Segment
+from strandline.storage import arrow
+from strandline.storage.files import fault
+from strandline.storage.order import Finding
+from strandline.storage.shelf import Shelf
+from strandline.storage.stored import Form, copied_into, described
+from tests.storage.damage import unsorted_segment
+from tests.storage.examples import History, QuickFiles, schema
+
+KV = schema("k Int64", "v Utf8", key="k")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> QuickFiles:
+    return QuickFiles(tmp_path)
+
+
+def three(files: QuickFiles) -> list[Segment]:
+    """A file, an inline segment and another file."""
+    history = History(files, KV)
+    for number, inline in enumerate((False, True, False)):
+        history.write("UPSERT", ["k", "v"], [(number, "a"), (number + 10, "b")], inline=inline)
+    return history.segments
+
+
+def names(files: QuickFiles) -> set[str]:
+    return set(files.names())
+
+
+def spoil(files: QuickFiles, segment: Segment) -> None:
+    path = Path(files.path(segment.file or ""))
+    content = path.read_bytes()
+    path.write_bytes(content[:9] + bytes([content[9] ^ 1]) + content[10:])
+
+
+def test_copies_have_the_same_rows_under_fresh_names(files: QuickFiles) -> None:
+    segments = three(files)
+    made = arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
+    assert [s.file for s in made] == ["data/9/s-1-0.parquet", None, "data/9/s-1-2.parquet"]
+    assert [replace(s, file=None, id=0) for s in made] == [replace(s, file=None, id=0) for s in segments]
+    assert arrow.stored.damaged(Shelf(files), made) == []
+
+
+@pytest.mark.parametrize("which", [1, 2], ids=["inline", "file"])
+def test_a_copy_that_fails_leaves_no_file(files: QuickFiles, which: int) -> None:
+    segments = three(files)
+    before = names(files)
+    if which == 1:
+        segments[1] = replace(segments[1], data=b"other rows")
+    else:
+        spoil(files, segments[2])
+    with pytest.raises(Corrupted):
+        arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
+    assert names(files) == before
+
+
+def test_whoever_tries_again_has_another_name(files: QuickFiles) -> None:
+    segment = three(files)[0]
+    first, second = (copied_into(files, "data/9/s-1", segment) for _ in range(2))
+    assert first.file != second.file
+    assert {first.file, second.file} <= names(files)
+
+
+def test_what_is_missing_or_changed_is_told(files: QuickFiles) -> None:
+    segments = three(files)
+    spoil(files, segments[0])
+    files.remove(segments[2].file or "")
+    segments[1] = replace(segments[1], id=7, data=b"other rows")
+    assert arrow.stored.damaged(Shelf(files), segments) == [
+        Finding("corrupt_file", f"the file {segments[0].file} does not match its checksum"),
+        Finding("corrupt_file", "the inline segment 7 does not match its checksum"),
+        Finding("missing_file", f"the file {segments[2].file} is missing"),
+    ]
+
+
+class Silent(QuickFiles):
+    """Storage that does not answer."""
+
+    def __init__(self, root: Path, *, size: bool) -> None:
+        super().__init__(root)
+        self._size = size
+
+    def size(self, name: str) -> int:
+        if self._size:
+            raise fault("read", name, OSError(errno.EIO, "Input/output error"))
+        return super().size(name)
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        raise fault("read", name, OSError(errno.EIO, "Input/output error"))
+
+
+@pytest.mark.parametrize("size", [True, False])
+def test_storage_that_does_not_answer_is_no_damage(tmp_path: Path, size: bool) -> None:
+    segments = three(QuickFiles(tmp_path))
+    with pytest.raises(Unavailable):
+        arrow.stored.damaged(Shelf(Silent(tmp_path, size=size)), segments)
+
+
+@pytest.mark.parametrize(
+    ("keys", "repeats"), [([1, 2, 3, 4, 5], False), ([1, 1, 2], True), ([1, 2, 3, 3], True), ([], False)]
+)
+def test_a_repeated_key_is_found_if_it_matters(files: QuickFiles, keys: list[int], repeats: bool) -> None:
+    form = Form(schema=KV, role="log", stepped=False, after=0, upto=5)
+    made = unsorted_segment(files, KV, [(key, "v") for key in keys], "f.parquet", upto=5)
+    assert described(files, form, "f.parquet").segment == made
+    assert not described(files, form, "f.parquet").repeats
+    assert described(files, replace(form, once=True), "f.parquet").repeats == repeats
