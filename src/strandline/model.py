@@ -229,11 +229,13 @@ def may_hold(segment: Segment, lower: Key | None, upper: Key | None) -> bool:
     return not (below or above)
 
 
-def trailing_logs(segments: Sequence[Segment], rows: int, after: int = 0) -> list[Segment]:
-    """Return the trailing logs that have at most so many rows each, all of steps later than ``after``."""
+def trailing_logs(segments: Sequence[Segment], rows: int, most: int, after: int = 0) -> list[Segment]:
+    """Return the trailing logs that have at most so many rows each and at most so many bytes together, all of
+    steps later than ``after``: they are merged in the process, and longer ones wait for compaction."""
     found: list[Segment] = []
     for segment in reversed(segments):
-        if segment.role != "log" or segment.rows > rows or segment.after < after:
+        most -= segment.bytes
+        if segment.role != "log" or segment.rows > rows or segment.after < after or most < 0:
             break
         found.append(segment)
     return found[::-1]

@@ -4,11 +4,13 @@ read."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from strandline import Database
+from strandline.catalog import board, chains, paths
 from strandline.errors import Corrupted
 from strandline.storage.slices import shard_of
 from tests.backups.reading import CLUSTER, backups, changes, contents, last, leaks, projected
@@ -106,3 +108,37 @@ def test_a_wrong_increment_is_refused(quick: Database, bulk: Database) -> None:
     bulk.close()
     quick.collect()
     assert leaks(quick) == []
+
+
+def test_bytes_are_copied_and_checked_by_executors(
+    connect: Callable[..., Database], spark: SparkSession
+) -> None:
+    """And damage that they find stops a restore, which leaves no file of what was copied before."""
+    there = {"bulk_bytes": 0, "inline_rows": 0, "workers": 2}
+    db = connect(spark=spark, settings=there)
+    db.sql(f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
+    db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(40)])
+    db.sql("BACKUP c; RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')")
+    assert content(db, "/r/t") == content(db, "/t")
+    assert db.check("/r/t").ok and db.check("/t").ok and db.verify("c") == []
+    files = {path: files_of(db, path) for path in ("/t", "/r/t")}
+    assert files["/t"].isdisjoint(files["/r/t"])
+    assert len(files["/r/t"]) == len(files["/t"]) > 0
+    assert all(len(name.split("/")) == 4 for name in files["/r/t"]), "in a folder that executors write to"
+    assert leaks(db) == []
+    damaged = Path(db.runtime.files.path(sorted(files["/t"])[0]))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    with pytest.raises(Corrupted, match="does not have the checksum that was recorded for it"):
+        db.sql("RESTORE c INTO 'again' WITH (MODE = 'copy')")
+    with pytest.raises(Corrupted, match="does not match its checksum"):
+        db.sql("RESTORE c INTO 'again' WITH (VERIFY = 'data')")
+    assert {problem.kind for problem in db.verify("c")} == {"corrupt_file"}
+    damaged.unlink()
+    assert {problem.kind for problem in db.check("/t").problems} == {"missing_file"}
+    assert leaks(db) == []
+
+
+def files_of(db: Database, path: str) -> set[str]:
+    with db.runtime.catalog.read() as conn:
+        found = chains.load(conn, paths.require(conn, path).id, board.current_step(conn)).segments
+    return {segment.file for segment in found if segment.file is not None}

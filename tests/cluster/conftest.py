@@ -49,14 +49,13 @@ def driver(
             place = {"SPARK_MASTER": "local[*]"}
         else:
             cluster: Cluster = request.getfixturevalue("cluster")
-            cluster.fill()
             if request.param == "standalone":
                 place, options = {"SPARK_MASTER": cluster.url}, cluster.settings
             else:
                 if missing := [name for name in CLIENT if not _is_there(name)]:
                     pytest.skip(f"the client of Spark Connect needs {missing[0]}: install the extra connect")
                 url = stack.enter_context(connect_server(cluster, folder / "server", python))
-                place, options = {"SPARK_REMOTE": url}, {}
+                place, options = {"SPARK_REMOTE": url}, {"spark.remote": url}
         made = Driver(folder / "driver", python, **place, STRANDLINE_CLUSTER_OPTIONS=json.dumps(options))
         stack.callback(made.stop)
         made.places = made.run("shipping")  # The first thing of all: whatever else runs may ship the package.

@@ -82,7 +82,8 @@ class Process:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._log = folder / "log"
-        read, self._pipe = os.pipe()
+        read, write = os.pipe()
+        self._pipe: int | None = write
         with self._log.open("ab") as log:
             self._leash = subprocess.Popen(
                 [sys.executable, "-S", str(LEASH), str(read), *command],
@@ -98,20 +99,26 @@ class Process:
         self.stdout: IO[bytes] | None = self._leash.stdout
 
     def signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._pipe, bytes([number]))
+        if self._pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._pipe, bytes([number]))
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self._leash.wait()
 
     def stop(self) -> None:
-        with contextlib.suppress(OSError):
+        if self._pipe is not None:
             os.close(self._pipe)
+            self._pipe = None
         self._leash.wait()
 
+    @property
+    def lives(self) -> bool:
+        return self._leash.poll() is None
+
     def must_live(self) -> None:
-        assert self._leash.poll() is None, f"{self.folder.name} has ended: {self.said()}"
+        assert self.lives, f"{self.folder.name} has ended: {self.said()}"
 
     def said(self) -> str:
         return self._log.read_text("utf-8", "replace")[-4000:]
@@ -168,7 +175,7 @@ class Cluster:
         self._workers: list[Process] = []
         try:
             until(lambda: self._master.listens(self._port), "the master")
-            self.fill()
+            self._hire()
         except BaseException:
             self.stop()
             raise
@@ -187,8 +194,13 @@ class Cluster:
         return EXECUTORS | {"spark.ui.port": str(self.ui), "spark.port.maxRetries": "0"}
 
     def fill(self) -> None:
-        """Start as many workers as are missing of two, and wait until the master knows them all."""
-        alive = [worker for worker in self._workers if worker._leash.poll() is None]
+        """Have two workers again, and wait until the master knows both and nobody else."""
+        self._hire()
+        until(self._complete, "two workers")
+
+    def _hire(self) -> None:
+        """Start as many workers as are missing. An application that is started meanwhile waits for them."""
+        alive = [worker for worker in self._workers if worker.lives]
         for number in range(len(self._workers), len(self._workers) + 2 - len(alive)):
             self._workers.append(
                 self._start(
@@ -197,7 +209,6 @@ class Cluster:
                     *("--host", HOST, "--cores", "1", "--memory", "1g", "--webui-port", "0", self.url),
                 )
             )
-        until(self._complete, "two workers")
 
     def _complete(self) -> bool | None:
         said = answer(f"http://{HOST}:{self._page}/json/")
@@ -208,27 +219,21 @@ class Cluster:
         return next(worker for worker in self._workers if Path(folder).is_relative_to(worker.folder))
 
     def a_worker(self) -> Process:
-        """Return a worker that lives and has an executor."""
-        return until(
-            lambda: next((w for w in self._workers if w._leash.poll() is None and self._ids(w)), None),
-            "an executor",
-        )
+        """Return a worker on which the application has an executor."""
+        return until(lambda: next(iter(self._executors()), (None, 0))[0], "an executor")
 
     def busy(self, worker: Process) -> bool:
-        """Return whether an executor of the worker was given a task that it has not done."""
-        applications = answer(f"http://{HOST}:{self.ui}/api/v1/applications") or []
-        return any(
-            executor["activeTasks"] > 0 and executor["id"] in self._ids(worker)
-            for application in applications
-            for executor in answer(
-                f"http://{HOST}:{self.ui}/api/v1/applications/{application['id']}/executors"
-            )
-            or []
-        )
+        """Return whether the executor of a worker was given a task that it has not done."""
+        return any(where is worker and tasks > 0 for where, tasks in self._executors())
 
-    @staticmethod
-    def _ids(worker: Process) -> set[str]:
-        return {path.name for path in worker.folder.glob("app-*/*") if path.is_dir()}
+    def _executors(self) -> Iterator[tuple[Process, int]]:
+        """Yield for each executor of the application its worker and how many tasks it has."""
+        page = f"http://{HOST}:{self.ui}/api/v1/applications"
+        for application in answer(page) or []:
+            for executor in answer(f"{page}/{application['id']}/executors") or []:
+                for worker in self._workers:
+                    if worker.lives and (worker.folder / application["id"] / executor["id"]).exists():
+                        yield worker, executor["activeTasks"]
 
     def stop(self) -> None:
         for process in [*self._workers, self._master]:

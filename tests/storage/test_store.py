@@ -182,6 +182,16 @@ def test_a_write_of_many_rows_asks_for_spark(files: QuickFiles) -> None:
     assert [s.rows for s in table.write("UPSERT", [(1, "a")]).table.segments] == [1]
 
 
+def test_logs_of_many_bytes_are_not_merged_here(files: QuickFiles) -> None:
+    history = History(files, KV)
+    for k in range(4):
+        history.write("UPSERT", ["k", "v"], [(k, "x" * 1000)])
+    together = sum(s.bytes for s in history.segments)
+    for most, found in ((together, 4), (together - 1, 0)):
+        store = Here(files, Settings(merge_segments=4, bulk_bytes=most))
+        assert len(store.small_logs(history.chain())) == found
+
+
 # --- writing ----------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""How many bytes of memory the rows of a segment would take. A segment knows those of its file, which are
+"""How many bytes of memory the rows of a file would take. A segment knows those of the file, which are
 packed: a thousand times the same long text is not much longer there than once."""
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ __all__ = ["memory_of"]
 def memory_of(shelf: Shelf, segment: Segment, most: int, groups: Iterable[int] | None = None) -> int:
     """Return about how many bytes the rows of a segment, or of some row groups of it, take; counting ends
     where they are more than ``most``. Only long texts are looked at themselves, a few at a time."""
-    if segment.file is None:
-        return segment.bytes
     footer = footer_of(shelf, segment)
     chosen = list(range(footer.groups) if groups is None else groups)
     total, vague = footer.memory(chosen)

@@ -72,13 +72,17 @@ class Store:
         return (
             sum(s.rows for s in segments) <= (self._settings.bulk_rows if rows is None else rows)
             and self._passes(segments)
-            and sum(memory_of(self.shelf, s, self._settings.bulk_bytes) for s in segments)
-            <= self._settings.bulk_bytes
+            and sum(map(self._memory, segments)) <= self._settings.bulk_bytes
         )
 
     def _passes(self, segments: Iterable[Segment]) -> bool:
         """Return whether the files of segments may pass through this process, a piece at a time."""
         return sum(s.bytes for s in segments if s.file is not None) <= self._settings.bulk_bytes
+
+    def _memory(self, segment: Segment) -> int:
+        if segment.file is None:
+            return segment.bytes
+        return memory_of(self.shelf, segment, self._settings.bulk_bytes)
 
     def _are_few(self, rows: int, state: State) -> bool:
         """Return whether so many rows of a state may be looked up here, if they are as long as its others."""
@@ -277,13 +281,15 @@ class Store:
     def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
         """Return the trailing small logs of steps later than ``after``, if these are enough to be merged,
         with so many still ``coming``."""
-        found = trailing_logs(chain.segments, self._settings.inline_rows, after)
+        rows, most = self._settings.inline_rows, self._settings.bulk_bytes
+        found = trailing_logs(chain.segments, rows, most, after)
         return found if len(found) + coming >= self._settings.merge_segments else []
 
     def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
         """Return the trailing merged logs of steps later than ``after``, if these are enough to be merged
         again."""
-        found = trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, after)
+        most = self._settings.bulk_bytes
+        found = trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, most, after)
         return found if len(found) >= upkeep.MEDIUM_SEGMENTS else []
 
     def merge(self, schema: TableSchema, logs: Sequence[Segment], name: str) -> Segment:

@@ -24,6 +24,26 @@ def test_the_callers_session_is_used(spark: SparkSession) -> None:
     assert get_session(None) is spark
 
 
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("spark://host:7077", False),
+        ("yarn", False),
+        ("k8s://host", False),
+    ],
+)
+def test_executors_of_a_cluster_are_not_given_what_is_on_this_machine_only(
+    monkeypatch: pytest.MonkeyPatch, master: str, here: bool
+) -> None:
+    """Its Python and its address."""
+    monkeypatch.setenv("SPARK_MASTER", master)
+    assert module._is_here({}) is here
+    assert ("spark.driver.host" in module._defaults({})) is here
+    assert module._is_here({"spark.master": "spark://other:7077"}) is False
+
+
 def test_settings_are_put_back(spark: SparkSession) -> None:
     before = {key: spark.conf.get(key, None) for key in NEEDED}
     spark.conf.set(TIME_ZONE, "Asia/Kathmandu")

@@ -1,0 +1,216 @@
+"""What the driver's own process costs as a table grows: its memory, the bytes that it reads and writes, its
+time on a processor. Everything else is done by Spark, so none of it should grow.
+
+    python bench/scale.py [--sizes 500000,2000000,8000000,32000000] [--changes 80000] [--folder DIR] [--keep]
+
+Each action is measured in a process of its own, from its start to its end, Spark's processes not included.
+Prints a table; the exit code says nothing about it. Needs about 15 GB of disk for the default sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+
+import strandline  # noqa: E402
+from bench.report import Report, folder_of, folder_options  # noqa: E402
+from bench.tables import COLUMNS, values  # noqa: E402
+
+INDEX = "INDEX by_customer GLOBAL SYNC ON (customer) COVER (amount)"
+OPTIONS = "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
+ACTIONS = ("load", "restore by copy", "check", "increment")
+GROWTH, COPY = 1.3, 0.8
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process has cost so far."""
+
+    memory: float
+    """The most that was in memory at a time, in MB."""
+    read: float
+    written: float
+    cpu: float
+
+    @staticmethod
+    def now() -> Cost:
+        io = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        status = Path("/proc/self/status").read_text().splitlines()
+        peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
+        return Cost(int(peak) / 1e3, int(io["rchar"]) / 1e6, int(io["wchar"]) / 1e6, time.process_time())
+
+
+# --- in the process that is measured ----------------------------------------------------------------------
+
+
+def act(folder: Path, action: str, size: int, changes: int) -> dict[str, Any]:
+    """Do one thing to the table and return what it has cost this process."""
+    with strandline.connect(folder / f"w{size}") as db:
+        begun, taken = Cost.now(), time.perf_counter()
+        if action == "load":
+            spark = db.runtime.spark
+            db.sql(f"CREATE TABLE t ({COLUMNS}, {INDEX}); CREATE BACKUP COLLECTION c (TABLE t) {OPTIONS}")
+            db.table("t").upsert(values(spark, spark.range(0, size, 1, 16), size // 10))
+        elif action == "change":
+            from pyspark.sql import functions as F
+
+            spark = db.runtime.spark
+            ids = spark.range(0, changes, 1, 2).select((F.col("id") * (size // changes)).alias("id"))
+            db.table("t").upsert(values(spark, ids, size // 10, salt=7))
+        elif action == "full backup":
+            db.sql("BACKUP c")
+        elif action == "restore by copy":
+            db.sql("RESTORE c INTO 'copied' WITH (MODE = 'copy', VERIFY = 'data')")
+        elif action == "check":
+            if problems := db.check("/t").problems:
+                raise SystemExit(f"the table is not as it should be: {problems[0].message}")
+        elif action == "increment":
+            db.sql("BACKUP c INCREMENTAL")
+        elif action == "copy":
+            return copying(db, folder)
+        cost, seconds = Cost.now(), time.perf_counter() - taken
+        return {
+            **vars(cost),
+            "own": cost.read + cost.written - begun.read - begun.written,
+            "seconds": seconds,
+        }
+
+
+def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
+    """How long a restore by copy takes, and ``cp -r`` of the same files; both durable, and best of two."""
+    from strandline.catalog import board, chains, paths
+
+    with db.runtime.catalog.read() as conn:
+        ids = [paths.require(conn, p).id for p in ("/t", "/t/by_customer/indexImplTable")]
+        found = [s for i in ids for s in chains.load(conn, i, board.current_step(conn)).segments]
+    files = [db.runtime.files.path(s.file) for s in found if s.file is not None]
+    source, target = folder / "cp-from", folder / "cp-to"
+    source.mkdir()
+    for number, file in enumerate(files):
+        (source / str(number)).symlink_to(file)
+
+    def plain() -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        subprocess.run(["cp", "-rL", str(source), str(target)], check=True)
+        subprocess.run(["sync", "-f", str(target)], check=True)
+
+    db.runtime.spark.range(1).collect()  # A session that is used takes no time to start.
+    db.sql("RESTORE c INTO 'warm' WITH (MODE = 'copy')")
+    names = iter(range(9))
+    ours = best(2, lambda: db.sql(f"RESTORE c INTO 'again{next(names)}' WITH (MODE = 'copy')"))
+    theirs = best(2, plain)
+    shutil.rmtree(source)
+    shutil.rmtree(target)
+    return {"ours": ours, "cp": theirs, "bytes": sum(Path(f).stat().st_size for f in files)}
+
+
+def best(times: int, work: Callable[[], Any]) -> float:
+    def seconds() -> float:
+        started = time.perf_counter()
+        work()
+        return time.perf_counter() - started
+
+    return min(seconds() for _ in range(times))
+
+
+# --- in the process that reports --------------------------------------------------------------------------
+
+
+class Bench:
+    def __init__(self, sizes: list[int], changes: int, folder: Path) -> None:
+        self.sizes = sorted(sizes)
+        self.changes = min(changes, self.sizes[0])
+        self.folder = folder
+        self.report = Report()
+
+    def run(self) -> None:
+        costs: dict[str, list[dict[str, Any]]] = {action: [] for action in ACTIONS}
+        for size in self.sizes:
+            with self._removed(size):
+                for action in ("load", "full backup", "restore by copy", "check", "change", "increment"):
+                    found = self._measured(action, size)
+                    if action in costs:
+                        costs[action].append(found)
+                        self._note(action, size, found)
+                if size == self.sizes[-1]:
+                    self._copy(size)
+        for action in ACTIONS:
+            self._growth(action, costs[action])
+
+    def _note(self, action: str, size: int, found: dict[str, Any]) -> None:
+        self.report.note(
+            f"{action}, {size:,} rows",
+            f"{found['memory']:.0f} MB at most, {found['read']:.1f} MB read, "
+            f"{found['written']:.1f} MB written ({found['own']:.1f} MB since it began), "
+            f"{found['cpu']:.2f} s of {found['seconds']:.1f} s",
+        )
+
+    def _growth(self, action: str, found: list[dict[str, Any]]) -> None:
+        for what, of in (
+            ("peak memory", lambda f: f["memory"]),
+            ("bytes read and written", lambda f: f["read"] + f["written"]),
+            ("processor time", lambda f: f["cpu"]),
+        ):
+            smallest, largest = of(found[0]), of(found[-1])
+            detail = f"{smallest:.1f} to {largest:.1f}"
+            self.report.at_most(
+                f"{action}: {what}, largest / smallest", largest / smallest, GROWTH, detail=detail
+            )
+
+    def _copy(self, size: int) -> None:
+        found = self._measured("copy", size)
+        volume = found["bytes"] / 1e6
+        detail = f"{volume / found['ours']:.0f} MB/s, cp {volume / found['cp']:.0f} MB/s, {volume:.0f} MB"
+        self.report.at_least(
+            f"restore by copy of {size:,} rows, speed / cp -r",
+            found["cp"] / found["ours"],
+            COPY,
+            detail=detail,
+        )
+
+    def _measured(self, action: str, size: int) -> dict[str, Any]:
+        script = [sys.executable, __file__, "--act", action, "--sizes", str(size)]
+        script += ["--changes", str(self.changes), "--folder", str(self.folder)]
+        out = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return dict(json.loads(out.splitlines()[-1]))
+
+    @contextmanager
+    def _removed(self, size: int) -> Iterator[None]:
+        """One table at a time is on the disk."""
+        yield
+        shutil.rmtree(self.folder / f"w{size}", ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", default="500000,2000000,8000000,32000000")
+    parser.add_argument("--changes", type=int, default=80_000)
+    parser.add_argument("--act", help=argparse.SUPPRESS)
+    folder_options(parser)
+    given = parser.parse_args()
+    sizes = [int(size) for size in given.sizes.split(",")]
+    if given.act:
+        print(json.dumps(act(given.folder, given.act, sizes[0], given.changes)))
+        return
+    with folder_of(given) as folder:
+        bench = Bench(sizes, given.changes, folder)
+        bench.run()
+        print(f"\n{bench.report.render()}")
+
+
+if __name__ == "__main__":
+    main()
