@@ -33,7 +33,13 @@ class Operations:
             DropCollection(),
             Restore(runtime),
         ]
-        self.engine = Engine(runtime.catalog, runtime.session, kinds, metrics=runtime.metrics)
+        self.engine = Engine(
+            runtime.catalog,
+            runtime.session,
+            kinds,
+            metrics=runtime.metrics,
+            together=runtime.settings.parts_together,
+        )
         self._threads: list[threading.Thread] = []
 
     def start(self, kind: str, request: Record) -> str:

@@ -49,6 +49,12 @@ def run_parallel(
             break
         if operation.state != CANCELLING:
             idle = [p for p in runnable if p.id not in busy]
+            quick = [p for p in idle if engine.is_quick(operation, p)]
+            if quick:
+                # Transactions follow one another anyway, so those who are nothing else need no thread.
+                engine.advance(operation, *engine.bunch(operation, quick))
+                after_step()
+                continue
             _fill(engine, operation, idle, busy, workers=workers, reports=reports)
         _collect(engine, operation, busy, reports)
         after_step()
