@@ -8,6 +8,7 @@ and a check need.
 from __future__ import annotations
 
 from collections.abc import Collection as Collection_
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -97,7 +98,9 @@ class Backup(Kind[CollectionRequest, B, G]):
     kind: BackupKind
     request = CollectionRequest
 
-    def _begin(self, tx: Writer, run: Planning[CollectionRequest]) -> tuple[Path, Collection, list[Path]]:
+    def _begin(
+        self, tx: Writer, run: Planning[CollectionRequest]
+    ) -> tuple[Path, Collection, list[tuple[Path, TableInfo]]]:
         path = require_collection(tx.conn, run.request.collection)
         collection = path.record(Collection)
         members = member_tables(tx.conn, collection)
@@ -106,22 +109,18 @@ class Backup(Kind[CollectionRequest, B, G]):
                 f"the collection {path.name!r} has no tables", "Create a table, or add one to the collection."
             )
         run.lock(tx, [path], "copying")
-        return path, collection, members
+        return path, collection, [(member, TableInfo.of(member)) for member in members]
 
     def _make_backup(
         self,
         tx: Writer,
         run: Planning[CollectionRequest],
         collection: Path,
-        members: list[Path],
+        members: Sequence[tuple[Path, TableInfo]],
         step: int,
     ) -> Path:
         """The path of the backup, which has no record before it is finished."""
-        sources = [
-            i
-            for member in members
-            for i in (member.id, *(ref.impl_id for ref in TableInfo.of(member).indexes))
-        ]
+        sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = set(paths.names_below(tx.conn, sources))
         name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
         return paths.add(
@@ -169,14 +168,14 @@ class FullBackup(Backup[BackupBody, Nothing]):
             else None
         )
         request = CopyRequest(
-            tuple((member.path, f"{backup.path}{member.path}") for member in members),
+            tuple((member.path, f"{backup.path}{member.path}") for member, _ in members),
             stream,
             collection.omit_indexes,
         )
         parts = plan_copy(tx, run, request, step)
         outdated = outdated_streams(tx.conn, run, path)
         parts += plan_drops(tx, run, outdated) if outdated else []
-        body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m in members})
+        body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m, _ in members})
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: FullRun) -> BackupResult:

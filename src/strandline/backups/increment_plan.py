@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Row
 
-from strandline.backups.collection import META, Collection, CollectionRequest, stream_name
+from strandline.backups.collection import META, CollectionRequest, stream_name
 from strandline.backups.full import STREAM_MODE, outdated_streams
 from strandline.backups.record import (
     BackupRecord,
@@ -115,6 +115,7 @@ class IncrementCut:
     parent: BackupRecord
     backup: Path
     step: int
+    omit_indexes: bool
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class _Source:
     it; ``old_stream``: what has followed it since. ``base``: see ``CutSlice``."""
 
     source: Path
+    schema: TableSchema
     target: str
     previous: SliceRecord | None
     old_stream: Path | None
@@ -130,7 +132,7 @@ class _Source:
 
 
 def plan_increment(
-    tx: Writer, run: Planning[CollectionRequest], cut: IncrementCut, members: Sequence[Path]
+    tx: Writer, run: Planning[CollectionRequest], cut: IncrementCut, members: Sequence[tuple[Path, TableInfo]]
 ) -> list[PartPlan]:
     """Lock the members with their indexes, make the paths of all slices, and return the parts."""
     return _Increment(tx, run, cut, members).plan()
@@ -141,21 +143,20 @@ class _Increment:
     tx: Writer
     run: Planning[CollectionRequest]
     cut: IncrementCut
-    members: Sequence[Path]
+    members: Sequence[tuple[Path, TableInfo]]
     impls: dict[int, Path] = field(default_factory=dict, init=False)
     followed: dict[tuple[int, str], Row[tuple[object, ...]]] = field(default_factory=dict, init=False)
     """The streams of the parent, by what they are on."""
 
     def plan(self) -> list[PartPlan]:
         tx, run, cut = self.tx, self.run, self.cut
-        infos = [TableInfo.of(member) for member in self.members]
-        refs = [ref for info in infos for ref in info.indexes]
+        refs = [ref for _, info in self.members for ref in info.indexes]
         below = {p.id: p for p in paths.by_ids(tx.conn, [i for r in refs for i in (r.index_id, r.impl_id)])}
         self.impls = {ref.impl_id: below[ref.impl_id] for ref in refs}
-        ids = [*(member.id for member in self.members), *self.impls]
+        ids = [*(member.id for member, _ in self.members), *self.impls]
         self.followed = many.children(tx.conn, [(i, cut.parent.stream or "") for i in ids])
-        run.lock(tx, [*self.members, *below.values()], "copying")
-        sources = [s for pair in zip(self.members, infos, strict=True) for s in self._sources(*pair)]
+        run.lock(tx, [*(member for member, _ in self.members), *below.values()], "copying")
+        sources = [source for member, info in self.members for source in self._sources(member, info)]
         targets = self._make_targets(sources)
         heads = chains.states(tx.conn, [s.source.id for s in sources])
         changed: list[tuple[_Source, Path]] = []
@@ -185,10 +186,10 @@ class _Increment:
                 "Take a full backup first: BACKUP collection.",
             )
         base = self._base(member, info.schema, before)
-        found = [_Source(member, f"{backup.path}{member.path}", before.slice, stream, base)]
-        omits = self.cut.collection.record(Collection).omit_indexes
+        target = f"{backup.path}{member.path}"
+        found = [_Source(member, info.schema, target, before.slice, stream, base)]
         for ref in info.indexes:
-            if ref.definition.is_sync and not omits and not ref.omitted:
+            if ref.definition.is_sync and not self.cut.omit_indexes and not ref.omitted:
                 found.append(self._index(member, ref, before))
         return found
 
@@ -205,7 +206,7 @@ class _Increment:
                 "Take a full backup first.",
             )
         target = f"{self.cut.backup.path}/{META}/indexes{member.path}/{ref.name}"
-        return _Source(impl, target, previous, stream)
+        return _Source(impl, impl.record(TableBody).schema, target, previous, stream)
 
     def _old_stream(self, source: Path) -> Path | None:
         row = self.followed.get((source.id, self.cut.parent.stream or ""))
@@ -226,7 +227,7 @@ class _Increment:
                 parents[s.target],
                 s.target.rsplit("/", 1)[1],
                 "table",
-                TableBody(schema=s.source.record(TableBody).schema, increment=True),
+                TableBody(schema=s.schema, increment=True),
             )
             for s in sources
         ]

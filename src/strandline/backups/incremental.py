@@ -82,14 +82,20 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
         step = board.current_step(tx.conn)
         run.pin(tx, step)
         backup = self._make_backup(tx, run, path, members, step)
-        cut = IncrementCut(collection=path, parent=parent, backup=backup, step=step)
+        cut = IncrementCut(
+            collection=path,
+            parent=parent,
+            backup=backup,
+            step=step,
+            omit_indexes=collection.omit_indexes,
+        )
         parts = plan_increment(tx, run, cut, members)
         body = IncrementBody(
             backup_id=backup.id,
             step=step,
             parent=parent.name,
             after=parent.step,
-            members={m.path: m.id for m in members},
+            members={m.path: m.id for m, _ in members},
         )
         return Plan(parts, body, IncrementProgress())
 

@@ -3,7 +3,7 @@ functions run inside the caller's transaction."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,25 +85,20 @@ def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
 
 
 def children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Row[Any]]:
-    """Rows by the id of their parent and their name. Asked for by parent, or by name if there are fewer of
-    those."""
+    """Rows by the id of their parent and their name. One statement asks for many names below one parent, or
+    for one name below many, whichever serves more."""
+    wanted = list(pairs)
+    parents, children_ = Counter(p for p, _ in wanted), Counter(name for _, name in wanted)
     by_parent: dict[int, list[str]] = defaultdict(list)
     by_name: dict[str, list[int]] = defaultdict(list)
-    for parent_id, name in pairs:
-        by_parent[parent_id].append(name)
-        by_name[name].append(parent_id)
-    found: dict[tuple[int, str], Row[Any]] = {}
-    if len(by_parent) <= len(by_name):
-        for parent_id, wanted in by_parent.items():
-            for chunk in chunks(wanted):
-                rows = conn.execute(_NAMED, {"parent": parent_id, "children": chunk})
-                found |= {(row.parent_id, row.name): row for row in rows}
-    else:
-        for name, parents in by_name.items():
-            for some in chunks(parents):
-                rows = conn.execute(_BELOW, {"child": name, "parents": some})
-                found |= {(row.parent_id, row.name): row for row in rows}
-    return found
+    for parent_id, name in wanted:
+        if parents[parent_id] >= children_[name]:
+            by_parent[parent_id].append(name)
+        else:
+            by_name[name].append(parent_id)
+    asked = [(_NAMED, {"parent": p, "children": c}) for p, found in by_parent.items() for c in chunks(found)]
+    asked += [(_BELOW, {"child": n, "parents": c}) for n, found in by_name.items() for c in chunks(found)]
+    return {(row.parent_id, row.name): row for query, bound in asked for row in conn.execute(query, bound)}
 
 
 def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:

@@ -23,6 +23,9 @@ IMPL_TABLE = "indexImplTable"
 
 # Walking the tree is what the catalog does most; statements that are built once cost half as much.
 _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
+_IN_LIST = sqltables.paths.c.id.in_(bindparam("row_ids", expanding=True))
+_ROWS = select(sqltables.paths).where(_IN_LIST)
+_NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_IN_LIST)
 _CHILD = select(sqltables.paths).where(
     sqltables.paths.c.parent_id == bindparam("parent"), sqltables.paths.c.name == bindparam("child")
 )
@@ -96,22 +99,18 @@ def require_id(conn: Connection, path_id: int | None) -> Path:
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     """Those of the paths that exist, in the order asked for. Each row, also of a parent, is read once."""
     wanted = list(dict.fromkeys(path_ids))
-    rows: dict[int, Row[Any]] = {}
-    missing = set(wanted)
+    rows = {row.id: row for chunk in chunks(wanted) for row in conn.execute(_ROWS, {"row_ids": chunk})}
+    above: dict[int, Row[Any]] = dict(rows)
+    missing = {row.parent_id for row in rows.values() if row.parent_id is not None} - above.keys()
     while missing:
-        found = [
-            row
-            for chunk in chunks(missing)
-            for row in conn.execute(select(sqltables.paths).where(sqltables.paths.c.id.in_(chunk)))
-        ]
-        rows |= {row.id: row for row in found}
-        missing = {row.parent_id for row in found if row.parent_id is not None} - rows.keys()
-
+        found = [row for chunk in chunks(missing) for row in conn.execute(_NAMES, {"row_ids": chunk})]
+        above |= {row.id: row for row in found}
+        missing = {row.parent_id for row in found if row.parent_id is not None} - above.keys()
     known: dict[int | None, str] = {None: ""}
 
     def name(path_id: int | None) -> str:
-        if path_id is not None and path_id not in known:
-            row = rows[path_id]
+        if path_id not in known and path_id is not None:
+            row = above[path_id]
             known[path_id] = "" if row.parent_id is None else f"{name(row.parent_id)}/{row.name}"
         return known[path_id]
 

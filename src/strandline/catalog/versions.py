@@ -146,10 +146,10 @@ class VersionRegistry:
         ids = [claim.path_id for claim in held]
         known = {path.id: path for path in paths.by_ids(tx.conn, ids)}
         self._write(tx, held, known)
-        above = units_above(tx.conn, known.values())
-        for path_id, unit in above.items():
-            if any(path.id not in known for path in unit):
-                raise Internal(f"{known[path_id].path} was claimed without its index and its table")
+        for impl in (path for path in known.values() if path.name == IMPL_TABLE):
+            index = known.get(impl.parent_id or 0)
+            if index is None or index.parent_id not in known:
+                raise Internal(f"{impl.path} was claimed without its index and its table")
         sync_indexes(tx, ids)
         self.rollback(tx, operation_id)
         return ids
@@ -184,10 +184,13 @@ def _held(row: Row[Any]) -> Held:
 
 def sync_indexes(tx: Writer, table_ids: Iterable[int]) -> None:
     """Write the versions of tables' indexes into their bodies, as their implementation tables have them."""
-    tables = [path for path in paths.by_ids(tx.conn, table_ids) if path.type == "table"]
+    found = paths.by_ids(tx.conn, table_ids)
+    tables = [path for path in found if path.type == "table" and path.name != IMPL_TABLE]
     bodies = {table.id: table.record(TableBody) for table in tables}
     listed = [i for body in bodies.values() for ref in body.indexes for i in (ref.index_id, ref.impl_id)]
-    versions = {path.id: path.version for path in paths.by_ids(tx.conn, listed)}
+    versions = {path.id: path.version for path in found}
+    unread = [i for i in listed if i not in versions]
+    versions |= {path.id: path.version for path in paths.by_ids(tx.conn, unread)}
     changed = {}
     for table in tables:
         body = bodies[table.id]
