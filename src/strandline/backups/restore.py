@@ -26,7 +26,7 @@ from strandline.backups.restore_parts import (
     VerifyPart,
 )
 from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
-from strandline.catalog import board, chains, many, operations, tables
+from strandline.catalog import board, chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
@@ -87,11 +87,8 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
         """Whatever was made begins to live at the step of the end."""
-        mine = [
-            p
-            for p in operations.locked(tx.conn, run.operation.id)
-            if p.state == INCOMING and p.type == "table"
-        ]
+        under = paths.under(tx.conn, run.operation.id)
+        mine = [p for p in under if p.state == INCOMING and p.type == "table"]
         tables.begin_at(tx, [p.id for p in mine])
         for path in mine:
             if path.name != IMPL_TABLE:

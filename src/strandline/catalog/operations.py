@@ -261,20 +261,10 @@ def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> N
     paths.set_state(tx, [p.id for p in locked if p.state == READY], state, operation_id)
 
 
-def locked(conn: Connection, operation_id: str) -> list[Path]:
-    """The paths that an operation works on, in the order they were made."""
-    ids = conn.execute(
-        select(sqltables.paths.c.id)
-        .where(sqltables.paths.c.operation_id == operation_id)
-        .order_by(sqltables.paths.c.id)
-    ).scalars()
-    return paths.by_ids(conn, ids.all())
-
-
 def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
     it under one generation."""
-    mine = locked(tx.conn, operation_id)
+    mine = paths.under(tx.conn, operation_id)
     created = [p.id for p in mine if p.state in CREATED_STATES]
     dropped = [p for p in mine if p.state == "dropping"]
     moved = registry.apply(tx, operation_id)
@@ -283,8 +273,10 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     tables.forget(tx, gone)
     paths.remove(tx, gone)
     paths.set_created(tx, created, tx.step)
+    fresh = {p.id: p for p in paths.under(tx.conn, operation_id)}
     _unlock(tx, operation_id)
-    changed = paths.by_ids(tx.conn, [*created, *moved])
+    fresh |= {p.id: p for p in paths.by_ids(tx.conn, [i for i in moved if i not in fresh])}
+    changed = [fresh[i] for i in dict.fromkeys([*created, *moved]) if i in fresh]
     if changed or dropped:
         board.publish(tx, changed, dropped, operation_id=operation_id)
 
@@ -293,7 +285,7 @@ def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, director
     """End the claims, remove what the operation made, also its ``directories`` if nothing else is in them,
     and unlock what it locked. The catalog is then as if it had never been."""
     registry.rollback(tx, operation_id)
-    made = [p.id for p in locked(tx.conn, operation_id) if p.state in CREATED_STATES]
+    made = [p.id for p in paths.under(tx.conn, operation_id) if p.state in CREATED_STATES]
     # Nobody has ever seen them, so nobody has them in his plan.
     for chunk in chunks(made):
         tx.conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))

@@ -26,6 +26,11 @@ _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id")
 _IN_LIST = sqltables.paths.c.id.in_(bindparam("row_ids", expanding=True))
 _ROWS = select(sqltables.paths).where(_IN_LIST)
 _NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_IN_LIST)
+_UNDER = (
+    select(sqltables.paths)
+    .where(sqltables.paths.c.operation_id == bindparam("operation"))
+    .order_by(sqltables.paths.c.id)
+)
 _CHILD = select(sqltables.paths).where(
     sqltables.paths.c.parent_id == bindparam("parent"), sqltables.paths.c.name == bindparam("child")
 )
@@ -97,15 +102,27 @@ def require_id(conn: Connection, path_id: int | None) -> Path:
 
 
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
-    """Those of the paths that exist, in the order asked for. Each row, also of a parent, is read once."""
+    """Those of the paths that exist, in the order asked for."""
     wanted = list(dict.fromkeys(path_ids))
-    rows = {row.id: row for chunk in chunks(wanted) for row in conn.execute(_ROWS, {"row_ids": chunk})}
+    found = (row for chunk in chunks(wanted) for row in conn.execute(_ROWS, {"row_ids": chunk}))
+    known = {path.id: path for path in named(conn, found)}
+    return [known[i] for i in wanted if i in known]
+
+
+def under(conn: Connection, operation_id: str) -> list[Path]:
+    """The paths that an operation works on, in the order they were made."""
+    return named(conn, conn.execute(_UNDER, {"operation": operation_id}))
+
+
+def named(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
+    """Rows of the tree with their full names. Each row of a parent is read once."""
+    rows = {row.id: row for row in found}
     above: dict[int, Row[Any]] = dict(rows)
     missing = {row.parent_id for row in rows.values() if row.parent_id is not None} - above.keys()
     while missing:
-        found = [row for chunk in chunks(missing) for row in conn.execute(_NAMES, {"row_ids": chunk})]
-        above |= {row.id: row for row in found}
-        missing = {row.parent_id for row in found if row.parent_id is not None} - above.keys()
+        more = [row for chunk in chunks(missing) for row in conn.execute(_NAMES, {"row_ids": chunk})]
+        above |= {row.id: row for row in more}
+        missing = {row.parent_id for row in more if row.parent_id is not None} - above.keys()
     known: dict[int | None, str] = {None: ""}
 
     def name(path_id: int | None) -> str:
@@ -114,7 +131,7 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
             known[path_id] = "" if row.parent_id is None else f"{name(row.parent_id)}/{row.name}"
         return known[path_id]
 
-    return [of_row(rows[i], name(i) or "/") for i in wanted if i in rows]
+    return [of_row(row, name(row.id) or "/") for row in rows.values()]
 
 
 def full_path(conn: Connection, row: Row[Any]) -> str:

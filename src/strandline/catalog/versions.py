@@ -144,15 +144,25 @@ class VersionRegistry:
         the ids to publish."""
         held = self.claims(tx.conn, operation_id)
         ids = [claim.path_id for claim in held]
-        known = {path.id: path for path in paths.by_ids(tx.conn, ids)}
+        known = self._claimed(tx.conn, operation_id)
         self._write(tx, held, known)
         for impl in (path for path in known.values() if path.name == IMPL_TABLE):
             index = known.get(impl.parent_id or 0)
             if index is None or index.parent_id not in known:
                 raise Internal(f"{impl.path} was claimed without its index and its table")
-        sync_indexes(tx, ids)
+        sync_indexes(tx, self._claimed(tx.conn, operation_id).values())
         self.rollback(tx, operation_id)
         return ids
+
+    def _claimed(self, conn: Connection, operation_id: str) -> dict[int, Path]:
+        """The paths that the operation has claimed, as they are now."""
+        claim = sqltables.claims.c
+        rows = conn.execute(
+            select(sqltables.paths)
+            .join(sqltables.claims, claim.path_id == sqltables.paths.c.id)
+            .where(claim.operation_id == operation_id)
+        )
+        return {path.id: path for path in paths.named(conn, rows)}
 
     def _write(self, tx: Writer, held: Sequence[Held], known: Mapping[int, Path]) -> None:
         for claim in held:
@@ -182,9 +192,10 @@ def _held(row: Row[Any]) -> Held:
     return Held(row.path_id, row.operation_id, row.part_id, row.published, row.version)
 
 
-def sync_indexes(tx: Writer, table_ids: Iterable[int]) -> None:
-    """Write the versions of tables' indexes into their bodies, as their implementation tables have them."""
-    found = paths.by_ids(tx.conn, table_ids)
+def sync_indexes(tx: Writer, moved: Iterable[Path]) -> None:
+    """Write the versions of tables' indexes into their bodies, as their implementation tables have them.
+    ``moved`` must be freshly read."""
+    found = list(moved)
     tables = [path for path in found if path.type == "table" and path.name != IMPL_TABLE]
     bodies = {table.id: table.record(TableBody) for table in tables}
     listed = [i for body in bodies.values() for ref in body.indexes for i in (ref.index_id, ref.impl_id)]
