@@ -114,7 +114,7 @@ def fill(catalog: Catalog, tables: int, segments: int) -> None:
                 "bytes": 1,
                 "checksum": "",
             }
-            made = insert(sqltables.segments).returning(sqltables.segments.c.id, sort_by_parameter_order=True)
+            made = insert(sqltables.segments).returning(sqltables.segments.c.id)
             numbers = tx.conn.execute(made, [row] * (len(some) * segments)).scalars().all()
             link = {"added": 1, "reaches": 1, "removed": None, "superseded": False}
             tx.conn.execute(

@@ -4,6 +4,7 @@ the tables, and hardly with those that have not changed."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,8 +16,7 @@ from sqlalchemy import event
 
 from strandline import Database, records
 from strandline.operations.streams import StreamPart
-from strandline.settings import Settings
-from tests.backups.reading import CLUSTER, HERE, contents, hurry, last, leaks, open_at, streams
+from tests.backups.reading import CLUSTER, HERE, contents, last, leaks, open_at, streams
 from tests.backups.test_death import Places
 from tests.crash.mortal import bury, connect
 from tests.tables.examples import rows
@@ -130,7 +130,7 @@ def test_an_increment_takes_a_transaction_or_two_for_each_table_that_has_changed
     none, some, more = changed(0), changed(4), changed(8)
     # One for the slice of each table, and one for that of its index; the other phases go together.
     assert more["transactions"] - some["transactions"] == 2 * 4
-    assert more["statements"] - some["statements"] < 40 * 4
+    assert more["statements"] - some["statements"] < 60 * 4
     assert none["transactions"] < 6
 
 
@@ -171,47 +171,38 @@ def test_a_digest_that_does_not_fit_is_looked_into(tmp_path: Path) -> None:
 TOGETHER = replace(HERE, parts_together=4)
 
 
-def quick(folder: Path, settings: Settings = TOGETHER) -> Database:
-    return open_at(folder, settings={"parts_together": settings.parts_together})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("statement", ["BACKUP c", "BACKUP c INCREMENTAL", "RESTORE c INTO `r`"])
 def test_a_death_after_any_transaction_is_survived(tmp_path: Path, statement: str) -> None:
     """Unchanged tables in bulk, restores of inline rows, and transitions of several parts at a time."""
-    with quick(tmp_path) as db:
+    with open_at(tmp_path) as db:
         make(db, 5)
         two_first(db)
-    for number in range(1, 1000):
-        with quick(tmp_path) as db:
+    for number in itertools.count(1):
+        with open_at(tmp_path) as db:
             change(db, 2, f"v{number}")
             db.sql("BACKUP c INCREMENTAL")
             change(db, 1, f"w{number}")
         fate = Places(number)
         mortal = connect(tmp_path, None, fate, TOGETHER)
-        hurry(mortal)
         try:
             mortal.sql(statement)
             mortal.close()
         except Death:
             bury(mortal, tmp_path, None)
-        with quick(tmp_path) as db:
+        with open_at(tmp_path) as db:
             db.resume()
-            assert all(o.state == "done" for o in db.operations()), fate.place
-            expected = f"v{number}" if statement.startswith("RESTORE") else f"w{number}"
-            if statement.startswith("RESTORE") and db.ls(
-                "/r" if any(e.name == "r" for e in db.ls()) else "/"
-            ):
-                if any(e.name == "r" for e in db.ls()):
-                    assert rows(db, "SELECT v FROM `r/t000`") == [(expected,)]
-                    db.sql("; ".join(f"DROP TABLE `r/t{i:03}`" for i in range(5)))
+            assert all(operation.state == "done" for operation in db.operations()), fate.place
+            if any(entry.name == "r" for entry in db.ls()):
+                assert rows(db, "SELECT v FROM `r/t000`") == [(f"v{number}",)]
+                assert rows(db, "SELECT k FROM `r/t001` VIEW by_v WHERE v = 'v1'") == [(1,)] * (number == 1)
+                db.sql("; ".join(f"DROP TABLE `r/t{i:03}`" for i in range(5)))
             db.sql("BACKUP c INCREMENTAL")
             assert {row[1] for row in contents(db)["/t000"].values()} == {f"w{number}"}
             assert leaks(db) == [], fate.place
         if not fate.dead:
             assert number > 6
             return
-    raise AssertionError
 
 
 def test_a_part_that_cannot_go_on_takes_no_other_with_it(

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Row
-
 from strandline.backups.collection import META, CollectionRequest, stream_name
 from strandline.backups.full import STREAM_MODE, outdated_streams
 from strandline.backups.record import (
@@ -118,7 +116,7 @@ class IncrementCut:
     omit_indexes: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Source:
     """A table or an implementation table, and where its slice goes. ``previous``: what the parent holds of
     it; ``old_stream``: what has followed it since. ``base``: see ``CutSlice``."""
@@ -145,17 +143,18 @@ class _Increment:
     cut: IncrementCut
     members: Sequence[tuple[Path, TableInfo]]
     impls: dict[int, Path] = field(default_factory=dict, init=False)
-    followed: dict[tuple[int, str], Row[tuple[object, ...]]] = field(default_factory=dict, init=False)
-    """The streams of the parent, by what they are on."""
+    followed: dict[int, Path] = field(default_factory=dict, init=False)
+    """The streams of the parent, by the ids of what they are on."""
 
     def plan(self) -> list[PartPlan]:
         tx, run, cut = self.tx, self.run, self.cut
         refs = [ref for _, info in self.members for ref in info.indexes]
         below = {p.id: p for p in paths.by_ids(tx.conn, [i for r in refs for i in (r.index_id, r.impl_id)])}
         self.impls = {ref.impl_id: below[ref.impl_id] for ref in refs}
-        ids = [*(member.id for member, _ in self.members), *self.impls]
-        self.followed = many.children(tx.conn, [(i, cut.parent.stream or "") for i in ids])
-        run.lock(tx, [*(member for member, _ in self.members), *below.values()], "copying")
+        tables = [member for member, _ in self.members]
+        followed = [*tables, *self.impls.values()]
+        self.followed = many.named_below(tx.conn, followed, cut.parent.stream or "")
+        run.lock(tx, [*tables, *below.values()], "copying")
         sources = [source for member, info in self.members for source in self._sources(member, info)]
         targets = self._make_targets(sources)
         heads = chains.states(tx.conn, [s.source.id for s in sources])
@@ -178,7 +177,7 @@ class _Increment:
     def _sources(self, member: Path, info: TableInfo) -> list[_Source]:
         parent, backup = self.cut.parent, self.cut.backup
         before = parent.tables.get(member.path)
-        stream = self._old_stream(member)
+        stream = self.followed.get(member.id)
         if before is None or before.slice.source_id != member.id or stream is None:
             raise PreconditionFailed(
                 f"{member.path} was created, restored or added after the backup {parent.name}, so its "
@@ -187,7 +186,15 @@ class _Increment:
             )
         base = self._base(member, info.schema, before)
         target = f"{backup.path}{member.path}"
-        found = [_Source(member, info.schema, target, before.slice, stream, base)]
+        table = _Source(
+            source=member,
+            schema=info.schema,
+            target=target,
+            previous=before.slice,
+            old_stream=stream,
+            base=base,
+        )
+        found = [table]
         for ref in info.indexes:
             if ref.definition.is_sync and not self.cut.omit_indexes and not ref.omitted:
                 found.append(self._index(member, ref, before))
@@ -198,7 +205,7 @@ class _Increment:
         previous = known.slice if known is not None else None
         if previous is not None and previous.source_id != impl.id:
             previous = None  # dropped and built again: a new one
-        stream = None if previous is None else self._old_stream(impl)
+        stream = None if previous is None else self.followed.get(impl.id)
         if previous is not None and stream is None:
             raise PreconditionFailed(
                 f"the stream {impl.path}/{self.cut.parent.stream} is gone, so the changes of the index are "
@@ -206,11 +213,8 @@ class _Increment:
                 "Take a full backup first.",
             )
         target = f"{self.cut.backup.path}/{META}/indexes{member.path}/{ref.name}"
-        return _Source(impl, impl.record(TableBody).schema, target, previous, stream)
-
-    def _old_stream(self, source: Path) -> Path | None:
-        row = self.followed.get((source.id, self.cut.parent.stream or ""))
-        return None if row is None else paths.of_row(row, f"{source.path}/{self.cut.parent.stream}")
+        schema = impl.record(TableBody).schema
+        return _Source(source=impl, schema=schema, target=target, previous=previous, old_stream=stream)
 
     def _base(
         self, member: Path, schema: TableSchema, before: TableRecord

@@ -130,7 +130,7 @@ class _Targets:
                     target.path.rsplit("/", 1)[1],
                     "table",
                     TableBody(schema=target.record.schema),
-                    target.record.slice.version,
+                    version=target.record.slice.version,
                 )
                 for target in targets
             ]
@@ -155,12 +155,12 @@ class _Targets:
             for index in target.record.indexes
         ]
         indexes = self._add(
-            [NewPath(t, i.definition.name, "index", i.definition, i.version) for _, t, i in listed]
+            [NewPath(t, i.definition.name, "index", i.definition, version=i.version) for _, t, i in listed]
         )
         schemas = [index.definition.impl_schema(target.record.schema) for target, _, index in listed]
         impls = self._add(
             [
-                NewPath(row, IMPL_TABLE, "table", TableBody(schema=schema), index.version)
+                NewPath(row, IMPL_TABLE, "table", TableBody(schema=schema), version=index.version)
                 for row, schema, (_, _, index) in zip(indexes, schemas, listed, strict=True)
             ]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
@@ -25,7 +25,8 @@ _NAMED = select(sqltables.paths).where(
 _BELOW = select(sqltables.paths).where(
     _AT.name == bindparam("child"), _AT.parent_id.in_(bindparam("parents", expanding=True))
 )
-_NEW = insert(sqltables.paths).returning(_AT.id, sort_by_parameter_order=True)
+# In any order: what is told back says which one it is, so that the database may take many rows at once.
+_NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
 _SET_VERSION = (
     update(sqltables.paths)
@@ -42,8 +43,8 @@ class NewPath:
     name: str
     type: str
     body: Record
-    version: int = 1
-    owner_id: int | None = None
+    version: int = field(default=1, kw_only=True)
+    owner_id: int | None = field(default=None, kw_only=True)
 
     @property
     def path(self) -> str:
@@ -63,7 +64,7 @@ def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
             for parts in split.values()
             if len(parts) >= level and parts[: level - 1] in seen
         }
-        rows = children(conn, pairs)
+        rows = _children(conn, pairs)
         for pair, row in rows.items():
             seen[pairs[pair]] = row.id
             path = names.join(pairs[pair])
@@ -84,7 +85,7 @@ def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
     return tables
 
 
-def children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Row[Any]]:
+def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Row[Any]]:
     """Rows by the id of their parent and their name. One statement asks for many names below one parent, or
     for one name below many, whichever serves more."""
     wanted = list(pairs)
@@ -99,6 +100,13 @@ def children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[i
     asked = [(_NAMED, {"parent": p, "children": c}) for p, found in by_parent.items() for c in chunks(found)]
     asked += [(_BELOW, {"child": n, "parents": c}) for n, found in by_name.items() for c in chunks(found)]
     return {(row.parent_id, row.name): row for query, bound in asked for row in conn.execute(query, bound)}
+
+
+def named_below(conn: Connection, parents: Iterable[Path], name: str) -> dict[int, Path]:
+    """What has this name directly below paths, by the ids of these."""
+    above = {parent.id: parent for parent in parents}
+    rows = _children(conn, [(parent_id, name) for parent_id in above])
+    return {i: paths.of_row(row, f"{above[i].path}/{name}") for (i, _), row in rows.items()}
 
 
 def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:
@@ -118,7 +126,7 @@ def add(
     """New paths, there from ``step`` on (default: the writer's); their parents are there already."""
     if not new:
         return []
-    taken = set(children(tx.conn, [(one.parent.id, one.name) for one in new]))
+    taken = set(_children(tx.conn, [(one.parent.id, one.name) for one in new]))
     created = tx.step if step is None else step
     shared = {"state": state, "operation_id": operation_id, "created_step": created}
     texts = [records.to_text(one.body) for one in new]
@@ -130,10 +138,10 @@ def add(
         taken.add((one.parent.id, one.name))
         row = {"parent_id": one.parent.id, "name": one.name, "type": one.type, "version": one.version}
         rows.append({**row, **shared, "body": text, "owner_id": one.owner_id})
-    ids = tx.conn.execute(_NEW, rows).scalars().all()
+    ids = {(row.parent_id, row.name): row.id for row in tx.conn.execute(_NEW, rows)}
     return [
         Path(
-            id=path_id,
+            id=ids[one.parent.id, one.name],
             parent_id=one.parent.id,
             path=one.path,
             type=one.type,
@@ -143,7 +151,7 @@ def add(
             created_step=created,
             body=text,
         )
-        for path_id, one, text in zip(ids, new, texts, strict=True)
+        for one, text in zip(new, texts, strict=True)
     ]
 
 

@@ -146,13 +146,19 @@ class VersionRegistry:
         ids = [claim.path_id for claim in held]
         known = self._claimed(tx.conn, operation_id)
         self._write(tx, held, known)
-        for impl in (path for path in known.values() if path.name == IMPL_TABLE):
-            index = known.get(impl.parent_id or 0)
-            if index is None or index.parent_id not in known:
-                raise Internal(f"{impl.path} was claimed without its index and its table")
+        self._check_units(tx.conn, known)
         sync_indexes(tx, self._claimed(tx.conn, operation_id).values())
         self.rollback(tx, operation_id)
         return ids
+
+    def _check_units(self, conn: Connection, known: Mapping[int, Path]) -> None:
+        alone = []
+        for path in known.values():
+            index = known.get(path.parent_id or 0)
+            if path.name == IMPL_TABLE and (index is None or index.parent_id not in known):
+                alone.append(path)
+        for path_id in units_above(conn, alone):
+            raise Internal(f"{known[path_id].path} was claimed without its index and its table")
 
     def _claimed(self, conn: Connection, operation_id: str) -> dict[int, Path]:
         """The paths that the operation has claimed, as they are now."""

@@ -180,14 +180,15 @@ class Engine:
             return operations.get(conn, operation_id), found
 
     def bunch(self, operation: Operation, runnable: Sequence[Part]) -> list[Part]:
-        """The part that is next, and those like it that go on in the same transaction: none if it has slow
-        work to do, or has failed before."""
-        first = self.scheduler.choose(runnable)
-        if self.together == 1 or first.attempt or not self.is_quick(operation, first):
-            return [first]
-        alike = (first.kind, first.state, first.attempt)
-        others = [p for p in runnable if (p.kind, p.state, p.attempt) == alike and p.id != first.id]
-        return [first, *others[: self.together - 1]]
+        """The part that is next, and those like it that go on in the same transaction. Those with slow work
+        to do, and those that have failed before, go alone and first: so that what comes after their work
+        comes together again."""
+        if self.together == 1:
+            return [self.scheduler.choose(runnable)]
+        alone = [p for p in runnable if p.attempt or not self.is_quick(operation, p)]
+        first = self.scheduler.choose(alone or runnable)
+        alike = [p for p in runnable if (p.kind, p.state) == (first.kind, first.state) and p is not first]
+        return [first, *([] if alone else alike[: self.together - 1])]
 
     def is_quick(self, operation: Operation, part: Part) -> bool:
         """Whether the present phase of a part is its transaction and nothing else."""

@@ -237,7 +237,5 @@ def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
 
 def check_free(conn: Connection, tables: Iterable[Path], name: str) -> None:
     """Refuse a name for streams that something on one of the tables has already."""
-    known = {table.id: table for table in tables}
-    for row in many.children(conn, [(table_id, name) for table_id in known]).values():
-        path = f"{known[row.parent_id].path}/{name}"
-        raise AlreadyExists(f"{path} is a {row.type} already", "Choose another name.")
+    for found in many.named_below(conn, tables, name).values():
+        raise AlreadyExists(f"{found.path} is a {found.type} already", "Choose another name.")
