@@ -42,7 +42,6 @@ from strandline.errors import (
     TimedOut,
     Unavailable,
 )
-from strandline.lru import Cache
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run, read_part
 from strandline.operations.kind import Part as TypedPart
@@ -53,8 +52,6 @@ from strandline.retry import tries
 _POLL_SECONDS = 0.05
 _WINDOW = 64
 """So many of the parts that can go on are looked at, at least, to choose from."""
-_PLANS = 8
-"""So many plans of operations are remembered as they were read: one may name all tables there are."""
 
 
 class Lease(Protocol):
@@ -117,7 +114,7 @@ class Engine:
         self._driven: set[str] = set()
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        self._plans: Cache[str, Any] = Cache(_PLANS, lambda _: 1)
+        self._plans: dict[str, tuple[str, Any]] = {}
 
     # -- starting and running
     # --------------------------------------------------------------------------------------------------------
@@ -330,6 +327,7 @@ class Engine:
         self._ended(operation, state, error)
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
+        self._plans.pop(operation.id, None)
         self.metrics.operations.labels(operation.kind, state).inc()
         event(
             "operation ended",

@@ -23,7 +23,6 @@ from strandline.catalog.operations import Part as PartRow
 from strandline.catalog.paths import Path
 from strandline.catalog.versions import Claim, Conflict, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
-from strandline.lru import Cache
 from strandline.metrics import Metrics, event
 from strandline.records import Record
 
@@ -117,7 +116,8 @@ class Run(Generic[Q, B, G]):
     """An operation while it is carried out: what kinds and handlers may do to the catalog, inside the
     transaction they are given.
 
-    What it counts and logs is held back until the transaction is durable (``flush``)."""
+    What it counts and logs is held back until the transaction is durable (``flush``). ``plans``: those that
+    were read already, with their texts, by operation: one may name all tables there are."""
 
     operation: Operation
     request: Q
@@ -131,7 +131,7 @@ class Run(Generic[Q, B, G]):
         *,
         registry: VersionRegistry,
         metrics: Metrics,
-        plans: Cache[str, Any],
+        plans: dict[str, tuple[str, Any]],
     ) -> None:
         self.registry = registry
         self._kind = kind
@@ -145,9 +145,11 @@ class Run(Generic[Q, B, G]):
         of = f"of operation {operation.id} ({operation.kind})"
         self.operation = operation
         self.request = records.from_text(self._kind.request, operation.request, f"the request {of}")
-        self.body = self._plans.get(
-            operation.body, lambda: records.from_text(self._kind.body, operation.body, f"the plan {of}")
-        )
+        text, body = self._plans.get(operation.id, ("", None))
+        if text != operation.body:
+            body = records.from_text(self._kind.body, operation.body, f"the plan {of}")
+            self._plans[operation.id] = (operation.body, body)
+        self.body = body
         self.progress = records.from_text(self._kind.progress, operation.progress, f"the progress {of}")
 
     def move(self, tx: Writer, part: Part[Any], path: Path) -> None:
