@@ -8,13 +8,13 @@ from strandline.catalog import board
 from strandline.catalog.writer import Writer
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Kind, Plan, Planning, Run
-from strandline.operations.streams import AtStep, StreamSpec
+from strandline.operations.streams import AtStep, StreamSpec, plan_drops, require_streams
 from strandline.records import Nothing, Record
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copies(Record):
-    """A ``CopyRequest`` that is kept."""
+    """A ``CopyRequest`` that is kept. ``drop_streams``: paths of streams that the new ones replace."""
 
     tables: tuple[tuple[str, str], ...]
     stream: StreamSpec | None
@@ -39,9 +39,12 @@ class Copy(Kind[Copies, AtStep, Nothing]):
 
     def plan(self, tx: Writer, run: Planning[Copies]) -> Plan[AtStep, Nothing]:
         asked = run.request
-        request = CopyRequest(asked.tables, asked.stream, asked.omit_indexes, asked.drop_streams)
+        request = CopyRequest(asked.tables, asked.stream, asked.omit_indexes)
         step = board.current_step(tx.conn)
-        return Plan(plan_copy(tx, run, request, step), AtStep(step=step), Nothing())
+        parts = plan_copy(tx, run, request, step)
+        if asked.drop_streams:
+            parts += plan_drops(tx, run, require_streams(tx.conn, asked.drop_streams))
+        return Plan(parts, AtStep(step=step), Nothing())
 
     def finish(self, tx: Writer, run: Run[Copies, AtStep, Nothing]) -> Copied:
         return Copied(step=run.body.step, tables=len(run.request.tables))

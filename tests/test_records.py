@@ -14,7 +14,8 @@ import pytest
 from strandline import records
 from strandline.backups.collection import Collection, CollectionRequest
 from strandline.backups.full import BackupBody, BackupResult
-from strandline.backups.incremental import CutSlice, IncrementBody, IncrementProgress
+from strandline.backups.increment_plan import CutSlice
+from strandline.backups.incremental import IncrementBody, IncrementProgress
 from strandline.backups.record import BackupRecord
 from strandline.backups.restore import RestoreResult
 from strandline.backups.restore_parts import Checked, Rebuilt, RestoreBody, RestoreProgress, Shard

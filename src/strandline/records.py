@@ -109,6 +109,10 @@ def from_text(kind: type[R], text: str, what: str) -> R:
     from cattrs import BaseValidationError, transform_error
 
     try:
+        return _converter(exact=False).structure(value, kind)
+    except Exception:
+        pass  # Again, to say where: to know the place all the time takes longer than to read.
+    try:
         return _converter().structure(value, kind)
     except (BaseValidationError, _Misfit) as error:
         reasons = transform_error(error, "$", _reason)
@@ -152,10 +156,13 @@ def _reason(error: BaseException, _: type | None) -> str:
 
 
 @cache
-def _converter() -> Converter:
+def _converter(*, exact: bool = True) -> Converter:
+    """``exact``: an error says where in a record it is."""
     from cattrs import Converter
 
-    converter = Converter(unstruct_collection_overrides={tuple: list, frozenset: sorted})
+    converter = Converter(
+        detailed_validation=exact, unstruct_collection_overrides={tuple: list, frozenset: sorted}
+    )
     converter.register_structure_hook_factory(is_dataclass, _reader)
     converter.register_unstructure_hook_factory(is_dataclass, _writer)
     converter.register_structure_hook_factory(_is_listed, _items)
@@ -197,7 +204,8 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
         name: override(rename=special.name, struct_hook=special.read and _hook(special.read))
         for name, special in options.items()
     }
-    structure = make_dict_structure_fn(kind, converter, **changed)
+    exact = converter.detailed_validation
+    structure = make_dict_structure_fn(kind, converter, _cattrs_detailed_validation=exact, **changed)
 
     def read(value: Any, _: Any) -> Any:
         if type(value) is not dict:
@@ -237,13 +245,16 @@ def _items(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     """Reads a list. cattrs would also take a text for one, letter by letter."""
     make, items = get_origin(kind), get_args(kind)
     alike = make is frozenset or items[-1] is Ellipsis
+    hooks = [converter.get_structure_hook(of) for of in items if of is not Ellipsis]
 
     def read(value: Any, _: Any) -> Any:
         if type(value) is not list:
             raise _Misfit(f"{value!r} is not a list")
         if not alike and len(value) != len(items):
             raise _Misfit(f"{value!r} does not have {len(items)} items")
-        kinds = items[:1] * len(value) if alike else items
-        return make(converter.structure(item, of) for item, of in zip(value, kinds, strict=True))
+        if alike:
+            read_one, of = hooks[0], items[0]
+            return make([read_one(item, of) for item in value])
+        return make(hook(item, of) for item, hook, of in zip(value, hooks, items, strict=True))
 
     return read

@@ -12,6 +12,7 @@ _LEAST: dict[str, float] = {
     "scan_rows": -1,
     "merge_segments": 2,
     "workers": 1,
+    "parts_together": 1,
     "commit_tries": 1,
     "session_seconds": 0.01,
     "storage_timeout_seconds": 0.01,
@@ -58,6 +59,8 @@ class Settings:
     """A shard of a restore that has not answered after this long is tried again."""
     workers: int = 4
     """How many parts of an operation run at the same time."""
+    parts_together: int = 500
+    """How many parts of an operation go on in one transaction, of those that have nothing to do on files."""
     commit_tries: int = 40
     """How often a statement starts again because others were faster, before it ends with CONFLICT."""
     catalog_wait_seconds: float = 120.0

@@ -12,8 +12,7 @@ from sqlalchemy import event, select
 
 import strandline
 from strandline import Database
-from strandline.backups.inventory import backup_records, require_collection
-from strandline.backups.record import BackupRecord, SliceRecord, chain_to
+from strandline.backups.record import BackupRecord, SliceRecord, backup_records, chain_to, require_collection
 from strandline.catalog import chains, sqltables
 from strandline.model import OP, STEP, IndexDef, Key, TableSchema
 from strandline.settings import Settings

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,10 @@ from tests.tables.examples import content
 from tests.world import Death
 
 ROOT = Path(__file__).resolve().parents[2]
-ALONE = Settings(workers=1, history_seconds=0.0, grace_seconds=0.0, inline_rows=0)
+ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds=0.0, inline_rows=0)
 """One part after the other, so that a number says where the process dies; and every slice is a file."""
+TOGETHER = replace(ALONE, parts_together=3)
+"""Parts make their transitions together, and not all of them at once."""
 STATEMENTS = {"full": "BACKUP c", "incremental": "BACKUP c INCREMENTAL"}
 SOURCES = {"/t": ["by_v", "by_n"], "/dir/u": []}
 
@@ -80,7 +83,13 @@ End = Callable[[Database], None]
 
 
 def die_everywhere(
-    folder: Path, url: str | None, statement: str, ends: Iterable[End], stride: int = 1
+    folder: Path,
+    url: str | None,
+    statement: str,
+    ends: Iterable[End],
+    stride: int = 1,
+    *,
+    settings: Settings = ALONE,
 ) -> list[str]:
     """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers
     the places that the last one, which survived, came to."""
@@ -91,7 +100,7 @@ def die_everywhere(
             change(db, number)
             known = backups(db)
         fate = Places(1 + (number - 1) * stride)
-        mortal = connect(folder, url, fate, ALONE)
+        mortal = connect(folder, url, fate, settings)
         try:
             mortal.sql(statement)
             mortal.close()
@@ -173,6 +182,13 @@ def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) 
     trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], ends, 1 if EVERY else 3)
     assert trail.count("after the catalog committed") > 15
     assert ("middle of append" in trail) == (kind == "incremental")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_death_at_every_write_of_parts_that_go_together(tmp_path: Path, kind: str) -> None:
+    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], (undo, finish), settings=TOGETHER)
+    assert 8 < trail.count("after the catalog committed") < 25
 
 
 @pytest.mark.slow

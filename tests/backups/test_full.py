@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from strandline import Database
+from strandline.catalog.writer import Writer
 from strandline.errors import Cancelled, Unavailable
 from strandline.model import Digest
 from strandline.operations.copy import CopiedTable, TablePart
@@ -213,18 +214,21 @@ def test_any_failure_fails_the_whole_and_leaves_nothing(
     make(db)
     db.sql("BACKUP c")
     calls: list[int] = []
-    healthy = TablePart.wait
+    healthy = TablePart.wait_all
 
-    def sick(self: TablePart, conn: Any, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
-        calls.append(part.id)
-        if len(calls) == 4:
+    def sick(
+        self: TablePart, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
+    ) -> list[CopiedTable]:
+        calls.append(len(parts))
+        if len(parts) > 1 or len(calls) == 5:  # all together, then the fourth of those who are tried alone
             raise Unavailable("the disk is gone", "Plug it in.")
-        return healthy(self, conn, run, part, made)
+        return healthy(self, tx, run, parts, made)
 
-    monkeypatch.setattr(TablePart, "wait", sick)
+    monkeypatch.setattr(TablePart, "wait_all", sick)
     with refused(db, "UNAVAILABLE", "the disk is gone"):
         db.sql("BACKUP c")
-    assert len(calls) == 4
+    assert calls[0] > 4
+    assert calls[1:] == [1, 1, 1, 1]
     assert db.operations()[-1].error == {
         "code": "UNAVAILABLE",
         "message": "the disk is gone",

@@ -61,8 +61,9 @@ def test_nothing_is_visible_before_it_is_applied(orders: Catalog) -> None:
         registry.move(tx, "op", 1, path(tx.conn, IMPL))
     with orders.read() as conn:
         assert [path(conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [1, 1, 1]
-        assert registry.effective(conn, path(conn), "op") == 2
-        assert registry.effective(conn, path(conn), "other") == 1
+        table = path(conn)
+        assert registry.effective(conn, [table], "op") == {table.id: 2}
+        assert registry.effective(conn, [table], "other") == {table.id: 1}
         assert {h.version for h in registry.claims(conn, "op")} == {2}
 
 
@@ -139,4 +140,4 @@ def test_an_index_out_of_step_is_never_listed(orders: Catalog) -> None:
     with orders.write() as tx:
         paths.set_version(tx, path(tx.conn, IMPL).id, 2)
         with pytest.raises(Internal, match="do not have the same version"):
-            sync_indexes(tx, path(tx.conn).id)
+            sync_indexes(tx, [path(tx.conn)])

@@ -91,22 +91,33 @@ def count_transactions(catalog: Catalog, act: Callable[[], object]) -> int:
     return counted
 
 
+TOGETHER = pytest.mark.parametrize("together", [1, 2, 100])
+"""How many parts make a transition in one transaction: what comes of it must be the same."""
+
+
 @pytest.mark.slow
+@TOGETHER
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_death_after_every_transaction_changes_nothing_in_the_end(tmp_path: Path, name: str) -> None:
+def test_a_death_after_every_transaction_changes_nothing_in_the_end(
+    tmp_path: Path, name: str, together: int
+) -> None:
     kind, request = REQUESTS[name]
     template = Template(tmp_path, make_tables)
-    plain = template.fresh()
-    transactions = count_transactions(plain, lambda: execute(engine_of(plain), kind, request))
+    alone, plain = template.fresh(), template.fresh()
+    execute(engine_of(alone), kind, request)
+    transactions = count_transactions(
+        plain, lambda: execute(engine_of(plain, together=together), kind, request)
+    )
     expected = state(plain)
+    assert expected == state(alone)
     assert expected["leaks"] == expected["disagreements"] == []
     for number in range(1, transactions + 1):
         catalog = template.fresh()
         die_after(catalog, number)
         with pytest.raises(Death):
-            execute(engine_of(catalog), kind, request)
+            execute(engine_of(catalog, together=together), kind, request)
         nobody(catalog)
-        other = engine_of(catalog)
+        other = engine_of(catalog, together=together)
         resumed = resume(other)
         if number == 1:
             assert resumed == [], "only its session was there, so nothing was promised to anybody"
@@ -140,18 +151,23 @@ def test_the_one_who_takes_over_may_die_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@TOGETHER
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_cancelled_operation_is_undone_wherever_its_process_died(tmp_path: Path, name: str) -> None:
+def test_a_cancelled_operation_is_undone_wherever_its_process_died(
+    tmp_path: Path, name: str, together: int
+) -> None:
     kind, request = REQUESTS[name]
     template = Template(tmp_path, make_tables)
     plain = template.fresh()
-    transactions = count_transactions(plain, lambda: execute(engine_of(plain), kind, request))
+    transactions = count_transactions(
+        plain, lambda: execute(engine_of(plain, together=together), kind, request)
+    )
     before = state(template.fresh())
     for number in range(2, transactions):
         catalog = template.fresh()
         die_after(catalog, number)
         with pytest.raises(Death):
-            execute(engine_of(catalog), kind, request)
+            execute(engine_of(catalog, together=together), kind, request)
         nobody(catalog)
         other = engine_of(catalog)
         (operation,) = [o for o in listed(other) if not o.is_over]

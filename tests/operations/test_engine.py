@@ -197,8 +197,8 @@ class Tried(Kind[Nothing, Body, Seen]):
         return Plan([PartPlan("trouble", Told(), stage) for stage in self.stages], Body(), Seen())
 
 
-def tried(catalog: Catalog, handler: Trouble, **options: Any) -> Engine:
-    return engine_of(catalog, kinds=[*kinds(), Tried(handler, **options)])
+def tried(catalog: Catalog, handler: Trouble, together: int = 1, **options: Any) -> Engine:
+    return engine_of(catalog, kinds=[*kinds(), Tried(handler, **options)], together=together)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +288,42 @@ def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> N
     engine.advance(operation, late)
     assert engine.part_failed(operation, late, Corrupted("long ago"))
     assert engine.run(operation_id).state == DONE
+
+
+def test_parts_that_go_together_are_told_apart_when_one_of_them_fails(
+    orders: Catalog, clock: ManualClock
+) -> None:
+    handler = Trouble([Unavailable("busy"), Unavailable("busy")], pause=2.0)
+    engine = tried(orders, handler, together=100)
+    ended = execute(engine, "tried", Nothing())
+    assert ended.state == DONE
+    assert handler.log == [1, 2, 1, 2, 3, 2], "together, each alone, and the one that failed once more"
+    assert [p.attempt for p in parts_of(engine, ended.id)] == [0, 1, 0]
+
+
+def test_of_parts_that_go_together_those_go_on_that_are_as_they_were_read(orders: Catalog) -> None:
+    handler = Trouble()
+    engine = tried(orders, handler, stages=(0, 0, 1))
+    operation_id = engine.start("tried", Nothing())
+    operation, (first, second) = engine.runnable(operation_id)
+    early = parts_of(engine, operation_id)[2]
+    engine.advance(operation, second)
+    assert engine.advance(operation, first, second, early), "the second one is late, the third too early"
+    assert [p.state for p in parts_of(engine, operation_id)] == ["configure", "configure", "propose"]
+    assert counted(engine.metrics, "part_transitions_total", state="configure") == 2
+    assert engine.run(operation_id).state == DONE
+
+
+def test_parts_that_go_together_belong_to_who_holds_the_lease(orders: Catalog, clock: ManualClock) -> None:
+    engine, other = engine_of(orders, together=100), engine_of(orders, together=100)
+    operation_id = engine.start("copy", COPY)
+    operation, parts = engine.runnable(operation_id)
+    clock.sleep(LEASE_SECONDS + 1)
+    assert other.take_over() == [operation_id]
+    before = state(orders)
+    assert not engine.advance(operation, *[p for p in parts if p.kind == "table"])
+    assert state(orders) == before
+    assert other.run(operation_id).state == DONE
 
 
 def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:

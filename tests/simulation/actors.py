@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from strandline.catalog import board, paths
@@ -12,7 +12,7 @@ from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import Operation, Part
 from strandline.catalog.paths import Path
-from strandline.catalog.versions import Claim, Claimed, Held, VersionRegistry
+from strandline.catalog.versions import Claim, Claimed, Held, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
 from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
@@ -56,19 +56,17 @@ class Post:
 class EagerRegistry(VersionRegistry):
     """The original mistake: whoever claims a version publishes it at once, before its siblings are done."""
 
-    def claim(
-        self, tx: Writer, operation_id: str, part_id: int, path: Path, target: int | None = None
-    ) -> Claim:
-        is_new = self.held(tx.conn, path.id) is None
-        claim = super().claim(tx, operation_id, part_id, path, target)
-        if is_new and isinstance(claim, Claimed):
-            paths.set_version(tx, path.id, claim.version)
-            board.publish(tx, [replace(path, version=claim.version)])
-        return claim
+    def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
+        known = self.held(tx.conn, [wish.path.id for wish in wishes])
+        claims = super().claim_all(tx, operation_id, wishes)
+        for wish, claim in zip(wishes, claims, strict=True):
+            if wish.path.id not in known and isinstance(claim, Claimed):
+                paths.set_version(tx, wish.path.id, claim.version)
+                board.publish(tx, [replace(wish.path, version=claim.version)])
+        return claims
 
-    def _write(self, tx: Writer, claim: Held, path: Path | None) -> Path:
-        assert path is not None
-        return path
+    def _write(self, tx: Writer, held: Sequence[Held], known: Mapping[int, Path]) -> None:
+        """The versions are there already."""
 
 
 class Actor:

@@ -57,5 +57,5 @@ def restore(db: Database, statement: st.Restore) -> Result:
 
 
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:
-    operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request).id
+    operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request)
     return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)

@@ -323,7 +323,7 @@ class Database:
     def start(self, kind: str, request: Record) -> str:
         return self._running.start(kind, request)
 
-    def run_operation(self, kind: str, request: Record) -> OperationInfo:
+    def run_operation(self, kind: str, request: Record) -> str:
         return self._running.execute(kind, request)
 
     def _begin(self, named: Sequence[Named] = ()) -> Transaction:

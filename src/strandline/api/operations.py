@@ -33,7 +33,13 @@ class Operations:
             DropCollection(),
             Restore(runtime),
         ]
-        self.engine = Engine(runtime.catalog, runtime.session, kinds, metrics=runtime.metrics)
+        self.engine = Engine(
+            runtime.catalog,
+            runtime.session,
+            kinds,
+            metrics=runtime.metrics,
+            together=runtime.settings.parts_together,
+        )
         self._threads: list[threading.Thread] = []
 
     def start(self, kind: str, request: Record) -> str:
@@ -46,13 +52,13 @@ class Operations:
         thread.start()
         return operation_id
 
-    def execute(self, kind: str, request: Record) -> OperationInfo:
-        """Run an operation to its end here; its error is raised."""
+    def execute(self, kind: str, request: Record) -> str:
+        """Run an operation to its end here, and return its id; its error is raised."""
         operation = self._run(self._plan(kind, request))
         if not operation.is_over:
             # Others thought that this process was dead, and carry it on; or the database is being closed.
             operation = self.engine.wait(operation.id)
-        return self._ended(operation)
+        return _ended(operation).id
 
     def resume(self) -> list[str]:
         """Carry on what dead processes left unfinished, to its end."""
@@ -69,12 +75,6 @@ class Operations:
     def _run(self, operation_id: str) -> Operation:
         return self.engine.run(operation_id, self._runtime.settings.workers)
 
-    def _ended(self, operation: Operation) -> OperationInfo:
-        failure = operation.failure()
-        if failure is not None:
-            raise failure
-        return OperationInfo.of(operation, self._runtime.clock.now())
-
     def wait(
         self,
         operation_id: str,
@@ -87,7 +87,8 @@ class Operations:
             if on_progress is not None:
                 on_progress(OperationInfo.of(operation, self._runtime.clock.now()))
 
-        return self._ended(self.engine.wait(operation_id, timeout, tell, self._runtime.settings.workers))
+        ended = _ended(self.engine.wait(operation_id, timeout, tell, self._runtime.settings.workers))
+        return OperationInfo.of(ended, self._runtime.clock.now())
 
     def cancel(self, operation_id: str) -> OperationInfo:
         return OperationInfo.of(self.engine.cancel(operation_id), self._runtime.clock.now())
@@ -99,3 +100,10 @@ class Operations:
         self.engine.stopping.set()
         for thread in self._threads:
             thread.join(timeout=30)
+
+
+def _ended(operation: Operation) -> Operation:
+    failure = operation.failure()
+    if failure is not None:
+        raise failure
+    return operation

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result
 from strandline.backups.collection import ROOT, Collection
-from strandline.backups.inventory import backup_records, require_collection
-from strandline.backups.record import BackupRecord
+from strandline.backups.record import BackupRecord, require_collection
 from strandline.backups.restore_plan import plan_restore
 from strandline.backups.restore_request import restore_request
 from strandline.catalog import paths
@@ -81,7 +80,7 @@ def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Res
                 continue
             collection = path.record(Collection)
             members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
-            count = len(backup_records(conn, path))
+            count = len(paths.backups(conn, path))
             rows.append(
                 (path.name, members, collection.incremental, collection.omit_indexes, count, path.state)
             )

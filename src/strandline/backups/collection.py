@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -57,8 +58,8 @@ class Collection(Record):
     @staticmethod
     def of(tables: Sequence[str] | None, settings: Iterable[tuple[str, Any]]) -> Collection:
         if tables is not None:
-            for path in tables:
-                if list(tables).count(path) > 1:
+            for path, number in Counter(tables).items():
+                if number > 1:
                     raise InvalidArgument(f"the collection names table {path} twice", "Name each table once.")
                 names.check_no_backup(path)
         given = list(settings)

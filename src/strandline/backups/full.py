@@ -7,33 +7,32 @@ and a check need.
 
 from __future__ import annotations
 
+from collections.abc import Collection as Collection_
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
 from strandline.backups.collection import (
-    STREAM_SUFFIX,
     BackupKind,
     Collection,
     CollectionRequest,
     next_name,
     stream_name,
 )
-from strandline.backups.inventory import require_collection
-from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
-from strandline.catalog import board, chains, paths, sizes
+from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, require_collection
+from strandline.catalog import board, chains, many, paths, sizes
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
-from strandline.catalog.streams import StreamBody
-from strandline.catalog.tables import TableInfo
-from strandline.catalog.versions import unit_above
+from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.catalog.versions import units_above
 from strandline.catalog.writer import Writer
 from strandline.errors import PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
-from strandline.operations.streams import StreamSpec
+from strandline.operations.streams import StreamSpec, plan_drops
 from strandline.records import Nothing, Record
 
 STREAM_MODE = "NEW_IMAGE"
@@ -42,31 +41,31 @@ STREAM_MODE = "NEW_IMAGE"
 def member_tables(conn: Connection, collection: Collection) -> list[Path]:
     """The tables that a backup taken now would hold."""
     if collection.tables is not None:
-        return [paths.require(conn, path, "table") for path in collection.tables]
+        return many.require_tables(conn, collection.tables)
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
     # Those that an operation is about to create are not there yet.
     return [path for path in everywhere if path.state not in CREATED_STATES]
 
 
-def owned_streams(conn: Connection, collection: Path) -> list[Path]:
-    """The streams that belong to a collection. Ownership is recorded in the stream, never guessed from its
-    name."""
-    return [p for p in paths.streams(conn) if p.record(StreamBody).owner == collection.id]
+def outdated_streams(
+    conn: Connection, run: Planning[Any], collection: Path, replaced: Collection_[int] = ()
+) -> list[Path]:
+    """The collection's streams that the backup replaces, beside those that are ``replaced`` anyway. One that
+    was left on a table which is no longer a member, and which another operation works on at the moment, goes
+    with a later backup: it must not make this one fail by chance."""
+    streams = many.owned(conn, collection.id, replaced)
+    tables = {p.id: p for p in paths.by_ids(conn, [s.parent_id for s in streams if s.parent_id is not None])}
+    above = units_above(conn, tables.values())
+    free = {
+        table.id
+        for table in tables.values()
+        if all(_is_ours(path, run.id) for path in (table, *above.get(table.id, ())))
+    }
+    return [stream for stream in streams if stream.parent_id in free and _is_ours(stream, run.id)]
 
 
-def outdated_streams(conn: Connection, run: Planning[Any], collection: Path) -> list[str]:
-    """The collection's streams that the backup replaces. One that was left on a table which is no longer a
-    member, and which another operation works on at the moment, goes with a later backup: it must not make
-    this one fail by chance."""
-    found = []
-    for stream in owned_streams(conn, collection):
-        table = require_id(conn, stream.parent_id)
-        if all(
-            p.state == paths.READY or p.operation_id == run.id
-            for p in (stream, table, *unit_above(conn, table))
-        ):
-            found.append(stream.path)
-    return found
+def _is_ours(path: Path, operation_id: str) -> bool:
+    return path.state == paths.READY or path.operation_id == operation_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +98,9 @@ class Backup(Kind[CollectionRequest, B, G]):
     kind: BackupKind
     request = CollectionRequest
 
-    def _begin(self, tx: Writer, run: Planning[CollectionRequest]) -> tuple[Path, Collection, list[Path]]:
+    def _begin(
+        self, tx: Writer, run: Planning[CollectionRequest]
+    ) -> tuple[Path, Collection, list[tuple[Path, TableInfo]]]:
         path = require_collection(tx.conn, run.request.collection)
         collection = path.record(Collection)
         members = member_tables(tx.conn, collection)
@@ -108,23 +109,19 @@ class Backup(Kind[CollectionRequest, B, G]):
                 f"the collection {path.name!r} has no tables", "Create a table, or add one to the collection."
             )
         run.lock(tx, [path], "copying")
-        return path, collection, members
+        return path, collection, [(member, TableInfo.of(member)) for member in members]
 
     def _make_backup(
         self,
         tx: Writer,
         run: Planning[CollectionRequest],
         collection: Path,
-        members: list[Path],
+        members: Sequence[tuple[Path, TableInfo]],
         step: int,
     ) -> Path:
         """The path of the backup, which has no record before it is finished."""
-        sources = [
-            i
-            for member in members
-            for i in (member.id, *(ref.impl_id for ref in TableInfo.of(member).indexes))
-        ]
-        taken = [name for name in paths.names_below(tx.conn, sources) if name.endswith(STREAM_SUFFIX)]
+        sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
+        taken = set(paths.names_below(tx.conn, sources))
         name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
         return paths.add(
             tx,
@@ -171,13 +168,14 @@ class FullBackup(Backup[BackupBody, Nothing]):
             else None
         )
         request = CopyRequest(
-            tuple((member.path, f"{backup.path}{member.path}") for member in members),
+            tuple((member.path, f"{backup.path}{member.path}") for member, _ in members),
             stream,
             collection.omit_indexes,
-            tuple(outdated_streams(tx.conn, run, path)),
         )
         parts = plan_copy(tx, run, request, step)
-        body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m in members})
+        outdated = outdated_streams(tx.conn, run, path)
+        parts += plan_drops(tx, run, outdated) if outdated else []
+        body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m, _ in members})
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: FullRun) -> BackupResult:
@@ -191,40 +189,51 @@ class FullBackup(Backup[BackupBody, Nothing]):
             step=run.body.step,
             time=run.operation.created,
             stream=stream_name(backup.name) if collection.incremental else None,
-            tables={
-                path: self._table(tx.conn, run, backup, path, source_id)
-                for path, source_id in run.body.members.items()
-            },
+            tables=self._tables(tx.conn, run, backup),
         )
         return self._record(tx, backup, record)
 
-    def _table(self, conn: Connection, run: FullRun, backup: Path, path: str, source_id: int) -> TableRecord:
-        source = require_id(conn, source_id)
-        target = TableInfo.of(paths.require(conn, f"{backup.path}{path}", "table"))
-        originals = {ref.definition.name: ref for ref in TableInfo.of(source).indexes}
-        indexes = []
-        for ref in target.indexes:
-            impl = require_id(conn, originals[ref.definition.name].impl_id)
-            version = run.registry.effective(conn, impl, run.operation.id)
-            slice_ = None if ref.omitted else self._slice(conn, run, impl, ref.impl_id)
-            indexes.append(IndexRecord.of(ref.definition, version, slice_))
-        return TableRecord(
-            schema=target.schema, slice=self._slice(conn, run, source, target.id), indexes=tuple(indexes)
-        )
+    def _tables(self, conn: Connection, run: FullRun, backup: Path) -> dict[str, TableRecord]:
+        members = run.body.members
+        sources = {p.id: p for p in paths.by_ids(conn, members.values())}
+        found = many.find(conn, [f"{backup.path}{path}" for path in members])
+        targets = {path: TableInfo.of(found[f"{backup.path}{path}"]) for path in members}
+        originals = {path: _impl_ids(sources[source_id]) for path, source_id in members.items()}
+        impls = paths.by_ids(conn, [i for ids in originals.values() for i in ids.values()])
+        versions = run.registry.effective(conn, [*sources.values(), *impls], run.operation.id)
+        ids = [i for t in targets.values() for i in (t.id, *(ref.impl_id for ref in t.indexes))]
+        heads, sizes_ = chains.states(conn, ids), sizes.bytes_of(conn, ids)
 
-    def _slice(self, conn: Connection, run: FullRun, source: Path, target_id: int) -> SliceRecord:
-        digest = chains.state(conn, target_id).digest
-        size = sizes.bytes_of(conn, target_id)
-        version = run.registry.effective(conn, source, run.operation.id)
-        return SliceRecord(
-            source_id=source.id,
-            target_id=target_id,
-            version=version,
-            whole=True,
-            before=Digest(),
-            after=digest,
-            delta=digest,
-            rows=digest.rows,
-            tombstones=0,
-            bytes=size,
-        )
+        def slice_(source_id: int, target_id: int) -> SliceRecord:
+            digest = heads[target_id].digest
+            return SliceRecord(
+                source_id=source_id,
+                target_id=target_id,
+                version=versions[source_id],
+                whole=True,
+                before=Digest(),
+                after=digest,
+                delta=digest,
+                rows=digest.rows,
+                tombstones=0,
+                bytes=sizes_.get(target_id, 0),
+            )
+
+        def index(path: str, ref: IndexRef) -> IndexRecord:
+            source_id = originals[path][ref.name]
+            held = None if ref.omitted else slice_(source_id, ref.impl_id)
+            return IndexRecord.of(ref.definition, versions[source_id], held)
+
+        return {
+            path: TableRecord(
+                schema=target.schema,
+                slice=slice_(members[path], target.id),
+                indexes=tuple(index(path, ref) for ref in target.indexes),
+            )
+            for path, target in targets.items()
+        }
+
+
+def _impl_ids(table: Path) -> dict[str, int]:
+    """The implementation tables of a table's indexes, by their names."""
+    return {ref.name: ref.impl_id for ref in TableInfo.of(table).indexes}

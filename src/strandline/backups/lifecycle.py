@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from strandline import names
 from strandline.backups.collection import Collection, CollectionRequest, collection_path
-from strandline.backups.full import owned_streams
-from strandline.backups.inventory import require_collection
-from strandline.catalog import paths, tables
+from strandline.backups.record import require_collection
+from strandline.catalog import many, paths, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists
@@ -55,7 +54,7 @@ class DropCollection(Kind[CollectionRequest, Body, Nothing]):
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[Body, Nothing]:
         path = require_collection(tx.conn, run.request.collection)
-        streams = [stream.path for stream in owned_streams(tx.conn, path)]
+        streams = many.owned(tx.conn, path.id)
         run.lock(tx, paths.subtree(tx.conn, path), "dropping")
         return Plan(plan_drops(tx, run, streams) if streams else [], Body(), Nothing())
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from strandline.backups.inventory import slice_segments
-from strandline.backups.record import BackupRecord, SliceRecord, slices_of
+from strandline.backups.record import BackupRecord, SliceRecord, slice_segments, slices_of
 from strandline.backups.restore_plan import RestoreRequest, plan_restore
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import PathNotFound, PreconditionFailed
@@ -89,6 +88,9 @@ def _view(
     conn: Connection, info: TableInfo, chain: Sequence[BackupRecord], path: str, index: str | None
 ) -> TableView:
     segments = [
-        s for place, part in slices_of(chain, path, index) for s in slice_segments(conn, chain[place], part)
+        s
+        for place, part in slices_of(chain, path, index)
+        for found in slice_segments(conn, chain[place], [part]).values()
+        for s in found
     ]
     return TableView(info, Chain(tuple(segments), chain[-1].step))

@@ -1,16 +1,20 @@
-"""What a backup records of itself: enough to restore it, and to check it, without looking at anything
-else."""
+"""What a backup records of itself: enough to restore it, and to check it, without looking at anything else;
+and the finished backups of a collection, as the catalog has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from strandline.backups.collection import BackupKind
-from strandline.errors import Corrupted
-from strandline.model import Digest, IndexDef, TableSchema
+from sqlalchemy import Connection
+
+from strandline.backups.collection import BackupKind, collection_path
+from strandline.catalog import chains, paths
+from strandline.catalog.paths import Path
+from strandline.errors import Corrupted, PathNotFound
+from strandline.model import Digest, IndexDef, Segment, TableSchema
 from strandline.records import Record
 
 Holds: TypeAlias = Literal["data", "definition"]
@@ -97,6 +101,42 @@ class BackupRecord(Record):
     @property
     def bytes(self) -> int:
         return sum(s.bytes for s in self.slices)
+
+
+def require_collection(conn: Connection, name: str) -> Path:
+    found = paths.find(conn, collection_path(name))
+    if found is None or found.type != "backup_collection":
+        raise PathNotFound(
+            f"there is no backup collection {name!r}", "List the collections with SHOW BACKUP COLLECTIONS."
+        )
+    return found
+
+
+def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:
+    """The finished backups of a collection, oldest first."""
+    return [path.record(BackupRecord) for path in paths.backups(conn, collection)]
+
+
+def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
+    """The last finished backup of a collection."""
+    found = paths.backups(conn, collection, last=True)
+    return found[0].record(BackupRecord) if found else None
+
+
+def slice_segments(
+    conn: Connection, backup: BackupRecord, slices: Iterable[SliceRecord]
+) -> dict[int, Sequence[Segment]]:
+    """The segments that a backup holds of tables and indexes, by the ids of the paths that have them. All of
+    them must be there: one too few is a state that never was."""
+    wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
+    ids = [i for i in wanted if i is not None]
+    found = chains.copied(conn, ids, backup.step)
+    for target_id, size in wanted.items():
+        if target_id is None or sum(s.bytes for s in found.get(target_id, ())) != size:
+            raise Corrupted(
+                f"{backup.name} does not hold the {size} bytes that it recorded", "Restore an earlier backup."
+            )
+    return {i: found.get(i, ()) for i in ids}
 
 
 def chain_to(records: Sequence[BackupRecord], name: str) -> list[BackupRecord]:

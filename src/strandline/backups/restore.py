@@ -9,12 +9,13 @@ of the data if it is wanted, and one transaction in which all of it appears.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strandline.backups.inventory import slice_segments
-from strandline.backups.record import IndexRecord, slices_of
+from strandline.backups.record import slice_segments, slices_of
 from strandline.backups.restore_parts import (
     Checked,
+    InlineShardPart,
     RebuildPart,
     Rebuilt,
     RestoreBody,
@@ -25,7 +26,8 @@ from strandline.backups.restore_parts import (
     VerifyPart,
 )
 from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
-from strandline.catalog import board, chains, operations, paths, tables
+from strandline.catalog import board, chains, many, paths, tables
+from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.writer import Writer
@@ -57,6 +59,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
     def __init__(self, runtime: Runtime) -> None:
         self.handlers = {
             "shard": ShardPart(runtime),
+            "inline shard": InlineShardPart(),
             "rebuild": RebuildPart(runtime),
             "verify": VerifyPart(runtime),
         }
@@ -69,113 +72,157 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         step = board.current_step(tx.conn)
         run.pin(tx, step)
         targets = _Targets(tx, run, wanted, step)
-        for target in wanted.targets:
-            targets.make(target)
+        targets.make()
         last = len(wanted.chain)
-        shards = sorted(targets.shards, key=lambda shard: shard.increment)
-        parts = [PartPlan("shard", shard, shard.increment) for shard in shards]
+        shards = sorted(targets.shards, key=lambda found: found[0].increment)
+        parts = [PartPlan(kind, shard, shard.increment) for shard, kind in shards]
         parts += [PartPlan("rebuild", rebuilt, last) for rebuilt in targets.rebuilds]
         if request.verify:
             parts += [PartPlan("verify", Checked(table_id=i), last + 1) for i in targets.made.values()]
         body = RestoreBody(backup=wanted.chain[-1].name, tables=targets.made, increments=last - 1, step=step)
         progress = RestoreProgress(
-            increments=last - 1, increment=0, bytes=0, bytes_total=sum(shard.bytes for shard in shards)
+            increments=last - 1, increment=0, bytes=0, bytes_total=sum(shard.bytes for shard, _ in shards)
         )
         return Plan(parts, body, progress)
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
         """Whatever was made begins to live at the step of the end."""
-        mine = [
-            p
-            for p in operations.locked(tx.conn, run.operation.id)
-            if p.state == INCOMING and p.type == "table"
-        ]
+        under = paths.under(tx.conn, run.operation.id)
+        mine = [p for p in under if p.state == INCOMING and p.type == "table"]
         tables.begin_at(tx, [p.id for p in mine])
         for path in mine:
-            for ref in TableInfo.of(path).indexes:
-                if not ref.definition.is_sync:
-                    tables.begin_following(tx, ref.impl_id, path.id, tx.step)
+            if path.name != IMPL_TABLE:
+                for ref in TableInfo.of(path).indexes:
+                    if not ref.definition.is_sync:
+                        tables.begin_following(tx, ref.impl_id, path.id, tx.step)
         body = run.body
         # Also if nothing had changed in the last ones.
         run.report(tx, replace(run.progress, increment=body.increments))
         return RestoreResult(
             backup=body.backup,
             tables=tuple(sorted(body.tables)),
-            rows=sum(chains.state(tx.conn, table_id).digest.rows for table_id in body.tables.values()),
+            rows=sum(head.digest.rows for head in chains.states(tx.conn, body.tables.values()).values()),
             rebuilt_indexes=tuple(sorted(part.index for part in run.bodies(tx.conn, "rebuild", Rebuilt))),
         )
 
 
 @dataclass(frozen=True)
 class _Targets:
-    """Makes the tables of a restore with their indexes, and collects the shards that will fill them and the
-    indexes that no backup holds. ``made``: the ids of the tables by path."""
+    """Makes the tables of a restore with their indexes, and collects the shards that will fill them, each
+    with the kind of its part, and the indexes that no backup holds. ``made``: the ids of the tables by
+    path."""
 
     tx: Writer
     run: Planning[RestoreRequest]
     wanted: RestorePlan
     step: int
     made: dict[str, int] = field(default_factory=dict, init=False)
-    shards: list[Shard] = field(default_factory=list, init=False)
+    shards: list[tuple[Shard, str]] = field(default_factory=list, init=False)
     rebuilds: list[Rebuilt] = field(default_factory=list, init=False)
 
-    def make(self, target: Target) -> None:
-        record = target.record
-        parent = self.run.make_parents(self.tx, target.path, self.step)
-        name = target.path.rsplit("/", 1)[1]
-        body = TableBody(schema=record.schema)
-        table = self._add(parent, name, "table", body=body, version=record.slice.version)
-        tables.add_state(self.tx, table.id, self.step, record.slice.after)
-        self.made[target.path] = table.id
-        self._fill(target.source, None, table.id, record.schema)
-        refs = tuple(self._make_index(target, table, index) for index in record.indexes)
-        paths.set_body(self.tx, table.id, replace(body, indexes=refs))
-
-    def _make_index(self, target: Target, table: Path, index: IndexRecord) -> IndexRef:
-        definition = index.definition
-        schema = definition.impl_schema(target.record.schema)
-        row = self._add(table, definition.name, "index", body=definition, version=index.version)
-        body = TableBody(schema=schema)
-        impl = self._add(row, IMPL_TABLE, "table", body=body, version=index.version)
-        digest = index.slice.after if index.slice is not None else Digest()
-        tables.add_state(self.tx, impl.id, self.step, digest)
-        if index.holds == "data":
-            self._fill(target.source, definition.name, impl.id, schema)
-        else:
-            name = f"{target.path}/{definition.name}"
-            self.rebuilds.append(Rebuilt(table_id=table.id, impl_id=impl.id, index=name))
-        return IndexRef.of(definition, index_id=row.id, impl_id=impl.id, version=index.version)
-
-    def _add(self, parent: Path, name: str, type_: str, *, body: Record, version: int) -> Path:
-        return paths.add(
-            self.tx,
-            parent,
-            name,
-            type_,
-            body=body,
-            step=self.step,
-            version=version,
-            state=INCOMING,
-            operation_id=self.run.id,
-        )
-
-    def _fill(self, source: str, index: str | None, table_id: int, schema: TableSchema) -> None:
-        """For each backup of the chain one part for each shard: the segments whose keys begin in it."""
-        request, chain = self.run.request, self.wanted.chain
-        deadline = request.deadline_seconds
-        for place, slice_ in slices_of(chain, source, index):
-            by_shard: dict[int, list[Segment]] = {}
-            for segment in slice_segments(self.tx.conn, chain[place], slice_):
-                by_shard.setdefault(shard_of(schema, segment.min_key or ()), []).append(segment)
-            for shard, found in sorted(by_shard.items()):
-                self.shards.append(
-                    Shard(
-                        table_id=table_id,
-                        increment=place,
-                        shard=shard,
-                        segments=tuple(s.id for s in found),
-                        bytes=sum(s.bytes for s in found),
-                        copy=request.copy,
-                        until=None if deadline is None else self.tx.now + deadline,
-                    )
+    def make(self) -> None:
+        targets = self.wanted.targets
+        parents = self.run.make_all_parents(self.tx, [target.path for target in targets], self.step)
+        tables_ = self._add(
+            [
+                NewPath(
+                    parents[target.path],
+                    target.path.rsplit("/", 1)[1],
+                    "table",
+                    TableBody(schema=target.record.schema),
+                    version=target.record.slice.version,
                 )
+                for target in targets
+            ]
+        )
+        self.made.update({target.path: table.id for target, table in zip(targets, tables_, strict=True)})
+        filled = [
+            Filled(target.source, None, table.id, target.record.schema)
+            for target, table in zip(targets, tables_, strict=True)
+        ]
+        states = {table.id: target.record.slice.after for target, table in zip(targets, tables_, strict=True)}
+        filled += self._make_indexes(targets, tables_, states)
+        tables.add_states(self.tx, states, self.step)
+        self._fill(filled)
+
+    def _make_indexes(
+        self, targets: Sequence[Target], tables_: Sequence[Path], states: dict[int, Digest]
+    ) -> list[Filled]:
+        """The indexes of all tables, listed in them."""
+        listed = [
+            (target, table, index)
+            for target, table in zip(targets, tables_, strict=True)
+            for index in target.record.indexes
+        ]
+        indexes = self._add(
+            [NewPath(t, i.definition.name, "index", i.definition, version=i.version) for _, t, i in listed]
+        )
+        schemas = [index.definition.impl_schema(target.record.schema) for target, _, index in listed]
+        impls = self._add(
+            [
+                NewPath(row, IMPL_TABLE, "table", TableBody(schema=schema), version=index.version)
+                for row, schema, (_, _, index) in zip(indexes, schemas, listed, strict=True)
+            ]
+        )
+        refs: dict[int, list[IndexRef]] = {table.id: [] for table in tables_}
+        filled = []
+        for (target, table, index), row, impl, schema in zip(listed, indexes, impls, schemas, strict=True):
+            definition = index.definition
+            refs[table.id].append(
+                IndexRef.of(definition, index_id=row.id, impl_id=impl.id, version=index.version)
+            )
+            states[impl.id] = index.slice.after if index.slice is not None else Digest()
+            if index.holds == "data":
+                filled.append(Filled(target.source, definition.name, impl.id, schema))
+            else:
+                name = f"{target.path}/{definition.name}"
+                self.rebuilds.append(Rebuilt(table_id=table.id, impl_id=impl.id, index=name))
+        bodies = {
+            table.id: TableBody(schema=target.record.schema, indexes=tuple(refs[table.id]))
+            for target, table in zip(targets, tables_, strict=True)
+            if refs[table.id]
+        }
+        many.set_bodies(self.tx, bodies)
+        return filled
+
+    def _add(self, new: Sequence[NewPath]) -> list[Path]:
+        return many.add(self.tx, new, step=self.step, state=INCOMING, operation_id=self.run.id)
+
+    def _fill(self, filled: Sequence[Filled]) -> None:
+        """For each backup of the chain one part for each shard: the segments whose keys begin in it."""
+        chain = self.wanted.chain
+        slices = [(of, place, s) for of in filled for place, s in slices_of(chain, of.source, of.index)]
+        segments = [
+            slice_segments(self.tx.conn, backup, [s for _, at, s in slices if at == place])
+            for place, backup in enumerate(chain)
+        ]
+        for of, place, slice_ in slices:
+            by_shard: dict[int, list[Segment]] = {}
+            for segment in segments[place][slice_.target_id or 0]:
+                by_shard.setdefault(shard_of(of.schema, segment.min_key or ()), []).append(segment)
+            for shard, found in sorted(by_shard.items()):
+                self.shards.append(self._shard(of, place, shard, found))
+
+    def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> tuple[Shard, str]:
+        request = self.run.request
+        deadline = request.deadline_seconds
+        made = Shard(
+            table_id=of.table_id,
+            increment=place,
+            shard=shard,
+            segments=tuple(s.id for s in found),
+            bytes=sum(s.bytes for s in found),
+            copy=request.copy,
+            until=None if deadline is None else self.tx.now + deadline,
+        )
+        return made, "shard" if request.copy or any(s.file is not None for s in found) else "inline shard"
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A table or an index (by its name) of the backup, and the table that it goes into."""
+
+    source: str
+    index: str | None
+    table_id: int
+    schema: TableSchema

@@ -100,13 +100,7 @@ class _Part(Handler[RestoreRun, P], ABC):
         self._runtime = runtime
 
     def work(self, run: RestoreRun, part: Part[P]) -> Any:
-        """The time that a restore may take counts from its first start, however often it is resumed."""
-        seconds = run.request.deadline_seconds
-        if seconds is not None and self._runtime.clock.now() > run.operation.created + seconds:
-            raise OutOfTime(
-                f"the restore did not finish within {seconds:g} seconds",
-                "Nothing was published. Allow more time, or restore fewer tables.",
-            )
+        check_time(run, self._runtime.clock.now())
         return self._make(part.body)
 
     @abstractmethod
@@ -114,9 +108,24 @@ class _Part(Handler[RestoreRun, P], ABC):
         """The slow work of this kind of part."""
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        answers_later = isinstance(error, Unavailable | TimedOut) and not isinstance(error, OutOfTime)
-        transient = answers_later or not isinstance(error, StrandlineError)
-        return RETRY_SECONDS[attempt - 1] if transient and attempt <= len(RETRY_SECONDS) else None
+        return pause_after(error, attempt)
+
+
+def check_time(run: RestoreRun, now: float) -> None:
+    """The time that a restore may take counts from its first start, however often it is resumed."""
+    seconds = run.request.deadline_seconds
+    if seconds is not None and now > run.operation.created + seconds:
+        raise OutOfTime(
+            f"the restore did not finish within {seconds:g} seconds",
+            "Nothing was published. Allow more time, or restore fewer tables.",
+        )
+
+
+def pause_after(error: Exception, attempt: int) -> float | None:
+    """How long to wait after the ``attempt``-th failure of a part; None if it will not help."""
+    answers_later = isinstance(error, Unavailable | TimedOut) and not isinstance(error, OutOfTime)
+    transient = answers_later or not isinstance(error, StrandlineError)
+    return RETRY_SECONDS[attempt - 1] if transient and attempt <= len(RETRY_SECONDS) else None
 
 
 class ShardPart(_Part[Shard]):
@@ -160,6 +169,29 @@ class ShardPart(_Part[Shard]):
         limit = self._runtime.settings.shard_seconds
         until = part.body.until
         return limit if until is None else min(limit, max(0.0, until - self._runtime.clock.now()))
+
+
+class InlineShardPart(Handler[RestoreRun, Shard]):
+    """Brings shards whose rows are in the catalog itself, many at a time."""
+
+    record = Shard
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def configure_all(
+        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Any
+    ) -> list[Shard]:
+        check_time(run, tx.now)
+        bodies = [part.body for part in parts]
+        attached: dict[int, list[int]] = {}
+        for body in bodies:
+            attached.setdefault(body.table_id, []).extend(body.segments)
+        chains.attach_all(tx, attached, run.body.step)
+        done = run.progress.bytes + sum(body.bytes for body in bodies)
+        run.report(tx, replace(run.progress, increment=bodies[0].increment, bytes=done))
+        return bodies
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return pause_after(error, attempt)
 
 
 class RebuildPart(_Part[Rebuilt]):

@@ -3,17 +3,15 @@ shows it."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.backups.inventory import backup_records, require_collection
-from strandline.backups.record import BackupRecord, TableRecord, chain_to, slices_of
-from strandline.catalog import paths
+from strandline.backups.record import BackupRecord, TableRecord, chain_to, require_collection, slices_of
+from strandline.catalog import many, paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.records import Record
@@ -109,9 +107,9 @@ class RestorePlan:
 def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
     """Check that the backup and its whole chain are there and fit, and find the targets."""
     collection = require_collection(conn, request.collection)
-    chain = chain_to(records := backup_records(conn, collection), _choose(collection, records, request))
+    chain = _chain(conn, collection, request)
     last = chain[-1]
-    targets = []
+    wanted: dict[str, tuple[str, TableRecord]] = {}
     for source, as_path in request.tables or tuple((path, None) for path in last.tables):
         record = last.tables.get(source)
         if record is None:
@@ -123,56 +121,75 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
         names.check_no_backup(path)
         for component in names.split(path):
             paths.check_own_name(component, "table")
-        targets.append(Target(source, path, record, _in_the_way(conn, path)))
-    given = [t.path for t in targets]
-    twice = next((path for path in given if given.count(path) > 1), None)
-    if twice is not None:
-        raise InvalidArgument(f"two tables would be restored as {twice}", "Give each its own name.")
-    for above, below in itertools.permutations(given, 2):
-        if below.startswith(f"{above}/"):
+        if path in wanted:
+            raise InvalidArgument(f"two tables would be restored as {path}", "Give each its own name.")
+        wanted[path] = (source, record)
+    for path in wanted:
+        above = next((directory for directory in _above(path) if directory in wanted), None)
+        if above is not None:
             raise InvalidArgument(
-                f"{below} would be restored below the table {above}",
+                f"{path} would be restored below the table {above}",
                 "Choose a place for it that is not a table's.",
             )
     # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
-    for target in targets:
-        slices_of(chain, target.source)
-        for index in target.record.indexes:
-            slices_of(chain, target.source, index.definition.name)
+    for source, record in wanted.values():
+        slices_of(chain, source)
+        for index in record.indexes:
+            slices_of(chain, source, index.definition.name)
+    there = many.find(conn, [found for path in wanted for found in (path, *_above(path))])
+    targets = [
+        Target(source, path, record, _in_the_way(there, path)) for path, (source, record) in wanted.items()
+    ]
     return RestorePlan(collection, chain, targets)
 
 
-def _choose(collection: Path, records: Sequence[BackupRecord], request: RestoreRequest) -> str:
-    if not records:
+def _chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:
+    """The backups that lead to the one that is asked for. Only these are read: each may name all tables there
+    are."""
+    there = {path.name: path for path in paths.backups(conn, collection)}
+    here: str | None = _choose(collection, there, request)
+    found: list[BackupRecord] = []
+    while here is not None and here in there:
+        found.append(there[here].record(BackupRecord))
+        here = found[-1].parent
+    return chain_to(found, found[0].name)
+
+
+def _choose(collection: Path, there: dict[str, Path], request: RestoreRequest) -> str:
+    if not there:
         raise PreconditionFailed(
             f"the collection {collection.name!r} has no backup to restore",
             "Take one first: BACKUP collection.",
         )
     if request.at is not None:
-        if request.at not in [r.name for r in records]:
-            hint = names.did_you_mean(request.at, [r.name for r in records])
+        if request.at not in there:
             raise PathNotFound(
                 f"the collection {collection.name!r} has no backup {request.at!r}",
-                hint or "List them with SHOW BACKUPS IN collection.",
+                names.did_you_mean(request.at, there) or "List them with SHOW BACKUPS IN collection.",
             )
         return request.at
     if request.not_after is not None:
-        early = [r.name for r in records if r.time <= request.not_after]
-        if not early:
-            moment = datetime.fromtimestamp(request.not_after, timezone.utc)
-            raise PathNotFound(
-                f"the collection {collection.name!r} has no backup taken by {moment:%Y-%m-%d %H:%M:%S} UTC",
-                f"The first one is {records[0].name}.",
-            )
-        return early[-1]
-    return records[-1].name
+        for path in reversed(there.values()):
+            if path.record(BackupRecord).time <= request.not_after:
+                return path.name
+        moment = datetime.fromtimestamp(request.not_after, timezone.utc)
+        raise PathNotFound(
+            f"the collection {collection.name!r} has no backup taken by {moment:%Y-%m-%d %H:%M:%S} UTC",
+            f"The first one is {next(iter(there))}.",
+        )
+    return next(reversed(there))
 
 
-def _in_the_way(conn: Connection, path: str) -> Path | None:
-    """What stands where the table should go, or above it where a directory should be."""
+def _above(path: str) -> list[str]:
+    """The directories above a path, the root's own left out, from the top."""
     parts = names.split(path)
-    for depth in range(1, len(parts)):
-        above = paths.find(conn, names.join(parts[:depth]))
+    return [names.join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _in_the_way(there: Mapping[str, Path], path: str) -> Path | None:
+    """What stands where the table should go, or above it where a directory should be."""
+    for directory in _above(path):
+        above = there.get(directory)
         if above is not None and above.type != "directory":
             return above
-    return paths.find(conn, path)
+    return there.get(path)

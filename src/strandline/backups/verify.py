@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.backups.inventory import backup_records, require_collection
-from strandline.backups.record import BackupRecord, chain_to, slices_of
+from strandline.backups.record import BackupRecord, backup_records, chain_to, require_collection, slices_of
 from strandline.catalog import chains
 from strandline.errors import StrandlineError
 from strandline.runtime import Runtime

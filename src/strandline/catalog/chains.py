@@ -12,7 +12,8 @@ changes later than the step they ask for.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,15 @@ def state(conn: Connection, table_id: int) -> TableState:
     if row is None:
         raise Stale(table_id, "it was dropped")
     return state_of(row)
+
+
+def states(conn: Connection, table_ids: Iterable[int]) -> dict[int, TableState]:
+    """The heads of tables that cannot have gone, by id."""
+    found: dict[int, TableState] = {}
+    for chunk in chunks(table_ids):
+        rows = conn.execute(select(sqltables.tables).where(sqltables.tables.c.path_id.in_(chunk)))
+        found |= {row.path_id: state_of(row) for row in rows}
+    return found
 
 
 def check_kept(head: TableState, step: int) -> None:
@@ -240,34 +250,46 @@ def attach(
 ) -> None:
     """Make segments part of a table's chain from ``step`` on. By reference: the same segment may be in many
     chains."""
-    row = {
-        "table_id": table_id,
-        "added": step,
-        "reaches": step if reaches is None else reaches,
-        "removed": None,
-    }
-    rows = [{**row, "segment_id": i, "superseded": False} for i in segment_ids]
+    attach_all(tx, {table_id: segment_ids}, step, reaches)
+
+
+def attach_all(
+    tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int, reaches: int | None = None
+) -> None:
+    """The same for many tables, by their ids."""
+    row = {"added": step, "reaches": step if reaches is None else reaches, "removed": None}
+    rows = [
+        {**row, "table_id": table_id, "segment_id": i, "superseded": False}
+        for table_id, ids in segment_ids.items()
+        for i in ids
+    ]
     if rows:
         tx.conn.execute(insert(sqltables.chains), rows)
 
 
-def copied(conn: Connection, table_id: int, step: int) -> tuple[Segment, ...]:
-    """The very segments that ``chain_ids`` names, in their order."""
-    return _in_order(segments(conn, chain_ids(conn, table_id, step)))
+def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
+    """The very segments that ``chain_ids`` names, in their order, for each table that has any."""
+    ids = all_chain_ids(conn, table_ids, step)
+    known = {s.id: s for s in segments(conn, {i for found in ids.values() for i in found})}
+    return {table_id: _in_order(known[i] for i in found) for table_id, found in ids.items()}
 
 
 def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
     """Ids of the very segments that were the table's state at ``step``, none with a later change in it: what
     a copy by reference attaches. The caller has pinned ``step`` since it was the current one."""
-    return list(
-        conn.execute(
-            select(sqltables.chains.c.segment_id).where(
-                sqltables.chains.c.table_id == table_id,
-                sqltables.chains.c.added <= step,
-                or_(sqltables.chains.c.removed.is_(None), sqltables.chains.c.removed > step),
-            )
-        ).scalars()
-    )
+    return all_chain_ids(conn, [table_id], step).get(table_id, [])
+
+
+def all_chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
+    """The same for many tables, by their ids; without those that have none."""
+    at, found = sqltables.chains.c, defaultdict[int, list[int]](list)
+    for chunk in chunks(table_ids):
+        live = select(at.table_id, at.segment_id).where(
+            at.table_id.in_(chunk), at.added <= step, or_(at.removed.is_(None), at.removed > step)
+        )
+        for table_id, segment_id in conn.execute(live):
+            found[table_id].append(segment_id)
+    return found
 
 
 def _in_order(found: Iterable[Segment]) -> tuple[Segment, ...]:

@@ -24,12 +24,13 @@ class Hold:
     keeps_state: bool
 
 
-def add(tx: Writer, hold: Hold) -> None:
-    tx.conn.execute(
-        insert(sqltables.holds).values(
-            owner_id=hold.owner_id, table_id=hold.table_id, step=hold.step, keeps_state=hold.keeps_state
-        )
-    )
+def add(tx: Writer, *new: Hold) -> None:
+    if new:
+        rows = [
+            {"owner_id": h.owner_id, "table_id": h.table_id, "step": h.step, "keeps_state": h.keeps_state}
+            for h in new
+        ]
+        tx.conn.execute(insert(sqltables.holds), rows)
 
 
 def find(conn: Connection, owner_id: int) -> Hold | None:

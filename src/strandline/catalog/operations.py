@@ -8,14 +8,14 @@ alone, so an end of either kind leaves nothing locked, whatever the operation wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from strandline import records
-from strandline.catalog import board, chains, paths, sqltables, tables
+from strandline.catalog import board, chains, many, paths, sqltables, tables
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
 from strandline.catalog.writer import Writer
@@ -35,15 +35,13 @@ _PARTS = (
     .where(sqltables.parts.c.operation_id == bindparam("operation"))
     .order_by(sqltables.parts.c.id)
 )
-_PART = select(sqltables.parts).where(
-    sqltables.parts.c.operation_id == bindparam("operation"), sqltables.parts.c.id == bindparam("part")
-)
-_WAITING = (sqltables.parts.c.operation_id == bindparam("operation")) & (sqltables.parts.c.state != DONE)
+_WAITING = (sqltables.parts.c.operation_id == bindparam("operation")) & sqltables.is_open
 _OPEN_STAGE = select(func.min(sqltables.parts.c.stage)).where(_WAITING)
 _OPEN_PARTS = (
     select(sqltables.parts)
     .where(_WAITING, sqltables.parts.c.stage == _OPEN_STAGE.scalar_subquery())
     .order_by(sqltables.parts.c.id)
+    .limit(bindparam("most"))
 )
 _SAVE_PART = (
     update(sqltables.parts)
@@ -188,33 +186,58 @@ def unfinished(conn: Connection) -> list[Operation]:
     return [_operation(row, {}) for row in rows]
 
 
-def parts(conn: Connection, operation_id: str) -> list[Part]:
-    return [_part(row) for row in conn.execute(_PARTS, {"operation": operation_id})]
+def parts(conn: Connection, operation_id: str, kind: str | None = None) -> list[Part]:
+    """All of its parts, or those of a kind."""
+    query = _PARTS if kind is None else _PARTS.where(sqltables.parts.c.kind == kind)
+    return [_part(row) for row in conn.execute(query, {"operation": operation_id})]
 
 
-def part(conn: Connection, operation_id: str, part_id: int) -> Part:
-    return _part(conn.execute(_PART, {"operation": operation_id, "part": part_id}).one())
-
-
-def open_parts(conn: Connection, operation_id: str) -> list[Part]:
-    """Those that may go on now: the unfinished ones of the first unfinished stage."""
-    return [_part(row) for row in conn.execute(_OPEN_PARTS, {"operation": operation_id})]
-
-
-def first_open_stage(conn: Connection, operation_id: str) -> int:
-    """The stage whose parts may go on now."""
-    stage: int | None = conn.execute(_OPEN_STAGE, {"operation": operation_id}).scalar_one()
-    return stage or 0
-
-
-def save_part(tx: Writer, changed: Part) -> None:
-    values = {
-        "new_state": changed.state,
-        "new_attempt": changed.attempt,
-        "now": changed.changed,
-        "new_body": changed.body,
+def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) -> dict[int, Part]:
+    """Parts as they are now, by id; without those that are gone."""
+    at = sqltables.parts.c
+    return {
+        row.id: _part(row)
+        for chunk in chunks(part_ids)
+        for row in conn.execute(
+            select(sqltables.parts).where(at.operation_id == operation_id, at.id.in_(chunk))
+        )
     }
-    tx.conn.execute(_SAVE_PART, {"operation": changed.operation_id, "part": changed.id, **values})
+
+
+def open_parts(conn: Connection, operation_id: str, most: int) -> list[Part]:
+    """The first of those that may go on now: the unfinished ones of the first unfinished stage."""
+    return [_part(row) for row in conn.execute(_OPEN_PARTS, {"operation": operation_id, "most": most})]
+
+
+def first_open_stage(conn: Connection, operation_id: str) -> int | None:
+    """The stage whose parts may go on now; None if all are done."""
+    stage: int | None = conn.execute(_OPEN_STAGE, {"operation": operation_id}).scalar_one()
+    return stage
+
+
+def last_change(conn: Connection, operation_id: str) -> float | None:
+    """When the last transition of a part was; None if there are no parts."""
+    at = sqltables.parts.c
+    last: float | None = conn.execute(
+        select(func.max(at.changed)).where(at.operation_id == operation_id)
+    ).scalar_one()
+    return last
+
+
+def save_parts(tx: Writer, changed: Iterable[Part]) -> None:
+    values = [
+        {
+            "operation": part.operation_id,
+            "part": part.id,
+            "new_state": part.state,
+            "new_attempt": part.attempt,
+            "now": part.changed,
+            "new_body": part.body,
+        }
+        for part in changed
+    ]
+    if values:
+        tx.conn.execute(_SAVE_PART, values)
 
 
 def save(tx: Writer, operation_id: str, **values: Any) -> None:
@@ -238,20 +261,10 @@ def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> N
     paths.set_state(tx, [p.id for p in locked if p.state == READY], state, operation_id)
 
 
-def locked(conn: Connection, operation_id: str) -> list[Path]:
-    """The paths that an operation works on, in the order they were made."""
-    ids = conn.execute(
-        select(sqltables.paths.c.id)
-        .where(sqltables.paths.c.operation_id == operation_id)
-        .order_by(sqltables.paths.c.id)
-    ).scalars()
-    return paths.by_ids(conn, ids.all())
-
-
 def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
     it under one generation."""
-    mine = locked(tx.conn, operation_id)
+    mine = paths.under(tx.conn, operation_id)
     created = [p.id for p in mine if p.state in CREATED_STATES]
     dropped = [p for p in mine if p.state == "dropping"]
     moved = registry.apply(tx, operation_id)
@@ -260,8 +273,10 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     tables.forget(tx, gone)
     paths.remove(tx, gone)
     paths.set_created(tx, created, tx.step)
+    fresh = {p.id: p for p in paths.under(tx.conn, operation_id)}
     _unlock(tx, operation_id)
-    changed = paths.by_ids(tx.conn, [*created, *moved])
+    fresh |= {p.id: p for p in paths.by_ids(tx.conn, [i for i in moved if i not in fresh])}
+    changed = [fresh[i] for i in dict.fromkeys([*created, *moved]) if i in fresh]
     if changed or dropped:
         board.publish(tx, changed, dropped, operation_id=operation_id)
 
@@ -270,7 +285,7 @@ def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, director
     """End the claims, remove what the operation made, also its ``directories`` if nothing else is in them,
     and unlock what it locked. The catalog is then as if it had never been."""
     registry.rollback(tx, operation_id)
-    made = [p.id for p in locked(tx.conn, operation_id) if p.state in CREATED_STATES]
+    made = [p.id for p in paths.under(tx.conn, operation_id) if p.state in CREATED_STATES]
     # Nobody has ever seen them, so nobody has them in his plan.
     for chunk in chunks(made):
         tx.conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))
@@ -278,12 +293,7 @@ def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, director
     tables.forget(tx, made)
     paths.remove(tx, made)
     _unlock(tx, operation_id)
-    for path_id in reversed(directories):
-        used = tx.conn.execute(
-            select(sqltables.paths.c.id).where(sqltables.paths.c.parent_id == path_id).limit(1)
-        ).one_or_none()
-        if used is None:
-            paths.remove(tx, [path_id])
+    many.remove_empty(tx, directories)
 
 
 def _unlock(tx: Writer, operation_id: str) -> None:

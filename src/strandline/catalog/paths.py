@@ -4,7 +4,7 @@ caller's transaction."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +23,22 @@ IMPL_TABLE = "indexImplTable"
 
 # Walking the tree is what the catalog does most; statements that are built once cost half as much.
 _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
+_IN_LIST = sqltables.paths.c.id.in_(bindparam("row_ids", expanding=True))
+_ROWS = select(sqltables.paths).where(_IN_LIST)
+_NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_IN_LIST)
+_UNDER = (
+    select(sqltables.paths)
+    .where(sqltables.paths.c.operation_id == bindparam("operation"))
+    .order_by(sqltables.paths.c.id)
+)
 _CHILD = select(sqltables.paths).where(
     sqltables.paths.c.parent_id == bindparam("parent"), sqltables.paths.c.name == bindparam("child")
 )
 
 # A table in one of these states has no rows that a statement may see or change.
 CLOSED_STATES = frozenset({"creating", "dropping", "incoming restore"})
+DIRECTORIES = frozenset({"directory", "backup_collection", "backup"})
+"""The types of what other paths are made below."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +72,7 @@ def find(conn: Connection, path: str) -> Path | None:
         if found is None:
             return None
         row = found
-    return _path(row, names.join(parts))
+    return of_row(row, names.join(parts))
 
 
 def require(conn: Connection, path: str, type_: str | None = None) -> Path:
@@ -80,7 +90,7 @@ def require(conn: Connection, path: str, type_: str | None = None) -> Path:
 
 def by_id(conn: Connection, path_id: int) -> Path | None:
     row = conn.execute(_ROW, {"row_id": path_id}).one_or_none()
-    return None if row is None else _path(row, full_path(conn, row))
+    return None if row is None else of_row(row, full_path(conn, row))
 
 
 def require_id(conn: Connection, path_id: int | None) -> Path:
@@ -92,23 +102,36 @@ def require_id(conn: Connection, path_id: int | None) -> Path:
 
 
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
-    """Those of the paths that exist, in the order asked for. Each row, also of a parent, is read once."""
+    """Those of the paths that exist, in the order asked for."""
     wanted = list(dict.fromkeys(path_ids))
-    rows: dict[int, Row[Any]] = {}
-    missing = set(wanted)
+    found = (row for chunk in chunks(wanted) for row in conn.execute(_ROWS, {"row_ids": chunk}))
+    known = {path.id: path for path in named(conn, found)}
+    return [known[i] for i in wanted if i in known]
+
+
+def under(conn: Connection, operation_id: str) -> list[Path]:
+    """The paths that an operation works on, in the order they were made."""
+    return named(conn, conn.execute(_UNDER, {"operation": operation_id}))
+
+
+def named(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
+    """Rows of the tree with their full names. Each row of a parent is read once."""
+    rows = {row.id: row for row in found}
+    above: dict[int, Row[Any]] = dict(rows)
+    missing = {row.parent_id for row in rows.values() if row.parent_id is not None} - above.keys()
     while missing:
-        found = [
-            row
-            for chunk in chunks(missing)
-            for row in conn.execute(select(sqltables.paths).where(sqltables.paths.c.id.in_(chunk)))
-        ]
-        rows |= {row.id: row for row in found}
-        missing = {row.parent_id for row in found if row.parent_id is not None} - rows.keys()
+        more = [row for chunk in chunks(missing) for row in conn.execute(_NAMES, {"row_ids": chunk})]
+        above |= {row.id: row for row in more}
+        missing = {row.parent_id for row in more if row.parent_id is not None} - above.keys()
+    known: dict[int | None, str] = {None: ""}
 
-    def name(row: Row[Any]) -> str:
-        return "" if row.parent_id is None else f"{name(rows[row.parent_id])}/{row.name}"
+    def name(path_id: int | None) -> str:
+        if path_id not in known and path_id is not None:
+            row = above[path_id]
+            known[path_id] = "" if row.parent_id is None else f"{name(row.parent_id)}/{row.name}"
+        return known[path_id]
 
-    return [_path(rows[i], name(rows[i]) or "/") for i in wanted if i in rows]
+    return [of_row(row, name(row.id) or "/") for row in rows.values()]
 
 
 def full_path(conn: Connection, row: Row[Any]) -> str:
@@ -121,27 +144,23 @@ def full_path(conn: Connection, row: Row[Any]) -> str:
 
 def children(conn: Connection, parent: Path) -> list[Path]:
     """What is directly below a path, by name."""
-    return [_path(row, path) for row, path in _below(conn, parent, select(sqltables.paths), 1)]
+    return [of_row(row, path) for row, path in _below(conn, parent, select(sqltables.paths), 1)]
 
 
 def subtree(conn: Connection, root: Path) -> list[Path]:
     """The path and everything below it, parents first."""
-    return [root, *(_path(row, path) for row, path in _below(conn, root, select(sqltables.paths), None))]
+    return [root, *(of_row(row, path) for row, path in _below(conn, root, select(sqltables.paths), None))]
 
 
 def user_tables(conn: Connection, root: Path) -> list[Path]:
-    """The tables at and below a path that are users' own: neither an index's nor a backup's."""
+    """The tables at and below a path that are users' own: neither an index's nor a backup's. What is below
+    tables and backups is not even looked at."""
+    below = _below(conn, root, select(sqltables.paths), None, through=("directory",))
     return [
         path
-        for path in subtree(conn, root)
+        for path in (root, *(of_row(row, path) for row, path in below))
         if path.type == "table" and path.name != IMPL_TABLE and not names.is_backup(path.path)
     ]
-
-
-def streams(conn: Connection) -> list[Path]:
-    """Every stream there is."""
-    ids = conn.execute(select(sqltables.paths.c.id).where(sqltables.paths.c.type == "stream")).scalars()
-    return by_ids(conn, ids)
 
 
 def names_below(conn: Connection, parent_ids: Iterable[int]) -> list[str]:
@@ -153,14 +172,14 @@ def names_below(conn: Connection, parent_ids: Iterable[int]) -> list[str]:
     return found
 
 
-def last_backup(conn: Connection, collection: Path) -> Path | None:
-    """The last finished backup of a collection: names sort in the order of time."""
+def backups(conn: Connection, collection: Path, *, last: bool = False) -> list[Path]:
+    """The finished backups of a collection, or the last one: names sort in the order of time."""
     at = sqltables.paths.c
     found = select(sqltables.paths).where(
         at.parent_id == collection.id, at.type == "backup", at.state != "creating"
     )
-    row = conn.execute(found.order_by(at.name.desc()).limit(1)).one_or_none()
-    return None if row is None else _path(row, f"{collection.path}/{row.name}")
+    rows = conn.execute(found.order_by(at.name.desc()).limit(1) if last else found)
+    return [of_row(row, f"{collection.path}/{row.name}") for row in sorted(rows, key=lambda row: row.name)]
 
 
 def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:
@@ -174,16 +193,19 @@ def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, 
 
 
 def _below(
-    conn: Connection, root: Path, rows: Select[Any], depth: int | None
+    conn: Connection, root: Path, rows: Select[Any], depth: int | None, *, through: Sequence[str] = ()
 ) -> Iterator[tuple[Row[Any], str]]:
-    """Rows with their full names. However many there are, one query finds them."""
+    """Rows with their full names; ``through``: only what is below paths of these types. However many there
+    are, one query finds them."""
     at = sqltables.paths.c
     if depth == 1:
         found = rows.where(at.parent_id == root.id)
     else:
-        first = select(at.id, literal(1).label("level")).where(at.parent_id == root.id)
+        first = select(at.id, at.type, literal(1).label("level")).where(at.parent_id == root.id)
         tree = first.cte("tree", recursive=True)
-        deeper = select(at.id, tree.c.level + 1).where(at.parent_id == tree.c.id)
+        deeper = select(at.id, at.type, tree.c.level + 1).where(at.parent_id == tree.c.id)
+        if through:
+            deeper = deeper.where(tree.c.type.in_(through))
         tree = tree.union_all(deeper if depth is None else deeper.where(tree.c.level < depth))
         found = rows.join(tree, tree.c.id == at.id)
     below: dict[int, list[Row[Any]]] = defaultdict(list)
@@ -241,7 +263,7 @@ def make_parents(tx: Writer, path: str, step: int | None = None) -> Path:
         parent = find(tx.conn, here) or add(
             tx, parent, parts[depth - 1], "directory", body=Nothing(), step=step
         )
-        if parent.type not in ("directory", "backup_collection", "backup"):
+        if parent.type not in DIRECTORIES:
             raise InvalidArgument(
                 f"{here} is a {parent.type}, so nothing can be created below it",
                 "Choose a path inside a directory.",
@@ -280,7 +302,7 @@ def add(
         )
         .returning(sqltables.paths)
     ).one()
-    return _path(row, path)
+    return of_row(row, path)
 
 
 def set_body(tx: Writer, path_id: int, body: Record) -> None:
@@ -318,7 +340,8 @@ def remove(tx: Writer, path_ids: Iterable[int]) -> None:
         tx.conn.execute(delete(sqltables.descriptions).where(sqltables.descriptions.c.path_id.in_(ids)))
 
 
-def _path(row: Row[Any], path: str) -> Path:
+def of_row(row: Row[Any], path: str) -> Path:
+    """A row of the tree under its full name."""
     return Path(
         id=row.id,
         parent_id=row.parent_id,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import Connection, and_, func, select
 
 from strandline.catalog import board, chains, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
+from strandline.chunks import chunks
 
 
 def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
@@ -38,9 +41,16 @@ def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
     return {row[0]: int(row[1]) for row in conn.execute(sizes)}
 
 
-def bytes_of(conn: Connection, table_id: int) -> int:
-    """The bytes of all segments that are, or were, part of a table."""
+def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
+    """The bytes of all segments that are, or were, part of tables; without those that never had any."""
     chain, segment = sqltables.chains.c, sqltables.segments.c
-    ids = select(chain.segment_id).where(chain.table_id == table_id)
-    found = conn.execute(select(func.sum(segment.bytes)).where(segment.id.in_(ids))).scalar_one()
-    return int(found or 0)
+    found: dict[int, int] = {}
+    for chunk in chunks(table_ids):
+        sizes = (
+            select(chain.table_id, func.sum(segment.bytes))
+            .join(sqltables.segments, segment.id == chain.segment_id)
+            .where(chain.table_id.in_(chunk))
+            .group_by(chain.table_id)
+        )
+        found |= {row[0]: int(row[1]) for row in conn.execute(sizes)}
+    return found

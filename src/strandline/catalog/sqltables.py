@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    literal_column,
 )
 
 metadata = MetaData()
@@ -54,6 +55,7 @@ paths = Table(
     Column("operation_id", Text, nullable=True),
     Column("created_step", BigInteger, nullable=False),
     Column("body", Text, nullable=False),
+    Column("owner_id", BigInteger, nullable=True),
     UniqueConstraint("parent_id", "name"),
     sqlite_autoincrement=True,
 )
@@ -160,6 +162,7 @@ holds = Table(
     Column("table_id", BigInteger, primary_key=True),
     Column("step", BigInteger, nullable=False),
     Column("keeps_state", Boolean, nullable=False),
+    Index("holds_by_table", "table_id"),
 )
 
 garbage = Table(
@@ -216,3 +219,15 @@ claims = Table(
 )
 
 Index("paths_by_operation", paths.c.operation_id)
+Index("paths_by_owner", paths.c.owner_id)
+
+# Written out, for the database to see that a statement asks for nothing else than what the index has.
+is_open = parts.c.state != literal_column("'done'")
+Index(
+    "parts_open",
+    parts.c.operation_id,
+    parts.c.stage,
+    parts.c.id,
+    sqlite_where=is_open,
+    postgresql_where=is_open,
+)

@@ -6,7 +6,7 @@ Functions run inside the caller's write transaction and publish what they change
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -150,20 +150,28 @@ def begin_following(tx: Writer, impl_id: int, table_id: int, step: int) -> None:
 def add_state(
     tx: Writer, table_id: int, step: int, digest: Digest, *, followed_step: int | None = None
 ) -> None:
+    add_states(tx, {table_id: digest}, step, {} if followed_step is None else {table_id: followed_step})
+
+
+def add_states(
+    tx: Writer, digests: Mapping[int, Digest], step: int, followed: Mapping[int, int] | None = None
+) -> None:
+    """The first states of tables, by their ids. ``followed``: the steps that asynchronous indexes among them
+    have come to."""
+    if not digests:
+        return
+    rows = [(i, {"rows": digest.rows, "digest": digest.hex}) for i, digest in digests.items()]
+    steps = followed or {}
     tx.conn.execute(
-        insert(sqltables.tables).values(
-            path_id=table_id,
-            step=step,
-            rows=digest.rows,
-            digest=digest.hex,
-            kept_from=step,
-            followed_step=followed_step,
-        )
+        insert(sqltables.tables),
+        [
+            {"path_id": i, "step": step, "kept_from": step, "followed_step": steps.get(i), **state}
+            for i, state in rows
+        ],
     )
     tx.conn.execute(
-        insert(sqltables.commits).values(
-            table_id=table_id, step=step, kind="create", rows=digest.rows, digest=digest.hex, time=tx.now
-        )
+        insert(sqltables.commits),
+        [{"table_id": i, "step": step, "kind": "create", "time": tx.now, **state} for i, state in rows],
     )
 
 
@@ -231,8 +239,7 @@ def oldest_kept(conn: Connection) -> int:
 
 
 def publish(tx: Writer, path_ids: Sequence[int]) -> None:
-    fresh = [p for p in (paths.by_id(tx.conn, i) for i in path_ids) if p is not None]
-    board.publish(tx, fresh)
+    board.publish(tx, paths.by_ids(tx.conn, path_ids))
 
 
 def at_step(conn: Connection, row: Path, step: int) -> TableInfo:

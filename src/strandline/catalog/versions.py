@@ -11,15 +11,17 @@ serializes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, Row, delete, insert, select
 
-from strandline.catalog import paths, sqltables
+from strandline.catalog import many, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
 from strandline.errors import Internal
 
 
@@ -45,8 +47,6 @@ class Conflict:
     operation_id: str
 
 
-_CLAIM = select(sqltables.claims).where(sqltables.claims.c.path_id == bindparam("path"))
-
 Claim: TypeAlias = Claimed | Joined | Conflict
 
 
@@ -61,6 +61,15 @@ class Held:
     version: int
 
 
+@dataclass(frozen=True)
+class Wish:
+    """A part wants the next version of a path, or the ``target`` version."""
+
+    part_id: int
+    path: Path
+    target: int | None = None
+
+
 class VersionRegistry:
     """The claims of all operations on one catalog."""
 
@@ -69,49 +78,58 @@ class VersionRegistry:
     ) -> Claim:
         """Claim ``target`` (default: the version after the published one) for a path. Repeating it is
         harmless."""
-        held = self.held(tx.conn, path.id)
-        if held is None:
-            version = path.version + 1 if target is None else target
-            if version <= path.version:
-                raise Internal(f"{path.path} has version {path.version} and cannot be claimed at {version}")
-            tx.conn.execute(
-                insert(sqltables.claims).values(
-                    path_id=path.id,
-                    operation_id=operation_id,
-                    part_id=part_id,
-                    published=path.version,
-                    version=version,
-                )
-            )
-            return Claimed(version)
-        if held.operation_id != operation_id:
-            return Conflict(held.operation_id)
-        return Claimed(held.version) if held.part_id == part_id else Joined(held.version, held.part_id)
+        return self.claim_all(tx, operation_id, [Wish(part_id, path, target)])[0]
+
+    def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
+        """The same for many paths and parts, one after the other."""
+        known = self.held(tx.conn, [wish.path.id for wish in wishes])
+        new: list[Held] = []
+        claims: list[Claim] = []
+        for wish in wishes:
+            held = known.get(wish.path.id)
+            if held is None:
+                held = known[wish.path.id] = _next(operation_id, wish)
+                new.append(held)
+            if held.operation_id != operation_id:
+                claims.append(Conflict(held.operation_id))
+            elif held.part_id == wish.part_id:
+                claims.append(Claimed(held.version))
+            else:
+                claims.append(Joined(held.version, held.part_id))
+        if new:
+            tx.conn.execute(insert(sqltables.claims), [vars(held) for held in new])
+        return claims
 
     def move(self, tx: Writer, operation_id: str, part_id: int, path: Path) -> list[tuple[Path, Claim]]:
         """Claim a table and all that must move with it: an implementation table takes its index to its own
-        version, and their table to its next one. Stops at the first conflict."""
-        first = self.claim(tx, operation_id, part_id, path)
-        claims: list[tuple[Path, Claim]] = [(path, first)]
-        above = unit_above(tx.conn, path)
-        if above and not isinstance(first, Conflict):
-            index, table = above
-            claims.append((index, self.claim(tx, operation_id, part_id, index, first.version)))
-            claims.append((table, self.claim(tx, operation_id, part_id, table)))
-        return claims
+        version, and their table to its next one. A table that is another's takes nothing with it."""
+        return [(wish.path, claim) for wish, claim in self.move_all(tx, operation_id, [Wish(part_id, path)])]
 
-    def effective(self, conn: Connection, path: Path, operation_id: str) -> int:
-        """The version that a part of the operation works with: the claimed one, else the published one."""
-        held = self.held(conn, path.id)
-        return held.version if held is not None and held.operation_id == operation_id else path.version
+    def move_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[tuple[Wish, Claim]]:
+        """The same for many tables and parts."""
+        claims = list(zip(wishes, self.claim_all(tx, operation_id, wishes), strict=True))
+        above = units_above(tx.conn, [wish.path for wish in wishes])
+        further: list[Wish] = []
+        for wish, claim in claims:
+            if wish.path.id in above and not isinstance(claim, Conflict):
+                index, table = above[wish.path.id]
+                further += [Wish(wish.part_id, index, claim.version), Wish(wish.part_id, table)]
+        return [*claims, *zip(further, self.claim_all(tx, operation_id, further), strict=True)]
 
-    def held(self, conn: Connection, path_id: int) -> Held | None:
-        row = conn.execute(_CLAIM, {"path": path_id}).one_or_none()
-        return (
-            None
-            if row is None
-            else Held(row.path_id, row.operation_id, row.part_id, row.published, row.version)
-        )
+    def effective(self, conn: Connection, paths_: Iterable[Path], operation_id: str) -> dict[int, int]:
+        """The versions that the parts of the operation work with, by the ids of the paths: the claimed one,
+        else the published one."""
+        claimed = {held.path_id: held.version for held in self.claims(conn, operation_id)}
+        return {path.id: claimed.get(path.id, path.version) for path in paths_}
+
+    def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, Held]:
+        """The claims on paths, whosever they are."""
+        at = sqltables.claims.c
+        return {
+            row.path_id: _held(row)
+            for chunk in chunks(path_ids)
+            for row in conn.execute(select(sqltables.claims).where(at.path_id.in_(chunk)))
+        }
 
     def claims(self, conn: Connection, operation_id: str) -> list[Held]:
         rows = conn.execute(
@@ -119,65 +137,107 @@ class VersionRegistry:
             .where(sqltables.claims.c.operation_id == operation_id)
             .order_by(sqltables.claims.c.path_id)
         )
-        return [Held(row.path_id, row.operation_id, row.part_id, row.published, row.version) for row in rows]
+        return [_held(row) for row in rows]
 
     def apply(self, tx: Writer, operation_id: str) -> list[int]:
         """Give every claimed path its version and let tables list their indexes at the new ones, and return
         the ids to publish."""
         held = self.claims(tx.conn, operation_id)
         ids = [claim.path_id for claim in held]
-        known = {path.id: path for path in paths.by_ids(tx.conn, ids)}
-        for claim in held:
-            path = self._write(tx, claim, known.get(claim.path_id))
-            if path.name == IMPL_TABLE and any(above.id not in ids for above in unit_above(tx.conn, path)):
-                raise Internal(f"{path.path} was claimed without its index and its table")
-        for path_id in ids:
-            sync_indexes(tx, path_id)
+        known = self._claimed(tx.conn, operation_id)
+        self._write(tx, held, known)
+        self._check_units(tx.conn, known)
+        sync_indexes(tx, self._claimed(tx.conn, operation_id).values())
         self.rollback(tx, operation_id)
         return ids
 
-    def _write(self, tx: Writer, claim: Held, path: Path | None) -> Path:
-        if path is None or path.version != claim.published:
-            now = "it was dropped" if path is None else f"it has version {path.version}"
-            raise Internal(
-                f"path {claim.path_id} was claimed at version {claim.published} by {claim.operation_id}, "
-                f"but {now}"
-            )
-        paths.set_version(tx, claim.path_id, claim.version)
-        return path
+    def _check_units(self, conn: Connection, known: Mapping[int, Path]) -> None:
+        alone = []
+        for path in known.values():
+            index = known.get(path.parent_id or 0)
+            if path.name == IMPL_TABLE and (index is None or index.parent_id not in known):
+                alone.append(path)
+        for path_id in units_above(conn, alone):
+            raise Internal(f"{known[path_id].path} was claimed without its index and its table")
+
+    def _claimed(self, conn: Connection, operation_id: str) -> dict[int, Path]:
+        """The paths that the operation has claimed, as they are now."""
+        claim = sqltables.claims.c
+        rows = conn.execute(
+            select(sqltables.paths)
+            .join(sqltables.claims, claim.path_id == sqltables.paths.c.id)
+            .where(claim.operation_id == operation_id)
+        )
+        return {path.id: path for path in paths.named(conn, rows)}
+
+    def _write(self, tx: Writer, held: Sequence[Held], known: Mapping[int, Path]) -> None:
+        for claim in held:
+            path = known.get(claim.path_id)
+            if path is None or path.version != claim.published:
+                now = "it was dropped" if path is None else f"it has version {path.version}"
+                raise Internal(
+                    f"path {claim.path_id} was claimed at version {claim.published} by "
+                    f"{claim.operation_id}, but {now}"
+                )
+        many.set_versions(tx, {claim.path_id: claim.version for claim in held})
 
     def rollback(self, tx: Writer, operation_id: str) -> None:
         """End all claims of the operation; the published versions stay as they are."""
         tx.conn.execute(delete(sqltables.claims).where(sqltables.claims.c.operation_id == operation_id))
 
 
-def sync_indexes(tx: Writer, table_id: int) -> None:
-    """Write the versions of a table's indexes into its body, as their implementation tables have them."""
-    table = paths.by_id(tx.conn, table_id)
-    if table is None or table.type != "table":
-        return
-    body = table.record(TableBody)
-    below = {
-        p.id: p for p in paths.by_ids(tx.conn, [i for r in body.indexes for i in (r.index_id, r.impl_id)])
-    }
-    synced = []
-    for ref in body.indexes:
-        index, impl = below.get(ref.index_id), below.get(ref.impl_id)
-        if index is None or impl is None or index.version != impl.version:
-            raise Internal(
-                f"index {ref.name!r} of {table.path} and its implementation table do not have the same "
-                "version"
-            )
-        synced.append(replace(ref, version=impl.version))
-    paths.set_body(tx, table_id, replace(body, indexes=tuple(synced)))
+def _next(operation_id: str, wish: Wish) -> Held:
+    path = wish.path
+    version = path.version + 1 if wish.target is None else wish.target
+    if version <= path.version:
+        raise Internal(f"{path.path} has version {path.version} and cannot be claimed at {version}")
+    return Held(path.id, operation_id, wish.part_id, path.version, version)
 
 
-def unit_above(conn: Connection, path: Path) -> list[Path]:
+def _held(row: Row[Any]) -> Held:
+    return Held(row.path_id, row.operation_id, row.part_id, row.published, row.version)
+
+
+def sync_indexes(tx: Writer, moved: Iterable[Path]) -> None:
+    """Write the versions of tables' indexes into their bodies, as their implementation tables have them.
+    ``moved`` must be freshly read."""
+    found = list(moved)
+    tables = [path for path in found if path.type == "table" and path.name != IMPL_TABLE]
+    bodies = {table.id: table.record(TableBody) for table in tables}
+    listed = [i for body in bodies.values() for ref in body.indexes for i in (ref.index_id, ref.impl_id)]
+    versions = {path.id: path.version for path in found}
+    unread = [i for i in listed if i not in versions]
+    versions |= {path.id: path.version for path in paths.by_ids(tx.conn, unread)}
+    changed = {}
+    for table in tables:
+        body = bodies[table.id]
+        for ref in body.indexes:
+            version = versions.get(ref.impl_id)
+            if version is None or versions.get(ref.index_id) != version:
+                raise Internal(
+                    f"index {ref.name!r} of {table.path} and its implementation table do not have the same "
+                    "version"
+                )
+        synced = tuple(replace(ref, version=versions[ref.impl_id]) for ref in body.indexes)
+        if synced != body.indexes:
+            changed[table.id] = replace(body, indexes=synced)
+    many.set_bodies(tx, changed)
+
+
+def unit_above(conn: Connection, path: Path) -> tuple[Path, ...]:
     """The index and the table that an implementation table belongs to; nothing for any other path."""
-    if path.name != IMPL_TABLE or path.parent_id is None:
-        return []
-    index = paths.by_id(conn, path.parent_id)
-    if index is None or index.type != "index" or index.parent_id is None:
-        return []
-    table = paths.by_id(conn, index.parent_id)
-    return [] if table is None else [index, table]
+    return units_above(conn, [path]).get(path.id, ())
+
+
+def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path, Path]]:
+    """The same for many paths, by the ids of those that are implementation tables."""
+    impls = {p.id: p.parent_id for p in below if p.name == IMPL_TABLE and p.parent_id is not None}
+    indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}
+    tables = {p.id: p for p in paths.by_ids(conn, (i.parent_id for i in indexes.values() if i.parent_id))}
+    found = {}
+    for impl_id, index_id in impls.items():
+        index = indexes.get(index_id)
+        table = None if index is None or index.parent_id is None else tables.get(index.parent_id)
+        if index is not None and table is not None:
+            found[impl_id] = (index, table)
+    return found

@@ -9,16 +9,17 @@ does not hold the stream will.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection
-
 from strandline import names
-from strandline.catalog import chains, commits, paths, tables
-from strandline.catalog.paths import IMPL_TABLE, Path, require_id
+from strandline.catalog import chains, commits, many, paths, tables
+from strandline.catalog.many import NewPath
+from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
-from strandline.catalog.versions import unit_above
+from strandline.catalog.versions import units_above
 from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.model import Digest
@@ -29,7 +30,6 @@ from strandline.operations.streams import (
     StreamPart,
     StreamSpec,
     check_free,
-    plan_drops,
 )
 from strandline.records import Record
 
@@ -38,13 +38,11 @@ from strandline.records import Record
 class CopyRequest:
     """``tables``: pairs of source and target path. ``stream``: the stream to create on every source and on
     the implementation table of each of its synchronous indexes. ``omit_indexes``: targets get the definitions
-    of the indexes, not their data, and implementation tables get no streams. ``drop_streams``: paths of
-    streams that the new ones replace."""
+    of the indexes, not their data, and implementation tables get no streams."""
 
     tables: tuple[tuple[str, str], ...]
     stream: StreamSpec | None = None
     omit_indexes: bool = False
-    drop_streams: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,131 +76,168 @@ def plan_copy(tx: Writer, run: Planning[Any], request: CopyRequest, step: int) -
     parts, siblings all."""
     _check_distinct(request)
     run.pin(tx, step)
-    plans: list[PartPlan] = []
-    for source_path, target_path in request.tables:
-        source = paths.require(tx.conn, source_path, "table")
-        if unit_above(tx.conn, source):
-            raise InvalidArgument(
-                f"{source.path} is the implementation table of an index",
-                "Copy its table: the index comes with it.",
-            )
-        plans += _plan_table(tx, run, request, source, names.normalize(target_path), step=step)
-    if request.drop_streams:
-        plans += plan_drops(tx, run, request.drop_streams)
-    return plans
+    sources = many.require_tables(tx.conn, [source for source, _ in request.tables])
+    for impl_id in units_above(tx.conn, sources):
+        path = next(source.path for source in sources if source.id == impl_id)
+        raise InvalidArgument(
+            f"{path} is the implementation table of an index", "Copy its table: the index comes with it."
+        )
+    return _Copies(tx, run, request, step).plan(sources)
 
 
 def _check_distinct(request: CopyRequest) -> None:
     if not request.tables:
         raise InvalidArgument("no table to copy was named", "Name at least one.")
     for what, given in zip(("source", "target"), zip(*request.tables, strict=True), strict=True):
-        seen = [names.normalize(path) for path in given]
-        twice = next((path for path in seen if seen.count(path) > 1), None)
-        if twice is not None:
+        counts = Counter(names.normalize(path) for path in given)
+        twice, number = counts.most_common(1)[0]
+        if number > 1:
             raise InvalidArgument(f"{twice} is named twice as a {what}", f"Name each {what} once.")
 
 
-def _plan_table(
-    tx: Writer, run: Planning[Any], request: CopyRequest, source: Path, target_path: str, *, step: int
-) -> list[PartPlan]:
-    info = TableInfo.of(source)
-    impls = {ref.impl_id: require_id(tx.conn, ref.impl_id) for ref in info.indexes}
-    run.lock(
-        tx, [source, *(require_id(tx.conn, ref.index_id) for ref in info.indexes), *impls.values()], "copying"
-    )
-    target = _make_target(tx, run, source, target_path, step)
-    plans = [_copied(tx.conn, source, target, request.stream, omitted=False)]
-    order = tuple(ref.name for ref in info.indexes)
-    for ref in info.indexes:
-        omitted = request.omit_indexes or ref.omitted or not ref.definition.is_sync
-        stream = None if omitted else request.stream
-        source_impl = impls[ref.impl_id]
-        index = _make(tx, run, target, ref.name, type_="index", body=ref.definition, step=step)
-        body = source_impl.record(TableBody)
-        impl = _make(tx, run, index, IMPL_TABLE, type_="table", body=body, step=step)
+@dataclass(frozen=True)
+class _Copies:
+    """Plans the copies of all tables of a request at once."""
+
+    tx: Writer
+    run: Planning[Any]
+    request: CopyRequest
+    step: int
+
+    def plan(self, sources: Sequence[Path]) -> list[PartPlan]:
+        conn = self.tx.conn
+        infos = [TableInfo.of(source) for source in sources]
+        listed = [(info, ref) for info in infos for ref in info.indexes]
+        below = {p.id: p for p in paths.by_ids(conn, [i for _, r in listed for i in (r.index_id, r.impl_id)])}
+        self.run.lock(self.tx, [*sources, *below.values()], "copying")
+        if self.request.stream is not None:
+            followed = [*sources, *(below[ref.impl_id] for _, ref in listed if not self._is_omitted(ref))]
+            check_free(conn, followed, self.request.stream.name)
+        targets = self._targets(infos)
+        above = [targets[info.id] for info, _ in listed]
+        indexes = self._add(
+            [NewPath(t, r.name, "index", r.definition) for t, (_, r) in zip(above, listed, strict=True)]
+        )
+        bodies = [below[ref.impl_id].record(TableBody) for _, ref in listed]
+        impls = self._add(
+            [NewPath(i, IMPL_TABLE, "table", body) for i, body in zip(indexes, bodies, strict=True)]
+        )
+        made = {
+            ref.impl_id: pair for (_, ref), pair in zip(listed, zip(indexes, impls, strict=True), strict=True)
+        }
+        return [
+            plan
+            for source, info in zip(sources, infos, strict=True)
+            for plan in (
+                self._copied(source, targets[info.id], omitted=False),
+                *(
+                    p
+                    for ref in info.indexes
+                    for p in self._index(info, ref, targets[info.id], *made[ref.impl_id])
+                ),
+            )
+        ]
+
+    def _is_omitted(self, ref: IndexRef) -> bool:
+        return self.request.omit_indexes or ref.omitted or not ref.definition.is_sync
+
+    def _targets(self, infos: Sequence[TableInfo]) -> dict[int, Path]:
+        """The new tables, by the ids of their sources. Indexes are listed by their own parts, when they are
+        there."""
+        wanted = [names.normalize(target) for _, target in self.request.tables]
+        for found in many.find(self.tx.conn, wanted).values():
+            paths.check_ready(found, self.run.id)
+            raise AlreadyExists(f"{found.path} already exists", "Choose another target, or drop it first.")
+        parents = self.run.make_all_parents(self.tx, wanted, self.step)
+        new = [
+            NewPath(parents[path], path.rsplit("/", 1)[1], "table", TableBody(schema=info.schema))
+            for path, info in zip(wanted, infos, strict=True)
+        ]
+        return {info.id: target for info, target in zip(infos, self._add(new), strict=True)}
+
+    def _add(self, new: Sequence[NewPath]) -> list[Path]:
+        return many.add(self.tx, new, step=self.step, state="creating", operation_id=self.run.id)
+
+    def _index(self, info: TableInfo, ref: IndexRef, target: Path, index: Path, impl: Path) -> list[PartPlan]:
+        omitted = self._is_omitted(ref)
         listed = replace(ref, index_id=index.id, impl_id=impl.id, version=impl.version, omitted=omitted)
         moved = CopiedIndex(
-            table_id=ref.impl_id, target_id=target.id, index=listed, order=order, moves=stream is not None
+            table_id=ref.impl_id,
+            target_id=target.id,
+            index=listed,
+            order=tuple(ref.name for ref in info.indexes),
+            moves=not omitted and self.request.stream is not None,
         )
-        plans += [PartPlan("index", moved), _copied(tx.conn, source_impl, impl, stream, omitted=omitted)]
-    return plans
+        return [PartPlan("index", moved), self._copied(ref.impl_id, impl, omitted=omitted)]
 
-
-def _copied(
-    conn: Connection, source: Path, target: Path, stream: StreamSpec | None, *, omitted: bool
-) -> PartPlan:
-    if stream is not None:
-        check_free(conn, source, stream.name)
-    body = CopiedTable(
-        table_id=source.id, target_id=target.id, step=target.created_step, stream=stream, omitted=omitted
-    )
-    return PartPlan("table", body)
-
-
-def _make_target(tx: Writer, run: Planning[Any], source: Path, path: str, step: int) -> Path:
-    found = paths.find(tx.conn, path)
-    if found is not None:
-        paths.check_ready(found, run.id)
-        raise AlreadyExists(f"{path} already exists", "Choose another target, or drop it first.")
-    parent = run.make_parents(tx, path, step)
-    # Indexes are listed by their own parts, when they are there.
-    body = replace(source.record(TableBody), indexes=())
-    return _make(tx, run, parent, path.rsplit("/", 1)[1], type_="table", body=body, step=step)
-
-
-def _make(
-    tx: Writer,
-    run: Planning[Any],
-    parent: Path,
-    name: str,
-    *,
-    type_: str,
-    body: Record,
-    step: int,
-) -> Path:
-    return paths.add(tx, parent, name, type_, body=body, step=step, state="creating", operation_id=run.id)
+    def _copied(self, source: Path | int, target: Path, *, omitted: bool) -> PartPlan:
+        body = CopiedTable(
+            table_id=source if isinstance(source, int) else source.id,
+            target_id=target.id,
+            step=self.step,
+            stream=None if omitted else self.request.stream,
+            omitted=omitted,
+        )
+        return PartPlan("table", body)
 
 
 class TablePart(StreamPart[CopiedTable]):
-    """Copies one table, or implementation table, and creates the stream on its source."""
+    """Copies tables, or implementation tables, and creates the streams on their sources."""
 
-    def configure(self, tx: Writer, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
-        source, target, step = part.body.table_id, part.body.target_id, part.body.step
-        if part.body.omitted:
-            # Nothing of its table is in it yet; an asynchronous index must know, so that it starts from the
-            # beginning.
-            followed = None if chains.state(tx.conn, source).followed_step is None else 0
-            tables.add_state(tx, target, step, Digest(), followed_step=followed)
-        else:
-            tables.add_state(tx, target, step, commits.digest_at(tx.conn, source, step))
-            chains.attach(tx, target, chains.chain_ids(tx.conn, source, step), step)
-        return super().configure(tx, run, part, made)
+    def configure_all(
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
+    ) -> list[CopiedTable]:
+        step = parts[0].body.step  # one cut for all
+        copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
+        digests = commits.digests_at(tx.conn, copied.values(), step)
+        found = chains.all_chain_ids(tx.conn, copied.values(), step)
+        tables.add_states(tx, {target: digests[source] for target, source in copied.items()}, step)
+        chains.attach_all(tx, {target: found.get(source, ()) for target, source in copied.items()}, step)
+        self._omit(tx, {p.body.target_id: p.body.table_id for p in parts if p.body.omitted}, step)
+        return super().configure_all(tx, run, parts, made)
 
-    def wait(self, tx: Writer, run: AnyRun, part: Part[CopiedTable], made: Any) -> CopiedTable:
-        source, target, step = part.body.table_id, part.body.target_id, part.body.step
-        copied = part.body.omitted or set(chains.chain_ids(tx.conn, source, step)) == set(
-            chains.chain_ids(tx.conn, target, step)
-        )
-        if not copied:
-            raise Internal(f"the copy of table {source} at step {step} does not hold the same segments")
-        return super().wait(tx, run, part, made)
+    def _omit(self, tx: Writer, omitted: Mapping[int, int], step: int) -> None:
+        """Nothing of its table is in the copy of an index yet; an asynchronous one must know, so that it
+        starts from the beginning."""
+        heads = chains.states(tx.conn, omitted.values())
+        followed = {t: 0 for t, source in omitted.items() if heads[source].followed_step is not None}
+        tables.add_states(tx, dict.fromkeys(omitted, Digest()), step, followed)
+
+    def wait_all(
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
+    ) -> list[CopiedTable]:
+        step = parts[0].body.step
+        copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
+        found = chains.all_chain_ids(tx.conn, [*copied, *copied.values()], step)
+        for target, source in copied.items():
+            if set(found.get(source, ())) != set(found.get(target, ())):
+                raise Internal(f"the copy of table {source} at step {step} does not hold the same segments")
+        return super().wait_all(tx, run, parts, made)
 
 
 class IndexPart(Handler[AnyRun, CopiedIndex]):
-    """Lists a copied index in its copied table, and moves the source index along when its implementation
-    table gets a stream."""
+    """Lists copied indexes in their copied tables, and moves the source indexes along when their
+    implementation tables get streams."""
 
     record = CopiedIndex
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
 
-    def propose(self, tx: Writer, run: AnyRun, part: Part[CopiedIndex], made: Any) -> CopiedIndex:
-        if part.body.moves:
-            run.move(tx, part, require_id(tx.conn, part.body.table_id))
-        return part.body
+    def propose_all(
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Any
+    ) -> list[CopiedIndex]:
+        moving = [part for part in parts if part.body.moves]
+        impls = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in moving])}
+        run.move_all(tx, [(part, impls[part.body.table_id]) for part in moving])
+        return [part.body for part in parts]
 
-    def configure(self, tx: Writer, run: AnyRun, part: Part[CopiedIndex], made: Any) -> CopiedIndex:
-        target, order = require_id(tx.conn, part.body.target_id), part.body.order
-        body = target.record(TableBody)
-        listed = sorted([*body.indexes, part.body.index], key=lambda ref: order.index(ref.name))
-        paths.set_body(tx, target.id, replace(body, indexes=tuple(listed)))
-        return part.body
+    def configure_all(
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Any
+    ) -> list[CopiedIndex]:
+        targets = paths.by_ids(tx.conn, [part.body.target_id for part in parts])
+        bodies = {target.id: target.record(TableBody) for target in targets}
+        for part in parts:
+            body, order = bodies[part.body.target_id], part.body.order
+            listed = sorted([*body.indexes, part.body.index], key=lambda ref: order.index(ref.name))
+            bodies[part.body.target_id] = replace(body, indexes=tuple(listed))
+        many.set_bodies(tx, bodies)
+        return [part.body for part in parts]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -45,12 +45,13 @@ from strandline.errors import (
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run, read_part
 from strandline.operations.kind import Part as TypedPart
-from strandline.operations.scheduler import InOrder, Scheduler
 from strandline.operations.workers import run_parallel
 from strandline.records import Newer, Record
 from strandline.retry import tries
 
 _POLL_SECONDS = 0.05
+_WINDOW = 64
+"""So many of the parts that can go on are looked at, at least, to choose from."""
 
 
 class Lease(Protocol):
@@ -71,8 +72,23 @@ class _Cancelling(Exception):
     """Somebody wants the operation to be undone."""
 
 
+class Scheduler(Protocol):
+    """Which of the parts that could go on goes on next. The engine's answer to "in any order": the order is a
+    parameter. Called for every transition with parts that are runnable at that moment, never with none."""
+
+    def choose(self, runnable: Sequence[Part]) -> Part: ...
+
+
+class InOrder:
+    """Each part to its end, in the order they were planned."""
+
+    def choose(self, runnable: Sequence[Part]) -> Part:
+        return runnable[0]
+
+
 class Engine:
-    """The operations of one catalog as this process sees and runs them. Safe to use from any thread."""
+    """The operations of one catalog as this process sees and runs them. Safe to use from any thread.
+    ``together``: how many parts may make a transition in one transaction."""
 
     def __init__(
         self,
@@ -83,6 +99,7 @@ class Engine:
         metrics: Metrics | None = None,
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
+        together: int = 1,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
     ) -> None:
         self.catalog = catalog
@@ -91,11 +108,13 @@ class Engine:
         self.metrics = metrics or Metrics()
         self.scheduler: Scheduler = scheduler or InOrder()
         self.registry = registry or VersionRegistry()
+        self.together = together
         self.stopping = threading.Event()
         self._new_id = new_id
         self._driven: set[str] = set()
         self._lock = threading.Lock()
         self._turn = threading.Lock()
+        self._plans: dict[str, tuple[str, Any]] = {}
 
     # -- starting and running
     # --------------------------------------------------------------------------------------------------------
@@ -138,97 +157,127 @@ class Engine:
         return self.get(operation_id) if is_ours else self.wait(operation_id)
 
     def step(self, operation_id: str) -> bool:
-        """One transition of one part, or the end of the operation; False when there is nothing more to do for
-        this process."""
+        """One transition of parts that go on together, or the end of the operation; False when there is
+        nothing more to do for this process."""
         operation, runnable = self.runnable(operation_id)
         if operation.is_over or operation.session_id != self.lease.id:
             return False
         if operation.state == CANCELLING:
             self.undo(operation, CANCELLED, _cancelled(operation))
         elif runnable:
-            return self.advance(operation, self.scheduler.choose(runnable))
+            return self.advance(operation, *self.bunch(operation, runnable))
         else:
             self.finish(operation)
         return False
 
     def runnable(self, operation_id: str) -> tuple[Operation, list[Part]]:
-        """The operation, and those of its parts that can go on now."""
+        """The operation, and the first of those of its parts that can go on now."""
         with self.catalog.read() as conn:
-            return operations.get(conn, operation_id), operations.open_parts(conn, operation_id)
+            found = operations.open_parts(conn, operation_id, max(_WINDOW, 2 * self.together))
+            return operations.get(conn, operation_id), found
 
-    def advance(self, operation: Operation, part: Part) -> bool:
-        """Carry out the present phase of a part; False when the operation ended over it."""
-        handler = self.handler_of(operation, part)
+    def bunch(self, operation: Operation, runnable: Sequence[Part]) -> list[Part]:
+        """The part that is next, and those like it that go on in the same transaction. Those with slow work
+        to do, and those that have failed before, go alone and first: so that what comes after their work
+        comes together again."""
+        if self.together == 1:
+            return [self.scheduler.choose(runnable)]
+        alone = [p for p in runnable if p.attempt or not self.is_quick(operation, p)]
+        first = self.scheduler.choose(alone or runnable)
+        alike = [p for p in runnable if (p.kind, p.state) == (first.kind, first.state) and p is not first]
+        return [first, *([] if alone else alike[: self.together - 1])]
+
+    def is_quick(self, operation: Operation, part: Part) -> bool:
+        """Whether the present phase of a part is its transaction and nothing else."""
+        return self.handler_of(operation, part).is_quick(part.state)
+
+    def advance(self, operation: Operation, *parts: Part) -> bool:
+        """Carry out the present phase of parts of one kind and state, in one transaction; False when the
+        operation ended over it. If it fails, each of them is tried by itself: one that cannot go on takes no
+        other with it."""
+        handler = self.handler_of(operation, parts[0])
         try:
-            typed = read_part(part, handler.record)
-            made = handler.work(self.run_of(operation), typed)
+            typed = [read_part(part, handler.record) for part in parts]
+            made = handler.work(self.run_of(operation), typed[0]) if len(parts) == 1 else None
             run = self.run_of(operation)  # the work may have taken long
-            after = self._transition(handler, run, typed, made)
+            changed = self._transition(handler, run, typed, made)
         except _Lost:
             return False
         except _Cancelling:
             return True
         except Exception as error:
-            return self.part_failed(operation, part, error)
-        if after is not None:
-            run.flush()
+            if len(parts) > 1:
+                return all(self.advance(operation, part) for part in parts)
+            return self.part_failed(operation, parts[0], error)
+        run.flush()
+        for before, after in changed:
             self.metrics.part_transitions.labels(after.state).inc()
             event(
                 "part",
                 operation=operation.id,
-                part=part.id,
-                kind=part.kind,
-                was=part.state,
+                part=after.id,
+                kind=after.kind,
+                was=before.state,
                 state=after.state,
             )
         return True
 
     def _transition(
-        self, handler: Handler[Any, Any], run: AnyRun, part: TypedPart[Any], made: Any
-    ) -> Part | None:
-        """The transaction of a part's phase; None if it must not take place. What was made for it is then
-        discarded. If the catalog does not say whether it took place, that stays: a file too many is an
-        orphan, one too few is a table that cannot be read."""
-        after: Part | None = None
+        self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[TypedPart[Any]], made: Any
+    ) -> list[tuple[Part, Part]]:
+        """The transaction of the parts' phase: those for which it took place, before and after it. What was
+        made for one that it must not take place for is discarded. If the catalog does not say whether it took
+        place, that stays: a file too many is an orphan, one too few is a table that cannot be read."""
+        changed: list[tuple[Part, Part]] = []
         try:
             # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
             # then whether it may write.
             with self._turn, self.catalog.write() as tx:
                 run.renew(self._fence(tx.conn, run.operation.id))
-                if self._is_due(tx.conn, part.row):
-                    after = handler.advance(tx, run, part, made)
-                    operations.save_part(tx, after)
+                due = self._due(tx.conn, run.operation.id, parts)
+                if due:
+                    after = handler.advance(tx, run, due, made)
+                    operations.save_parts(tx, after)
+                    changed = list(zip((part.row for part in due), after, strict=True))
         except Exception:
-            if after is None:
+            if not changed and made is not None:
                 handler.discard(made)
             raise
-        if after is None:
+        if not changed and made is not None:
             handler.discard(made)
-        return after
+        return changed
 
-    def _is_due(self, conn: Connection, part: Part) -> bool:
-        present = operations.part(conn, part.operation_id, part.id)
-        if (present.state, present.attempt) != (part.state, part.attempt):
-            return False  # a late report: this phase was carried out, or given up, by another try
-        if part.stage > operations.first_open_stage(conn, part.operation_id):
-            event("part refused", operation=part.operation_id, part=part.id, kind=part.kind, stage=part.stage)
-            return False  # too early: an earlier stage is not done yet
-        return True
+    def _due(
+        self, conn: Connection, operation_id: str, parts: Sequence[TypedPart[Any]]
+    ) -> list[TypedPart[Any]]:
+        """Those that are as they were read, and whose stage has come."""
+        present = operations.present_parts(conn, operation_id, [part.id for part in parts])
+        stage = operations.first_open_stage(conn, operation_id)
+        due = []
+        for part in parts:
+            row = part.row
+            if not _is_same(present.get(row.id), row):
+                continue  # a late report: this phase was carried out, or given up, by another try
+            if stage is not None and row.stage > stage:
+                event("part refused", operation=operation_id, part=row.id, kind=row.kind, stage=row.stage)
+                continue  # too early: an earlier stage is not done yet
+            due.append(part)
+        return due
 
     def part_failed(self, operation: Operation, part: Part, error: Exception) -> bool:
         """Try the part again later if its handler thinks that this may help; otherwise fail the operation and
         undo it. The failure of an attempt that was given up before is not news."""
-        if not self._is_present(part):
-            return True
+        with self.catalog.read() as conn:
+            if not _is_same(operations.present_parts(conn, operation.id, [part.id]).get(part.id), part):
+                return True
         pause = self.handler_of(operation, part).retry_after(error, part.attempt + 1)
         if pause is None:
             self.undo(operation, FAILED, _as_ours(error))
             return False
         with contextlib.suppress(_Lost, _Cancelling), self.catalog.write() as tx:
             self._fence(tx.conn, operation.id)
-            present = operations.part(tx.conn, operation.id, part.id)
-            if (present.state, present.attempt) == (part.state, part.attempt):
-                operations.save_part(tx, replace(part, attempt=part.attempt + 1))
+            if _is_same(operations.present_parts(tx.conn, operation.id, [part.id]).get(part.id), part):
+                operations.save_parts(tx, [replace(part, attempt=part.attempt + 1)])
         self.metrics.part_retries.labels(part.kind).inc()
         event(
             "part retried",
@@ -241,11 +290,6 @@ class Engine:
         self.catalog.clock.sleep(pause)
         return True
 
-    def _is_present(self, part: Part) -> bool:
-        with self.catalog.read() as conn:
-            found = [p for p in operations.parts(conn, part.operation_id) if p.id == part.id]
-        return [(p.state, p.attempt) for p in found] == [(part.state, part.attempt)]
-
     def finish(self, operation: Operation) -> None:
         """The one transaction that applies all claims and publishes all paths; an error in it fails the
         operation."""
@@ -253,10 +297,9 @@ class Engine:
         try:
             with self.catalog.write() as tx:
                 run.renew(self._fence(tx.conn, operation.id))
-                parts = operations.parts(tx.conn, operation.id)
-                if any(p.state != DONE for p in parts):
+                if operations.first_open_stage(tx.conn, operation.id) is not None:
                     return
-                last = max((p.changed for p in parts), default=tx.now)
+                last = operations.last_change(tx.conn, operation.id) or tx.now
                 result = self.kinds[operation.kind].finish(tx, run)
                 operations.complete(tx, operation.id, self.registry)
                 operations.save(tx, operation.id, state=DONE, result=result, ended=tx.now)
@@ -284,6 +327,7 @@ class Engine:
         self._ended(operation, state, error)
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
+        self._plans.pop(operation.id, None)
         self.metrics.operations.labels(operation.kind, state).inc()
         event(
             "operation ended",
@@ -331,6 +375,7 @@ class Engine:
             self.kind_of(operation.kind),
             registry=self.registry,
             metrics=self.metrics,
+            plans=self._plans,
         )
 
     # -- taking over
@@ -470,6 +515,10 @@ class Engine:
 
 def _cancelled(operation: Operation) -> Cancelled:
     return Cancelled(f"operation {operation.id} was cancelled")
+
+
+def _is_same(present: Part | None, part: Part) -> bool:
+    return present is not None and (present.state, present.attempt) == (part.state, part.attempt)
 
 
 def _as_ours(error: Exception) -> StrandlineError:

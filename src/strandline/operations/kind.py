@@ -10,18 +10,18 @@ any transaction; it may run more than once and must tolerate that.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
-from strandline import names, records
-from strandline.catalog import operations, paths, sessions
+from strandline import records
+from strandline.catalog import many, operations, paths, sessions
 from strandline.catalog.operations import DONE, Operation
 from strandline.catalog.operations import Part as PartRow
 from strandline.catalog.paths import Path
-from strandline.catalog.versions import Claim, Conflict, VersionRegistry
+from strandline.catalog.versions import Claim, Conflict, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
 from strandline.metrics import Metrics, event
 from strandline.records import Record
@@ -101,21 +101,23 @@ class Planning(Generic[Q]):
     def make_parents(self, tx: Writer, path: str, step: int) -> Path:
         """The parent of a path; directories that are made for it are removed again if the operation fails and
         they are empty."""
-        parts = names.split(path)
-        missing = [
-            p for p in (names.join(parts[:n]) for n in range(1, len(parts))) if paths.find(tx.conn, p) is None
-        ]
-        parent = paths.make_parents(tx, path, step)
-        paths.check_ready(parent, self.id)
-        self.directories += [paths.require(tx.conn, p).id for p in missing]
-        return parent
+        return self.make_all_parents(tx, [path], step)[path]
+
+    def make_all_parents(self, tx: Writer, wanted: Iterable[str], step: int) -> dict[str, Path]:
+        """The same for many paths."""
+        parents, made = many.make_parents(tx, wanted, step)
+        for parent in parents.values():
+            paths.check_ready(parent, self.id)
+        self.directories += made
+        return parents
 
 
 class Run(Generic[Q, B, G]):
     """An operation while it is carried out: what kinds and handlers may do to the catalog, inside the
     transaction they are given.
 
-    What it counts and logs is held back until the transaction is durable (``flush``)."""
+    What it counts and logs is held back until the transaction is durable (``flush``). ``plans``: those that
+    were read already, with their texts, by operation: one may name all tables there are."""
 
     operation: Operation
     request: Q
@@ -129,9 +131,11 @@ class Run(Generic[Q, B, G]):
         *,
         registry: VersionRegistry,
         metrics: Metrics,
+        plans: dict[str, tuple[str, Any]],
     ) -> None:
         self.registry = registry
         self._kind = kind
+        self._plans = plans
         self._metrics = metrics
         self._held_back: list[Callable[[], None]] = []
         self.renew(operation)
@@ -141,16 +145,25 @@ class Run(Generic[Q, B, G]):
         of = f"of operation {operation.id} ({operation.kind})"
         self.operation = operation
         self.request = records.from_text(self._kind.request, operation.request, f"the request {of}")
-        self.body = records.from_text(self._kind.body, operation.body, f"the plan {of}")
+        text, body = self._plans.get(operation.id, ("", None))
+        if text != operation.body:
+            body = records.from_text(self._kind.body, operation.body, f"the plan {of}")
+            self._plans[operation.id] = (operation.body, body)
+        self.body = body
         self.progress = records.from_text(self._kind.progress, operation.progress, f"the progress {of}")
 
     def move(self, tx: Writer, part: Part[Any], path: Path) -> None:
         """Claim the next version of a table, and of all that must move with it."""
-        for claimed, claim in self.registry.move(tx, self.operation.id, part.id, path):
-            self._note_claim(part, claimed, claim)
+        self.move_all(tx, [(part, path)])
+
+    def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any], Path]]) -> None:
+        """The same for many parts, each with its table."""
+        wishes = [Wish(part.id, path) for part, path in moves]
+        for wish, claim in self.registry.move_all(tx, self.operation.id, wishes):
+            self._note_claim(wish, claim)
             if isinstance(claim, Conflict):
                 self.flush()
-                raise paths.under_operation(f"{claimed.path} is claimed", claim.operation_id)
+                raise paths.under_operation(f"{wish.path.path} is claimed", claim.operation_id)
 
     def report(self, tx: Writer, progress: G) -> None:
         """How far the operation has come."""
@@ -163,9 +176,7 @@ class Run(Generic[Q, B, G]):
 
     def bodies(self, conn: Connection, kind: str, record: type[P]) -> list[P]:
         """What the parts of a kind keep, in their order."""
-        return [
-            read_part(p, record).body for p in operations.parts(conn, self.operation.id) if p.kind == kind
-        ]
+        return [read_part(p, record).body for p in operations.parts(conn, self.operation.id, kind)]
 
     def after_commit(self, act: Callable[[], None]) -> None:
         self._held_back.append(act)
@@ -175,7 +186,7 @@ class Run(Generic[Q, B, G]):
             act()
         self._held_back.clear()
 
-    def _note_claim(self, part: Part[Any], path: Path, claim: Claim) -> None:
+    def _note_claim(self, wish: Wish, claim: Claim) -> None:
         result = type(claim).__name__.lower()
         version = None if isinstance(claim, Conflict) else claim.version
         operation, holder = self.operation.id, (claim.operation_id if isinstance(claim, Conflict) else None)
@@ -185,8 +196,8 @@ class Run(Generic[Q, B, G]):
             event(
                 "claim",
                 operation=operation,
-                part=part.id,
-                path=path.path,
+                part=wish.part_id,
+                path=wish.path.path,
                 result=result,
                 version=version,
                 holder=holder,
@@ -223,6 +234,10 @@ class Handler(Generic[RunT, P]):
         """Called with the answer of ``work`` when its phase does not take place: the report came too late, or
         was refused."""
 
+    def is_quick(self, state: str) -> bool:
+        """Whether there is no slow work before the phase, so that many parts may go through it together."""
+        return type(self).work is Handler.work
+
     def propose(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
@@ -232,13 +247,34 @@ class Handler(Generic[RunT, P]):
     def wait(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
-    def advance(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> PartRow:
-        """Carry out the part's present phase, and return the part as it is after it."""
-        phase = {"propose": self.propose, "configure": self.configure, "wait": self.wait}[part.state]
-        body = phase(tx, run, part, made)
-        rest = self.phases[self.phases.index(part.state) + 1 :]
+    def propose_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Any) -> list[P]:
+        """The phase of many parts in one transaction. ``made``: what the work of the one part that has had
+        slow work to do has made. Handlers of which there may be thousands of parts write this one."""
+        return [self.propose(tx, run, part, made) for part in parts]
+
+    def configure_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Any) -> list[P]:
+        return [self.configure(tx, run, part, made) for part in parts]
+
+    def wait_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Any) -> list[P]:
+        return [self.wait(tx, run, part, made) for part in parts]
+
+    def advance(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Any) -> list[PartRow]:
+        """Carry out the present phase of parts that are all in the same, and return them as they are after
+        it."""
+        present = parts[0].state
+        phases = {"propose": self.propose_all, "configure": self.configure_all, "wait": self.wait_all}
+        bodies = phases[present](tx, run, parts, made)
+        rest = self.phases[self.phases.index(present) + 1 :]
         state = rest[0] if rest else DONE
-        return replace(part.row, state=state, changed=tx.now, body=records.to_text(body))
+        return [
+            replace(
+                part.row,
+                state=state,
+                changed=tx.now,
+                body=part.row.body if body is part.body else records.to_text(body),
+            )
+            for part, body in zip(parts, bodies, strict=True)
+        ]
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         """Seconds to wait before the part is tried again after its ``attempt``-th failure; None: the

@@ -8,17 +8,19 @@ table's version grows with it; on an implementation table the index and the tabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, holds, paths
+from strandline import names
+from strandline.catalog import board, holds, many, paths
 from strandline.catalog.holds import Hold
-from strandline.catalog.paths import Path, require_id
+from strandline.catalog.many import NewPath
+from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
-from strandline.catalog.versions import unit_above
+from strandline.catalog.versions import unit_above, units_above
 from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
@@ -73,7 +75,7 @@ class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
         table = paths.require(tx.conn, run.request.table, "table")
         step = board.current_step(tx.conn)
         run.lock(tx, [table, *unit_above(tx.conn, table)], "altering")
-        check_free(tx.conn, table, spec.name)
+        check_free(tx.conn, [table], spec.name)
         run.pin(tx, step)
         made = NewStream(table_id=table.id, step=step, stream=spec)
         return Plan([PartPlan("stream", made)], AtStep(step=step), Nothing())
@@ -102,44 +104,61 @@ class StreamPart(Handler[AnyRun, S]):
     def __init__(self, record: type[S]) -> None:
         self.record = record
 
-    def propose(self, tx: Writer, run: AnyRun, part: Part[S], made: Any) -> S:
-        body = part.body
-        if body.stream is None:
-            return body
-        table = require_id(tx.conn, body.table_id)
-        stream = paths.add(
-            tx,
-            table,
-            body.stream.name,
-            "stream",
-            body=StreamBody(
-                mode=body.stream.mode,
-                format=body.stream.format,
-                owner=body.stream.owner,
-                table_id=table.id,
-                created_step=body.step,
-                cursor=None,
-            ),
-            step=body.step,
-            state="creating",
-            operation_id=run.operation.id,
+    def propose_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
+        asked = [part for part in parts if part.body.stream is not None]
+        tables = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in asked])}
+        new = [_new_path(tables[part.body.table_id], part.body) for part in asked]
+        # All streams of an operation are cut at one step.
+        step = asked[0].body.step if asked else None
+        streams = many.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
+        run.move_all(tx, [(part, tables[part.body.table_id]) for part in asked])
+        created = {part.id: stream.id for part, stream in zip(asked, streams, strict=True)}
+        return [replace(p.body, stream_id=created[p.id]) if p.id in created else p.body for p in parts]
+
+    def configure_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
+        bodies = [part.body for part in parts]
+        holds.add(
+            tx, *(_hold(_created(body), body, body.stream) for body in bodies if body.stream is not None)
         )
-        run.move(tx, part, table)
-        return replace(body, stream_id=stream.id)
+        return bodies
 
-    def configure(self, tx: Writer, run: AnyRun, part: Part[S], made: Any) -> S:
-        body = part.body
-        if body.stream is not None:
-            keeps_state = body.stream.mode in STATEFUL_MODES
-            holds.add(tx, Hold(_created(body), body.table_id, body.step, keeps_state))
-        return body
+    def wait_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
+        steps = {_created(part.body): part.body.step for part in parts if part.body.stream is not None}
+        begun = {
+            stream.id: replace(stream.record(StreamBody), cursor=steps[stream.id])
+            for stream in paths.by_ids(tx.conn, steps)
+        }
+        many.set_bodies(tx, begun)
+        return [part.body for part in parts]
 
-    def wait(self, tx: Writer, run: AnyRun, part: Part[S], made: Any) -> S:
-        body = part.body
-        if body.stream is not None:
-            stream = require_id(tx.conn, _created(body))
-            paths.set_body(tx, stream.id, replace(stream.record(StreamBody), cursor=body.step))
-        return body
+
+def begin_streams(
+    tx: Writer, run: AnyRun, part: Part[Any], tables: Sequence[Path], stream: StreamSpec, *, step: int
+) -> None:
+    """Streams on tables of which nothing else is to be done, all phases at once: nobody sees them before the
+    end."""
+    bodies = [NewStream(table_id=table.id, step=step, stream=stream) for table in tables]
+    new = [_new_path(table, body, cursor=step) for table, body in zip(tables, bodies, strict=True)]
+    made = many.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
+    holds.add(tx, *(_hold(path.id, body, stream) for path, body in zip(made, bodies, strict=True)))
+    run.move_all(tx, [(part, table) for table in tables])
+
+
+def _new_path(table: Path, body: NewStream, cursor: int | None = None) -> NewPath:
+    stream = body.stream or StreamSpec("")
+    described = StreamBody(
+        mode=stream.mode,
+        format=stream.format,
+        owner=stream.owner,
+        table_id=table.id,
+        created_step=body.step,
+        cursor=cursor,
+    )
+    return NewPath(table, stream.name, "stream", described, owner_id=stream.owner)
+
+
+def _hold(stream_id: int, body: NewStream, stream: StreamSpec) -> Hold:
+    return Hold(stream_id, body.table_id, body.step, stream.mode in STATEFUL_MODES)
 
 
 def _created(body: NewStream) -> int:
@@ -165,7 +184,8 @@ class DropStreams(Kind[StreamPaths, Body, Nothing]):
         self.handlers = {"drop stream": DropStreamPart()}
 
     def plan(self, tx: Writer, run: Planning[StreamPaths]) -> Plan[Body, Nothing]:
-        return Plan(plan_drops(tx, run, run.request.streams), Body(), Nothing())
+        streams = require_streams(tx.conn, run.request.streams)
+        return Plan(plan_drops(tx, run, streams), Body(), Nothing())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,27 +203,39 @@ class DropStreamPart(Handler[AnyRun, DroppedStream]):
     record = DroppedStream
     phases: ClassVar[tuple[str, ...]] = ("propose",)
 
-    def propose(self, tx: Writer, run: AnyRun, part: Part[DroppedStream], made: Any) -> DroppedStream:
-        run.move(tx, part, require_id(tx.conn, part.body.table_id))
-        return part.body
+    def propose_all(
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[DroppedStream]], made: Any
+    ) -> list[DroppedStream]:
+        tables = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in parts])}
+        run.move_all(tx, [(part, tables[part.body.table_id]) for part in parts])
+        return [part.body for part in parts]
 
 
-def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[str]) -> list[PartPlan]:
+def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[PartPlan]:
     """Lock streams, and the tables they are on, to be dropped with the operation, and return a part for
     each."""
-    plans = []
-    for path in dict.fromkeys(streams):
-        stream = paths.require(tx.conn, path, "stream")
-        table = require_id(tx.conn, stream.parent_id)
-        run.lock(tx, [table, *unit_above(tx.conn, table)], "altering")
-        run.lock(tx, [stream], "dropping")
-        plans.append(PartPlan("drop stream", DroppedStream(stream_id=stream.id, table_id=table.id)))
-    if not plans:
+    if not streams:
         raise InvalidArgument("no stream to drop was named", "Name at least one.")
-    return plans
+    tables = paths.by_ids(tx.conn, [stream.parent_id for stream in streams if stream.parent_id is not None])
+    above = [path for unit in units_above(tx.conn, tables).values() for path in unit]
+    run.lock(tx, [*tables, *above], "altering")
+    run.lock(tx, streams, "dropping")
+    return [
+        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=s.parent_id or 0)) for s in streams
+    ]
 
 
-def check_free(conn: Connection, table: Path, name: str) -> None:
-    found = paths.find(conn, f"{table.path}/{name}")
-    if found is not None:
+def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
+    """The streams of these names, each once; the error of the first that is none."""
+    asked = list(dict.fromkeys(names.normalize(path) for path in wanted))
+    found = many.find(conn, asked)
+    return [
+        found[path] if path in found and found[path].type == "stream" else paths.require(conn, path, "stream")
+        for path in asked
+    ]
+
+
+def check_free(conn: Connection, tables: Iterable[Path], name: str) -> None:
+    """Refuse a name for streams that something on one of the tables has already."""
+    for found in many.named_below(conn, tables, name).values():
         raise AlreadyExists(f"{found.path} is a {found.type} already", "Choose another name.")

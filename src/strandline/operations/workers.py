@@ -49,7 +49,13 @@ def run_parallel(
             break
         if operation.state != CANCELLING:
             idle = [p for p in runnable if p.id not in busy]
-            _fill(engine, operation, idle, busy, workers=workers, reports=reports)
+            slow = [p for p in idle if not engine.is_quick(operation, p)]
+            if idle and not slow:
+                # Transactions follow one another anyway, so those who are nothing else need no thread.
+                engine.advance(operation, *engine.bunch(operation, idle))
+                after_step()
+                continue
+            _fill(engine, operation, slow, busy, workers=workers, reports=reports)
         _collect(engine, operation, busy, reports)
         after_step()
     # What still works is let come to its end, so that nothing touches files after this call; what hangs was

@@ -117,7 +117,7 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     files = Slow(folder, 1)
     first, second = open_at(folder, clock=clock, files=files), open_at(folder, clock=clock)
     second.collect()
-    answers: list[OperationInfo] = []
+    answers: list[str] = []
     thread = threading.Thread(target=lambda: answers.append(first.run_operation("restore", REQUEST)))
     thread.start()
     assert files.stopped.wait(300)
@@ -126,7 +126,7 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     assert second.operation(operation).state == "done"
     files.let_go.set()
     thread.join(60)
-    assert [a.state for a in answers] == ["done"]
+    assert [first.operation(answer).state for answer in answers] == ["done"]
     assert counted(first.runtime.metrics, "part_transitions_total", state="done") == 0
     assert state(second, "/r") == story.states[story.backups[-1]]
     assert unknown_files(second) == set(), "what the first one made for nothing is gone"

@@ -23,7 +23,7 @@ from strandline.errors import (
     UnderOperation,
 )
 from strandline.model import Digest
-from strandline.operations.scheduler import InOrder
+from strandline.operations.engine import InOrder
 from tests.backups.restore.story import INDEXES, TABLES, Story, Told, open_at, started, state
 from tests.schedulers import Explicit, Shuffled
 from tests.world import parts_of

@@ -1,0 +1,271 @@
+"""What an increment takes of each table and index: worked out for all of them at once.
+
+A source that has changed since the last cut gets a part of its own, which folds its changes. Those to which
+nothing has happened join in bulk: a part for a thousand of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strandline.backups.collection import META, CollectionRequest, stream_name
+from strandline.backups.full import STREAM_MODE, outdated_streams
+from strandline.backups.record import (
+    BackupRecord,
+    SliceRecord,
+    TableRecord,
+    backup_records,
+    chain_to,
+    slices_of,
+)
+from strandline.catalog import chains, many, paths
+from strandline.catalog.many import NewPath
+from strandline.catalog.paths import Path
+from strandline.catalog.tables import IndexRef, TableBody, TableInfo
+from strandline.catalog.writer import Writer
+from strandline.errors import Internal, PreconditionFailed
+from strandline.model import Digest, TableSchema
+from strandline.operations.kind import PartPlan, Planning
+from strandline.operations.streams import NewStream, StreamSpec, plan_drops
+from strandline.records import Record, later
+
+UNCHANGED = 1000
+"""So many sources without a change are one part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutSlice(NewStream):
+    """A source whose changes in ``(after, step]`` become the slice ``target_id``, where its new ``stream``
+    begins. ``whole``: the parent does not have it, so that all of it is taken. ``before``: its digest at
+    ``after``. ``base``: where the earlier backups hold it (path and step), if the slice cannot be checked
+    without them. From the second phase on it says what came of it: ``delta`` is what its rows add up to,
+    ``digest`` the source's at ``step``."""
+
+    target_id: int
+    after: int
+    whole: bool
+    before: Digest
+    base: tuple[tuple[int | None, int], ...] | None
+    rows: int | None = later()
+    tombstones: int | None = later()
+    bytes: int | None = later()
+    delta: Digest | None = later()
+    digest: Digest | None = later()
+
+    def record(self, version: int) -> SliceRecord:
+        """It, as the backup records it. ``version``: the source's."""
+        if self.rows is None or self.tombstones is None or self.bytes is None or self.digest is None:
+            raise Internal(f"the slice of path {self.table_id} is not cut yet")
+        return SliceRecord(
+            source_id=self.table_id,
+            target_id=self.target_id,
+            version=version,
+            whole=self.whole,
+            before=self.before,
+            after=self.digest,
+            delta=None if self.base is not None else self.delta,
+            rows=self.rows,
+            tombstones=self.tombstones,
+            bytes=self.bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnchangedSlice:
+    """A source that is at the present cut as it was at the last one, with the ``digest`` that was recorded
+    then; the slice ``target_id`` stays empty."""
+
+    table_id: int
+    target_id: int
+    digest: Digest
+
+    def record(self, version: int) -> SliceRecord:
+        """It, as the backup records it. ``version``: the source's."""
+        return SliceRecord(
+            source_id=self.table_id,
+            target_id=self.target_id,
+            version=version,
+            whole=False,
+            before=self.digest,
+            after=self.digest,
+            delta=Digest(),
+            rows=0,
+            tombstones=0,
+            bytes=0,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unchanged(Record):
+    """Sources without a change, and the ``stream`` that begins on each of them at ``step``."""
+
+    step: int
+    stream: StreamSpec
+    slices: tuple[UnchangedSlice, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncrementCut:
+    """Where an increment begins and ends: after its ``parent``, and at ``step``."""
+
+    collection: Path
+    parent: BackupRecord
+    backup: Path
+    step: int
+    omit_indexes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A table or an implementation table, and where its slice goes. ``previous``: what the parent holds of
+    it; ``old_stream``: what has followed it since. ``base``: see ``CutSlice``."""
+
+    source: Path
+    schema: TableSchema
+    target: str
+    previous: SliceRecord | None
+    old_stream: Path | None
+    base: tuple[tuple[int | None, int], ...] | None = None
+
+
+def plan_increment(
+    tx: Writer, run: Planning[CollectionRequest], cut: IncrementCut, members: Sequence[tuple[Path, TableInfo]]
+) -> list[PartPlan]:
+    """Lock the members with their indexes, make the paths of all slices, and return the parts."""
+    return _Increment(tx, run, cut, members).plan()
+
+
+@dataclass
+class _Increment:
+    tx: Writer
+    run: Planning[CollectionRequest]
+    cut: IncrementCut
+    members: Sequence[tuple[Path, TableInfo]]
+    impls: dict[int, Path] = field(default_factory=dict, init=False)
+    followed: dict[int, Path] = field(default_factory=dict, init=False)
+    """The streams of the parent, by the ids of what they are on."""
+
+    def plan(self) -> list[PartPlan]:
+        tx, run, cut = self.tx, self.run, self.cut
+        refs = [ref for _, info in self.members for ref in info.indexes]
+        below = {p.id: p for p in paths.by_ids(tx.conn, [i for r in refs for i in (r.index_id, r.impl_id)])}
+        self.impls = {ref.impl_id: below[ref.impl_id] for ref in refs}
+        tables = [member for member, _ in self.members]
+        followed = [*tables, *self.impls.values()]
+        self.followed = many.named_below(tx.conn, followed, cut.parent.stream or "")
+        run.lock(tx, [*tables, *below.values()], "copying")
+        sources = [source for member, info in self.members for source in self._sources(member, info)]
+        targets = self._make_targets(sources)
+        heads = chains.states(tx.conn, [s.source.id for s in sources])
+        changed: list[tuple[_Source, Path]] = []
+        unchanged: list[tuple[_Source, Path]] = []
+        for pair in zip(sources, targets, strict=True):
+            same = _is_unchanged(pair[0], heads[pair[0].source.id], cut.parent.step)
+            (unchanged if same else changed).append(pair)
+        stream = StreamSpec(stream_name(cut.backup.name), STREAM_MODE, "JSON", cut.collection.id)
+        parts = [PartPlan("slice", self._slice(source, target, stream)) for source, target in changed]
+        for start in range(0, len(unchanged), UNCHANGED):
+            slices = tuple(
+                UnchangedSlice(table_id=s.source.id, target_id=t.id, digest=s.previous.after)
+                for s, t in unchanged[start : start + UNCHANGED]
+                if s.previous is not None
+            )
+            parts.append(PartPlan("unchanged", Unchanged(step=cut.step, stream=stream, slices=slices)))
+        return [*parts, *self._drops([s for s, _ in changed], [s for s, _ in unchanged])]
+
+    def _sources(self, member: Path, info: TableInfo) -> list[_Source]:
+        parent, backup = self.cut.parent, self.cut.backup
+        before = parent.tables.get(member.path)
+        stream = self.followed.get(member.id)
+        if before is None or before.slice.source_id != member.id or stream is None:
+            raise PreconditionFailed(
+                f"{member.path} was created, restored or added after the backup {parent.name}, so its "
+                "changes since then are not known",
+                "Take a full backup first: BACKUP collection.",
+            )
+        base = self._base(member, info.schema, before)
+        target = f"{backup.path}{member.path}"
+        table = _Source(
+            source=member,
+            schema=info.schema,
+            target=target,
+            previous=before.slice,
+            old_stream=stream,
+            base=base,
+        )
+        found = [table]
+        for ref in info.indexes:
+            if ref.definition.is_sync and not self.cut.omit_indexes and not ref.omitted:
+                found.append(self._index(member, ref, before))
+        return found
+
+    def _index(self, member: Path, ref: IndexRef, before: TableRecord) -> _Source:
+        impl, known = self.impls[ref.impl_id], before.index(ref.name)
+        previous = known.slice if known is not None else None
+        if previous is not None and previous.source_id != impl.id:
+            previous = None  # dropped and built again: a new one
+        stream = None if previous is None else self.followed.get(impl.id)
+        if previous is not None and stream is None:
+            raise PreconditionFailed(
+                f"the stream {impl.path}/{self.cut.parent.stream} is gone, so the changes of the index are "
+                "not known",
+                "Take a full backup first.",
+            )
+        target = f"{self.cut.backup.path}/{META}/indexes{member.path}/{ref.name}"
+        schema = impl.record(TableBody).schema
+        return _Source(source=impl, schema=schema, target=target, previous=previous, old_stream=stream)
+
+    def _base(
+        self, member: Path, schema: TableSchema, before: TableRecord
+    ) -> tuple[tuple[int | None, int], ...] | None:
+        if _dropped_columns(schema) == _dropped_columns(before.schema):
+            return None
+        chain = chain_to(backup_records(self.tx.conn, self.cut.collection), self.cut.parent.name)
+        return tuple((slice_.target_id, chain[place].step) for place, slice_ in slices_of(chain, member.path))
+
+    def _make_targets(self, sources: Sequence[_Source]) -> list[Path]:
+        parents = self.run.make_all_parents(self.tx, [s.target for s in sources], self.cut.step)
+        new = [
+            NewPath(
+                parents[s.target],
+                s.target.rsplit("/", 1)[1],
+                "table",
+                TableBody(schema=s.schema, increment=True),
+            )
+            for s in sources
+        ]
+        return many.add(self.tx, new, step=self.cut.step, state="creating", operation_id=self.run.id)
+
+    def _slice(self, source: _Source, target: Path, stream: StreamSpec) -> CutSlice:
+        return CutSlice(
+            table_id=source.source.id,
+            target_id=target.id,
+            after=self.cut.parent.step,
+            step=self.cut.step,
+            whole=source.previous is None,
+            before=Digest() if source.previous is None else source.previous.after,
+            base=source.base,
+            stream=stream,
+        )
+
+    def _drops(self, changed: Sequence[_Source], unchanged: Sequence[_Source]) -> list[PartPlan]:
+        """The old streams go. On what has not changed, whoever begins the new one claims all that moves."""
+        going = [s.old_stream for s in unchanged if s.old_stream is not None]
+        self.run.lock(self.tx, going, "dropping")
+        replaced = [s.old_stream for s in changed if s.old_stream is not None]
+        known = {stream.id for stream in (*going, *replaced)}
+        replaced += outdated_streams(self.tx.conn, self.run, self.cut.collection, known)
+        return plan_drops(self.tx, self.run, replaced) if replaced else []
+
+
+def _is_unchanged(source: _Source, head: chains.TableState, after: int) -> bool:
+    """Whether there is nothing to fold, and nothing to be suspicious of either."""
+    previous = source.previous
+    return (
+        previous is not None and source.base is None and head.step <= after and head.digest == previous.after
+    )
+
+
+def _dropped_columns(table: TableSchema) -> set[int]:
+    return set(range(1, table.next_id)) - {c.id for c in table.columns}

@@ -1,0 +1,220 @@
+"""Paths by the thousand: found, made and changed in a handful of statements, however many there are. All
+functions run inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+
+from strandline import names, records
+from strandline.catalog import paths, sqltables
+from strandline.catalog.paths import DIRECTORIES, READY, Path
+from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
+from strandline.errors import AlreadyExists, Internal, InvalidArgument
+from strandline.records import Nothing, Record
+
+_AT = sqltables.paths.c
+_NAMED = select(sqltables.paths).where(
+    _AT.parent_id == bindparam("parent"), _AT.name.in_(bindparam("children", expanding=True))
+)
+_BELOW = select(sqltables.paths).where(
+    _AT.name == bindparam("child"), _AT.parent_id.in_(bindparam("parents", expanding=True))
+)
+# In any order: what is told back says which one it is, so that the database may take many rows at once.
+_NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
+_SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
+_SET_VERSION = (
+    update(sqltables.paths)
+    .where(_AT.id == bindparam("path"), _AT.version < bindparam("number"))
+    .values(version=bindparam("number"))
+)
+
+
+@dataclass(frozen=True)
+class NewPath:
+    """A path to be made. ``owner_id``: the path that it belongs to, if that is not the one it is below."""
+
+    parent: Path
+    name: str
+    type: str
+    body: Record
+    version: int = field(default=1, kw_only=True)
+    owner_id: int | None = field(default=None, kw_only=True)
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path.rstrip('/')}/{self.name}"
+
+
+def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
+    """Those of the paths that exist, by their normalized names. One level of the tree is read after the
+    other."""
+    split = {names.normalize(path): names.split(path) for path in wanted}
+    root = paths.require(conn, "/")
+    seen: dict[tuple[str, ...], int] = {(): root.id}
+    found = {"/": root} if "/" in split else {}
+    for level in range(1, max((len(parts) for parts in split.values()), default=0) + 1):
+        pairs = {
+            (seen[parts[: level - 1]], parts[level - 1]): parts[:level]
+            for parts in split.values()
+            if len(parts) >= level and parts[: level - 1] in seen
+        }
+        rows = _children(conn, pairs)
+        for pair, row in rows.items():
+            seen[pairs[pair]] = row.id
+            path = names.join(pairs[pair])
+            if path in split:
+                found[path] = paths.of_row(row, path)
+    return found
+
+
+def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
+    """The tables of these names, in their order; the error of the first that is none."""
+    found = find(conn, wanted)
+    tables = []
+    for path in wanted:
+        table = found.get(names.normalize(path))
+        if table is None or table.type != "table":
+            table = paths.require(conn, path, "table")
+        tables.append(table)
+    return tables
+
+
+def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Row[Any]]:
+    """Rows by the id of their parent and their name. One statement asks for many names below one parent, or
+    for one name below many, whichever serves more."""
+    wanted = list(pairs)
+    parents, children_ = Counter(p for p, _ in wanted), Counter(name for _, name in wanted)
+    by_parent: dict[int, list[str]] = defaultdict(list)
+    by_name: dict[str, list[int]] = defaultdict(list)
+    for parent_id, name in wanted:
+        if parents[parent_id] >= children_[name]:
+            by_parent[parent_id].append(name)
+        else:
+            by_name[name].append(parent_id)
+    asked = [(_NAMED, {"parent": p, "children": c}) for p, found in by_parent.items() for c in chunks(found)]
+    asked += [(_BELOW, {"child": n, "parents": c}) for n, found in by_name.items() for c in chunks(found)]
+    return {(row.parent_id, row.name): row for query, bound in asked for row in conn.execute(query, bound)}
+
+
+def named_below(conn: Connection, parents: Iterable[Path], name: str) -> dict[int, Path]:
+    """What has this name directly below paths, by the ids of these."""
+    above = {parent.id: parent for parent in parents}
+    rows = _children(conn, [(parent_id, name) for parent_id in above])
+    return {i: paths.of_row(row, f"{above[i].path}/{name}") for (i, _), row in rows.items()}
+
+
+def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:
+    """What belongs to a path, without what is ``known``: the streams of a backup collection."""
+    found = conn.execute(select(_AT.id).where(_AT.owner_id == owner_id).order_by(_AT.id)).scalars()
+    return paths.by_ids(conn, [path_id for path_id in found if path_id not in known])
+
+
+def add(
+    tx: Writer,
+    new: Sequence[NewPath],
+    *,
+    step: int | None = None,
+    state: str = READY,
+    operation_id: str | None = None,
+) -> list[Path]:
+    """New paths, there from ``step`` on (default: the writer's); their parents are there already."""
+    if not new:
+        return []
+    taken = set(_children(tx.conn, [(one.parent.id, one.name) for one in new]))
+    created = tx.step if step is None else step
+    shared = {"state": state, "operation_id": operation_id, "created_step": created}
+    texts = [records.to_text(one.body) for one in new]
+    rows = []
+    for one, text in zip(new, texts, strict=True):
+        names.check_name(one.name)
+        if (one.parent.id, one.name) in taken:
+            raise AlreadyExists(f"{one.path} already exists")
+        taken.add((one.parent.id, one.name))
+        row = {"parent_id": one.parent.id, "name": one.name, "type": one.type, "version": one.version}
+        rows.append({**row, **shared, "body": text, "owner_id": one.owner_id})
+    ids = {(row.parent_id, row.name): row.id for row in tx.conn.execute(_NEW, rows)}
+    return [
+        Path(
+            id=ids[one.parent.id, one.name],
+            parent_id=one.parent.id,
+            path=one.path,
+            type=one.type,
+            version=one.version,
+            state=state,
+            operation_id=operation_id,
+            created_step=created,
+            body=text,
+        )
+        for one, text in zip(new, texts, strict=True)
+    ]
+
+
+def make_parents(
+    tx: Writer, wanted: Iterable[str], step: int | None = None
+) -> tuple[dict[str, Path], list[int]]:
+    """The parent directory of each path, made with all that is missing above it; and the ids of those that
+    were made, the upper ones first."""
+    above: dict[str, str] = {}
+    directories: set[tuple[str, ...]] = set()
+    for path in wanted:
+        parts = names.split(path)
+        if not parts:
+            raise InvalidArgument("the root cannot be created", "Name a path below it.")
+        above[path] = names.join(parts[:-1])
+        directories |= {parts[:depth] for depth in range(len(parts))}
+    found = find(tx.conn, [names.join(parts) for parts in directories])
+    for parent in found.values():
+        if parent.type not in DIRECTORIES:
+            raise InvalidArgument(
+                f"{parent.path} is a {parent.type}, so nothing can be created below it",
+                "Choose a path inside a directory.",
+            )
+    made: list[int] = []
+    levels: dict[int, list[tuple[str, ...]]] = defaultdict(list)
+    for parts in sorted(directories):
+        if names.join(parts) not in found:
+            levels[len(parts)].append(parts)
+    for level in sorted(levels):
+        new = [
+            NewPath(found[names.join(parts[:-1])], parts[-1], "directory", Nothing())
+            for parts in levels[level]
+        ]
+        for directory in add(tx, new, step=step):
+            found[directory.path] = directory
+            made.append(directory.id)
+    return {path: found[parent] for path, parent in above.items()}, made
+
+
+def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
+    """What paths keep, by their ids."""
+    if bodies:
+        tx.conn.execute(_SET_BODY, [{"path": i, "text": records.to_text(body)} for i, body in bodies.items()])
+
+
+def set_versions(tx: Writer, versions: Mapping[int, int]) -> None:
+    """Versions grow strictly: writing one that does not is a defect, not a request to be ignored."""
+    if not versions:
+        return
+    rows = [{"path": path_id, "number": version} for path_id, version in versions.items()]
+    if tx.conn.execute(_SET_VERSION, rows).rowcount != len(rows):
+        raise Internal(f"the versions of {len(rows)} paths would not all grow")
+
+
+def remove_empty(tx: Writer, directories: Iterable[int]) -> None:
+    """Remove those of the directories that have nothing in them but each other."""
+    left = set(directories)
+    while left:
+        used: set[int] = set()
+        for chunk in chunks(left):
+            below = select(_AT.parent_id, func.count()).where(_AT.parent_id.in_(chunk))
+            used |= {row[0] for row in tx.conn.execute(below.group_by(_AT.parent_id))}
+        if used == left:
+            return
+        paths.remove(tx, left - used)
+        left = used
