@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from strandline.model import STEP, WAS_HI, WAS_LO, Segment, TableSchema
-from strandline.storage.arrow.parts import log
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Segment, TableSchema, cover
+from strandline.storage.arrow.parts import empty
 from strandline.storage.keys import firsts_and_lasts, sort_indices
+from strandline.storage.segment import in_window, read_segment
 from strandline.storage.shelf import Shelf
 
 __all__ = ["changes", "fold"]
@@ -19,7 +20,7 @@ def changes(
 ) -> pa.Table:
     """Return all changes in ``(after, upto]`` in the order of step, then key: the columns of the schema, OP,
     WAS_HI, WAS_LO and STEP. ``segments`` are logs."""
-    found = log(shelf, schema, segments, after, upto)
+    found = _log(shelf, schema, segments, after, upto)
     return found.take(sort_indices([found.column(name) for name in (STEP, *schema.key)]))
 
 
@@ -28,9 +29,21 @@ def fold(
 ) -> pa.Table:
     """Return the last change in ``(after, upto]`` of each key, with its STEP, and with the hash of the row
     that was there before the first of them. ``segments`` are logs, oldest first."""
-    found = log(shelf, schema, segments, after, upto)
+    found = _log(shelf, schema, segments, after, upto)
     firsts, lasts = firsts_and_lasts([found.column(name) for name in schema.key])
     folded = found.take(lasts)
     for name in (WAS_HI, WAS_LO):
         folded = folded.set_column(folded.column_names.index(name), name, found.column(name).take(firsts))
     return folded
+
+
+def _log(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], after: int, upto: int) -> pa.Table:
+    """Every change in ``(after, upto]`` of some logs, with all that a log says of a change."""
+    columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
+    parts = []
+    for segment in segments:
+        covered = cover(segment, after, upto)
+        if covered != "none":
+            rows = read_segment(shelf, schema, segment, columns)
+            parts.append(rows if covered == "all" else rows.filter(pa.array(in_window(rows, after, upto))))
+    return pa.concat_tables(parts) if parts else empty(schema, columns)

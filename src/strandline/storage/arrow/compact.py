@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strandline.model import STEP, Segment, State
 from strandline.storage.arrow.scan import scan
-from strandline.storage.arrow.shards import by_shard
+from strandline.storage.arrow.slices import by_shard
 from strandline.storage.compacted import Compacted
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.segment import write_segment

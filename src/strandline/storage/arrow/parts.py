@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, Segment, State, TableSchema, cover, may_hold
+from strandline.model import STEP, Key, Segment, State, TableSchema, cover, may_hold
 from strandline.storage.keys import compare
 from strandline.storage.memory import memory_of
 from strandline.storage.segment import META, footer_of, in_window, is_small, read_segment
 from strandline.storage.shelf import Shelf
 
-__all__ = ["between", "empty", "log", "part"]
+__all__ = ["between", "empty", "part"]
 
 
 def part(
@@ -49,17 +49,6 @@ def part(
         keep &= in_window(table, after, upto)
     table = table.select(list(columns))
     return table if keep.all() else table.filter(pa.array(keep))
-
-
-def log(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], after: int, upto: int) -> pa.Table:
-    """Return every change in ``(after, upto]`` of some logs, with all that a log says of a change."""
-    columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
-    parts = [
-        part(shelf, schema, s, columns, after=after, upto=upto)
-        for s in segments
-        if cover(s, after, upto) != "none"
-    ]
-    return pa.concat_tables([empty(schema, columns), *parts])
 
 
 def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:

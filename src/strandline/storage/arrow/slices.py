@@ -1,15 +1,19 @@
-"""Slices of few rows."""
+"""Slices of few rows, cut at a table's shard boundaries."""
 
 from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Segment, State, TableSchema
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Segment, State, TableSchema, order
 from strandline.storage.arrow.changes import fold
 from strandline.storage.arrow.scan import scan
-from strandline.storage.arrow.shards import by_shard
 from strandline.storage.digest import digest_of, row_hashes, unsigned
+from strandline.storage.keys import keys_of, sort_indices
 from strandline.storage.segment import ERASE, Inline, write_segment
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
@@ -54,3 +58,19 @@ def _rows(shelf: Shelf, schema: TableSchema, window: Window) -> pa.Table:
     nothing = pa.nulls(rows.num_rows, pa.int64())
     rows = rows.append_column(OP, pa.array(["U"] * rows.num_rows, pa.string()))
     return rows.append_column(WAS_HI, nothing).append_column(WAS_LO, nothing)
+
+
+def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of each shard that has any."""
+    if not rows.num_rows:
+        return
+    if not schema.bounds:
+        yield rows
+        return
+    rows = rows.take(sort_indices([rows.column(name) for name in schema.key]))
+    keys = [order(key) for key in keys_of(schema, rows)]
+    # A bound may be the beginning of a key, and then it sorts before it.
+    firsts = [bisect_left(keys, order(bound)) for bound in schema.bounds]
+    for first, end in pairwise([0, *firsts, rows.num_rows]):
+        if first < end:
+            yield rows.slice(first, end - first)
