@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
 import subprocess
 import sys
 import traceback
@@ -51,6 +52,12 @@ class Driver:
         succeeded, said = json.loads(line)
         assert succeeded, said
         return said
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is a result, of a success or of a failure."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def run(self, name: str, **arguments: Any) -> Any:
         self.ask(name, **arguments)

@@ -219,21 +219,25 @@ class Cluster:
         return next(worker for worker in self._workers if Path(folder).is_relative_to(worker.folder))
 
     def a_worker(self) -> Process:
-        """Return a worker on which the application has an executor."""
-        return until(lambda: next(iter(self._executors()), (None, 0))[0], "an executor")
+        """Return a worker on which the application has an executor that has done something: one that is only
+        about to start is not given tasks."""
+        return until(
+            lambda: next((worker for worker, said in self._executors() if said["completedTasks"] > 0), None),
+            "an executor at work",
+        )
 
     def busy(self, worker: Process) -> bool:
         """Return whether the executor of a worker was given a task that it has not done."""
-        return any(where is worker and tasks > 0 for where, tasks in self._executors())
+        return any(where is worker and said["activeTasks"] > 0 for where, said in self._executors())
 
-    def _executors(self) -> Iterator[tuple[Process, int]]:
-        """Yield for each executor of the application its worker and how many tasks it has."""
+    def _executors(self) -> Iterator[tuple[Process, dict[str, Any]]]:
+        """Yield for each executor of the application its worker and what Spark says of it."""
         page = f"http://{HOST}:{self.ui}/api/v1/applications"
         for application in answer(page) or []:
             for executor in answer(f"{page}/{application['id']}/executors") or []:
                 for worker in self._workers:
                     if worker.lives and (worker.folder / application["id"] / executor["id"]).exists():
-                        yield worker, executor["activeTasks"]
+                        yield worker, executor
 
     def stop(self) -> None:
         for process in [*self._workers, self._master]:

@@ -134,8 +134,10 @@ def backups(folder: str) -> None:
 
 
 def smoke(folder: str) -> None:
-    """The shortest way through all of it: what is small stays in this process, as it would for a user."""
-    with _opened(folder, bulk_rows=100) as (db, spark):
+    """The shortest way through all of it, with a session of the caller's: what is small stays in this
+    process."""
+    spark = session.get_session(None, _settings().spark)
+    with strandline.connect(folder, spark=spark, settings=_settings(100)) as db:
         db.sql(f"{TABLE}; {COLLECTION}")
         db.table("t").upsert(_frame(spark))
         model = _model()

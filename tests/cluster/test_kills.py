@@ -54,9 +54,11 @@ def test_an_operation(cluster: Cluster, driver: Driver, tmp_path: Path, work: st
     # when it is killed.
     victim.signal(signal.SIGSTOP)
     driver.ask(work, folder=folder)
-    until(lambda: cluster.busy(victim) or None, "a task on the worker that is to die")
+    until(lambda: cluster.busy(victim) or driver.is_done or None, "a task on the worker that is to die")
+    was_in_the_middle = not driver.is_done
     victim.kill()
     driver.result()
+    assert was_in_the_middle
     driver.run("is_whole", folder=folder, path="copied" if work == "restore_by_copy" else "t")
 
 
