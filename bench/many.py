@@ -119,7 +119,7 @@ def all_of_them(db: Database, count: int) -> dict[str, Took]:
 def report_all(report: Report, measured: dict[int, dict[str, Took]]) -> None:
     first, last = min(measured), max(measured)
     for what, took in measured[last].items():
-        if what in SECONDS:
+        if what in SECONDS and last >= TABLES:
             target, detail = SECONDS[what] * last / TABLES, f"{took.busy:.2f} s of processor time here"
             report.at_most(f"{last} tables: {what}", took.seconds, target, " s", detail)
         else:
@@ -234,10 +234,8 @@ def main() -> None:
         for count in [int(n) for n in chosen.tables.split(",") if n]:
             with strandline.connect(f"{folder}/{count}", catalog=new()) as db:
                 measured[count] = all_of_them(db, count)
-            print(
-                f"  {count} tables: " + ", ".join(f"{k} {v:.2f} s" for k, v in measured[count].items()),
-                flush=True,
-            )
+            figures = ", ".join(f"{what} {took}" for what, took in measured[count].items())
+            print(f"  {count} tables: {figures}", flush=True)
         if measured:
             report_all(report, measured)
         if chosen.large:

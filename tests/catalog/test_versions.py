@@ -140,4 +140,4 @@ def test_an_index_out_of_step_is_never_listed(orders: Catalog) -> None:
     with orders.write() as tx:
         paths.set_version(tx, path(tx.conn, IMPL).id, 2)
         with pytest.raises(Internal, match="do not have the same version"):
-            sync_indexes(tx, [path(tx.conn)])
+            sync_indexes(tx, [path(tx.conn)], {})

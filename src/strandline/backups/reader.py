@@ -8,8 +8,14 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from strandline.backups.record import BackupRecord, SliceRecord, slice_segments, slices_of
-from strandline.backups.restore_plan import RestoreRequest, plan_restore
+from strandline.backups.record import (
+    BackupRecord,
+    SliceRecord,
+    require_collection,
+    slice_segments,
+    slices_of,
+)
+from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import PathNotFound, PreconditionFailed
 from strandline.model import Chain, TableSchema
@@ -64,7 +70,8 @@ class BackupReader(Reader):
         """What the backup is made of. It is looked up in the transaction that finds its segments, so that
         both are there or neither is; and the first answer decides which backup is meant, whatever is taken
         meanwhile."""
-        chain = plan_restore(conn, self._request).chain
+        collection = require_collection(conn, self._request.collection)
+        chain = find_chain(conn, collection, self._request)
         self._request = replace(self._request, at=chain[-1].name)
         return chain
 

@@ -107,7 +107,7 @@ class RestorePlan:
 def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
     """Check that the backup and its whole chain are there and fit, and find the targets."""
     collection = require_collection(conn, request.collection)
-    chain = _chain(conn, collection, request)
+    chain = find_chain(conn, collection, request)
     last = chain[-1]
     wanted: dict[str, tuple[str, TableRecord]] = {}
     for source, as_path in request.tables or tuple((path, None) for path in last.tables):
@@ -143,7 +143,7 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
     return RestorePlan(collection, chain, targets)
 
 
-def _chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:
+def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:
     """The backups that lead to the one that is asked for. Only these are read: each may name all tables there
     are."""
     there = {path.name: path for path in paths.backups(conn, collection)}

@@ -264,19 +264,17 @@ def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> N
 def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
     it under one generation."""
-    mine = paths.under(tx.conn, operation_id)
-    created = [p.id for p in mine if p.state in CREATED_STATES]
-    dropped = [p for p in mine if p.state == "dropping"]
     moved = registry.apply(tx, operation_id)
-    gone = [p.id for p in dropped]
-    chains.end(tx, gone)
-    tables.forget(tx, gone)
-    paths.remove(tx, gone)
-    paths.set_created(tx, created, tx.step)
-    fresh = {p.id: p for p in paths.under(tx.conn, operation_id)}
-    _unlock(tx, operation_id)
-    fresh |= {p.id: p for p in paths.by_ids(tx.conn, [i for i in moved if i not in fresh])}
-    changed = [fresh[i] for i in dict.fromkeys([*created, *moved]) if i in fresh]
+    mine = {p.id: p for p in paths.under(tx.conn, operation_id)}
+    created = [p for p in mine.values() if p.state in CREATED_STATES]
+    dropped = [p for p in mine.values() if p.state == "dropping"]
+    chains.end(tx, [p.id for p in dropped if p.type == "table"])
+    tables.forget(tx, [p.id for p in dropped])
+    paths.remove(tx, [p.id for p in dropped])
+    _unlock(tx, operation_id, created_at=tx.step if created else None)
+    others = paths.by_ids(tx.conn, [i for i in moved if i not in mine])
+    kept = [mine[i] for i in moved if i in mine and mine[i].state not in (*CREATED_STATES, "dropping")]
+    changed = [*created, *kept, *others]
     if changed or dropped:
         board.publish(tx, changed, dropped, operation_id=operation_id)
 
@@ -296,12 +294,13 @@ def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, director
     many.remove_empty(tx, directories)
 
 
-def _unlock(tx: Writer, operation_id: str) -> None:
-    tx.conn.execute(
-        update(sqltables.paths)
-        .where(sqltables.paths.c.operation_id == operation_id)
-        .values(state=READY, operation_id=None)
-    )
+def _unlock(tx: Writer, operation_id: str, created_at: int | None = None) -> None:
+    """Let others have the paths again; new ones are there from ``created_at`` on."""
+    at = sqltables.paths.c
+    mine = update(sqltables.paths).where(at.operation_id == operation_id)
+    if created_at is not None:
+        tx.conn.execute(mine.where(at.state.in_(CREATED_STATES)).values(created_step=created_at))
+    tx.conn.execute(mine.values(state=READY, operation_id=None))
     tx.conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == operation_id))
 
 

@@ -327,13 +327,6 @@ def set_state(tx: Writer, path_ids: Iterable[int], state: str, operation_id: str
         tx.conn.execute(change.values(state=state, operation_id=operation_id))
 
 
-def set_created(tx: Writer, path_ids: Iterable[int], step: int) -> None:
-    for ids in chunks(path_ids):
-        tx.conn.execute(
-            update(sqltables.paths).where(sqltables.paths.c.id.in_(ids)).values(created_step=step)
-        )
-
-
 def remove(tx: Writer, path_ids: Iterable[int]) -> None:
     for ids in chunks(path_ids):
         tx.conn.execute(delete(sqltables.paths).where(sqltables.paths.c.id.in_(ids)))

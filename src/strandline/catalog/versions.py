@@ -147,7 +147,7 @@ class VersionRegistry:
         known = self._claimed(tx.conn, operation_id)
         self._write(tx, held, known)
         self._check_units(tx.conn, known)
-        sync_indexes(tx, self._claimed(tx.conn, operation_id).values())
+        sync_indexes(tx, known.values(), {claim.path_id: claim.version for claim in held})
         self.rollback(tx, operation_id)
         return ids
 
@@ -198,16 +198,14 @@ def _held(row: Row[Any]) -> Held:
     return Held(row.path_id, row.operation_id, row.part_id, row.published, row.version)
 
 
-def sync_indexes(tx: Writer, moved: Iterable[Path]) -> None:
+def sync_indexes(tx: Writer, moved: Iterable[Path], known: Mapping[int, int]) -> None:
     """Write the versions of tables' indexes into their bodies, as their implementation tables have them.
-    ``moved`` must be freshly read."""
-    found = list(moved)
-    tables = [path for path in found if path.type == "table" and path.name != IMPL_TABLE]
+    Those that are ``known`` need not be looked up."""
+    tables = [path for path in moved if path.type == "table" and path.name != IMPL_TABLE]
     bodies = {table.id: table.record(TableBody) for table in tables}
     listed = [i for body in bodies.values() for ref in body.indexes for i in (ref.index_id, ref.impl_id)]
-    versions = {path.id: path.version for path in found}
-    unread = [i for i in listed if i not in versions]
-    versions |= {path.id: path.version for path in paths.by_ids(tx.conn, unread)}
+    unknown = [i for i in listed if i not in known]
+    versions = {**known, **{path.id: path.version for path in paths.by_ids(tx.conn, unknown)}}
     changed = {}
     for table in tables:
         body = bodies[table.id]
