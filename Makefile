@@ -4,14 +4,15 @@ WORKERS ?= 3
 BIN := .venv/bin
 STAMP := .venv/.installed
 LOWEST := build/lowest
+ON_S3 := tests/storage/test_files_anywhere.py tests/storage/test_objects.py tests/storage/spark/test_on_objects.py tests/api/test_object_stores.py
 LOWEST_ON_SPARK := tests/storage/spark tests/tables/test_dml.py tests/backups/test_on_spark.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs quick test cluster exhaustive lowest check format lint types pytest bench simulate clean
+.PHONY: help setup doctor demo docs quick test cluster exhaustive lowest s3 check format lint types pytest bench simulate clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 doctor: ## Check that Python 3.10+ and Java 17+ are there
 	@bash tools/doctor.sh $(PYTHON)
@@ -46,6 +47,10 @@ exhaustive: doctor setup ## Run the tests with every crash point on both catalog
 lowest: doctor $(LOWEST)/.installed ## Run the quick tests and some on Spark with the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'
 	$(LOWEST)/bin/python -m pytest $(LOWEST_ON_SPARK)
+
+s3: doctor setup ## Run the tests of object stores on another S3 server, and with Spark (needs go and mvn)
+	@bash tools/s3.sh build/s3
+	STRANDLINE_VERSITYGW=build/s3/versitygw $(BIN)/python -m pytest $(ON_S3)
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt constraints-lowest.txt
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)

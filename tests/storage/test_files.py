@@ -1,14 +1,15 @@
+"""Files in a folder: what is durable when, and what a full disk or a death leaves. What holds for files anywhere
+is in test_files_anywhere.py."""
+
 from __future__ import annotations
 
 import errno
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
-from strandline.errors import Corrupted, Internal, InvalidArgument, Unavailable
-from strandline.storage.digest import checksum_of
+from strandline.errors import Unavailable
 from strandline.storage.files import LocalFiles
 
 
@@ -57,41 +58,6 @@ def files(tmp_path: Path) -> LocalFiles:
     return LocalFiles(tmp_path / "warehouse")
 
 
-def test_what_is_written_can_be_read(files: LocalFiles) -> None:
-    files.write("data/7/a.parquet", b"some bytes")
-    assert files.read("data/7/a.parquet") == b"some bytes"
-    assert files.size("data/7/a.parquet") == 10
-    assert files.exists("data/7/a.parquet")
-    assert files.checksum("data/7/a.parquet") == checksum_of(b"some bytes")
-    assert files.path("data/7/a.parquet") == os.path.join(files.root, "data", "7", "a.parquet")
-
-
-def test_an_empty_file_is_a_file(files: LocalFiles) -> None:
-    files.write("empty", b"")
-    assert files.read("empty") == b""
-    assert files.checksum("empty") == checksum_of(b"")
-
-
-def test_names_may_hold_quotes_spaces_and_any_letter(files: LocalFiles) -> None:
-    name = "a 'b'/\"c\"/ключ 鍵 \\n.parquet"
-    files.write(name, b"1")
-    assert list(files.names()) == [name]
-    assert files.read(name) == b"1"
-
-
-def test_a_file_is_never_written_twice(files: LocalFiles) -> None:
-    files.write("a", b"first")
-    with pytest.raises(Internal, match="a exists already"):
-        files.write("a", b"second")
-    assert files.read("a") == b"first"
-
-
-@pytest.mark.parametrize("name", ["", "/etc/passwd", "../a", "a/../../b", "a//b", "./a", "a/", "a\0b"])
-def test_a_name_does_not_lead_out_of_the_folder(files: LocalFiles, name: str) -> None:
-    with pytest.raises(InvalidArgument):
-        files.write(name, b"x")
-
-
 def test_a_new_file_is_made_durable_with_every_folder_that_leads_to_it(tmp_path: Path) -> None:
     files = Broken(tmp_path, at=0, error=OSError())
     files.write("a/b/c", b"x")
@@ -136,13 +102,6 @@ def test_a_process_can_be_killed_before_any_change_of_the_disk(tmp_path: Path, a
     assert bool(left) == (at > 2)
 
 
-def test_a_missing_file_is_damage_and_named(files: LocalFiles) -> None:
-    for read in (files.read, files.size, files.checksum, lambda name: files.seal([name])):
-        with pytest.raises(Corrupted, match="data/gone is missing"):
-            read("data/gone")
-    assert not files.exists("data/gone")
-
-
 def test_a_folder_that_cannot_be_made_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Unavailable):
@@ -158,22 +117,6 @@ def test_seal_syncs_files_and_the_folders_above_them(tmp_path: Path) -> None:
     assert files.calls == ["sync a/b/x", "sync a/y", "sync a/b", "sync a", "sync ."]
 
 
-def test_names_lists_what_is_below_a_folder(files: LocalFiles) -> None:
-    for name in ("b/2", "a/1", "a/c/0", "ab/3"):
-        files.write(name, b"")
-    assert list(files.names()) == ["a/1", "a/c/0", "ab/3", "b/2"]
-    assert list(files.names("a")) == list(files.names("a/")) == ["a/1", "a/c/0"]
-    assert list(files.names("nothing")) == []
-
-
-def test_remove_can_be_repeated(files: LocalFiles) -> None:
-    files.write("a/b", b"")
-    files.remove("a/b")
-    files.remove("a/b")
-    files.remove("a/b/c")
-    assert list(files.names()) == []
-
-
 def test_remove_tree_removes_only_what_is_below(files: LocalFiles, tmp_path: Path) -> None:
     for name in ("a/1", "a/c/0", "ab/3"):
         files.write(name, b"")
@@ -186,34 +129,3 @@ def test_remove_tree_removes_only_what_is_below(files: LocalFiles, tmp_path: Pat
     assert list(files.names()) == ["ab/3"]
     assert not os.path.exists(files.path("a"))
     assert (outside / "kept").exists()
-
-
-def test_copy_checks_what_it_copies(files: LocalFiles, tmp_path: Path) -> None:
-    content = os.urandom(3_000_000)
-    other = LocalFiles(tmp_path / "repository")
-    files.write("a", content)
-    assert other.copy(files, "a", "x/y", checksum_of(content)) == len(content)
-    assert other.read("x/y") == content
-    with pytest.raises(Corrupted, match="a does not have the checksum"):
-        other.copy(files, "a", "z", checksum_of(b"something else"))
-    with pytest.raises(Corrupted, match="gone is missing"):
-        other.copy(files, "gone", "z", checksum_of(b""))
-    assert list(other.names()) == ["x/y"]
-
-
-def test_many_writers_may_share_new_folders(files: LocalFiles) -> None:
-    failures: list[Exception] = []
-
-    def write(i: int) -> None:
-        try:
-            files.write(f"deep/er/{i % 3}/{i}", str(i).encode())
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=write, args=(i,)) for i in range(24)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert len(list(files.names("deep"))) == 24

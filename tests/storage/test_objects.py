@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -131,7 +132,10 @@ def test_parts_that_fail_are_given_up(files: ObjectFiles, line: Line, bucket: st
     with pytest.raises(Unavailable, match="500"):
         files.write("a", LARGE)
     assert s3.objects(bucket) == {}
-    assert s3.unfinished(bucket) == 0
+    if (
+        version("obstore") >= "0.12"
+    ):  # Older ones leave parts that nobody sees, for a rule of the bucket to remove.
+        assert s3.unfinished(bucket) == 0
 
 
 def test_a_server_that_is_not_there(bucket: str, s3: S3) -> None:

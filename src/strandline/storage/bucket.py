@@ -117,6 +117,8 @@ class Bucket:
                 "session.token": given.get("session_token") or os.environ.get("AWS_SESSION_TOKEN"),
                 "endpoint": endpoint,
                 "endpoint.region": given.get("region") or os.environ.get("AWS_REGION"),
+                "attempts.maximum": str(settings.storage_retries + 1),
+                "retry.limit": str(settings.storage_retries),
             }
             if endpoint:
                 hosted = given.get("virtual_hosted_style_request", "false").lower() == "true"

@@ -7,13 +7,10 @@ one of them.
 
 from __future__ import annotations
 
-import io
 import os
-import queue
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import xxhash
@@ -31,6 +28,7 @@ from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
 from strandline.storage.files import CHUNK, PREFIX, Files, check_name
+from strandline.storage.object_parts import Reader, fetched
 
 __all__ = ["ObjectFiles"]
 
@@ -39,8 +37,6 @@ T = TypeVar("T")
 WHOLE_BYTES = 16 << 20
 """Up to this size an object is sent in one request, which the store refuses if there is one of that name."""
 PART_BYTES = 8 << 20
-BLOCK_BYTES = 256 << 10
-"""What Arrow asks for is read in blocks of at least this size: a request takes longer than such a block."""
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
 _REASONS = {
@@ -80,7 +76,7 @@ class ObjectFiles:
         return self._bucket.spark_options(self._settings)
 
     def readable(self, name: str) -> Any:
-        return _Reader(self, name)
+        return Reader(self, name)
 
     def write(self, name: str, data: bytes) -> None:
         check_name(name)
@@ -301,7 +297,7 @@ class ObjectFiles:
 
     def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
         # If the chunks fail, the client gives up the upload.
-        with _fetched(chunks) as coming:
+        with fetched(chunks) as coming:
             self._store().put(name, coming, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=4)
 
     def _delete(self, names: list[str], *, retries: int | None = None) -> None:
@@ -325,84 +321,3 @@ def _is_cut(error: BaseException) -> bool:
     text = str(error)
     under_way = "HTTP error" in text or "error decoding response body" in text
     return type(error).__name__ == "GenericError" and under_way and " retries, " not in text
-
-
-@contextmanager
-def _fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
-    """Takes chunks in a thread of its own: the client asks for them where it cannot be asked for anything
-    itself, and they may come from a store as well."""
-    line: queue.Queue[bytes | BaseException | None] = queue.Queue(16)
-    stopped = threading.Event()
-
-    def put(what: bytes | BaseException | None) -> None:
-        while not stopped.is_set():
-            with suppress(queue.Full):
-                return line.put(what, timeout=0.1)
-
-    def fetch() -> None:
-        try:
-            for chunk in chunks:
-                put(chunk)
-                if stopped.is_set():
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    def coming() -> Iterator[bytes]:
-        while (what := line.get()) is not None:
-            if isinstance(what, BaseException):
-                raise what
-            yield what
-
-    thread = threading.Thread(target=fetch, name="strandline-fetch", daemon=True)
-    thread.start()
-    try:
-        yield coming()
-    finally:
-        stopped.set()
-        thread.join()
-
-
-class _Reader(io.RawIOBase):
-    """An object as Arrow reads it: any part of it at any time."""
-
-    def __init__(self, files: ObjectFiles, name: str) -> None:
-        self._files, self._name = files, name
-        self._size = files.size(name)
-        self._at = self._start = 0
-        self._block = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def size(self) -> int:
-        return self._size
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = self._size if size is None or size < 0 else min(self._size, self._at + size)
-        if end <= self._at:
-            return b""
-        if not self._start <= self._at <= end <= self._start + len(self._block):
-            # The footer is read from its end to its beginning, so near the end the block ends with the file.
-            start = max(0, min(self._at, self._size - BLOCK_BYTES))
-            self._block = self._files.range(self._name, start, max(end, min(self._size, start + BLOCK_BYTES)))
-            self._start = start
-        data = self._block[self._at - self._start : end - self._start]
-        self._at = end
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -37,7 +37,33 @@ _SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 _MISSING_TABLE = ("TABLE_OR_VIEW_NOT_FOUND", "VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _UNSUPPORTED = ("UNSUPPORTED_", "NOT_SUPPORTED_", "NOT_IMPLEMENTED")
+_JARS = {
+    "s3a": "org.apache.hadoop:hadoop-aws:3.4.2,software.amazon.awssdk:bundle:2.29.52",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
+    "abfss": "org.apache.hadoop:hadoop-azure:3.4.2",
+}
+"""The packages by which Spark 4.1 knows object stores."""
+_NO_CLASSES = {
+    "s3a": re.compile(r'S3AFileSystem not found|No FileSystem for scheme "?s3a'),
+    "gs": re.compile(r'GoogleHadoopFileSystem not found|No FileSystem for scheme "?gs'),
+    "abfss": re.compile(r'AzureBlobFileSystem not found|No FileSystem for scheme "?abfss'),
+}
 _OUTSIDE = (
+    (
+        "AccessDeniedException",
+        "the object store denies Spark access",
+        "Give the session credentials that may list, read, write and delete objects there.",
+    ),
+    (
+        "NoSuchBucket",
+        "Spark finds no such bucket",
+        "Give the session the endpoint and the region of the bucket.",
+    ),
+    (
+        "Unable to execute HTTP request",
+        "Spark cannot reach the object store",
+        "Check the network and the endpoint of the session (fs.s3a.endpoint).",
+    ),
     (
         "java.lang.OutOfMemoryError",
         "Spark ran out of memory",
@@ -106,6 +132,12 @@ def translate(error: BaseException) -> StrandlineError:
     text = str(error)
     if raised := _RAISED.search(text):
         return BY_CODE.get(raised[1], Internal)(raised[2], raised[3])
+    if scheme := next((name for name, sign in _NO_CLASSES.items() if sign.search(text)), None):
+        return Unavailable(
+            f"Spark has no classes for {scheme}:// in this session",
+            f"Start it with spark.jars.packages={_JARS[scheme]} (in Settings.spark, or in your own session); "
+            "the version is that of Spark's Hadoop.",
+        )
     for sign, what, hint in _OUTSIDE:
         if sign in text:
             return Unavailable(what, hint)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,6 +31,8 @@ POSITION = "__strandline_position"
 """Column that says where in the chain a row's segment is."""
 _FILE = "__strandline_file"
 
+LOOKS_AT_ONCE = 8
+"""To look at a file takes long if it is in a bucket, and there may be thousands."""
 READING = {
     # What a user's session says about files in general must not hide that one of ours is damaged.
     "ignoreMissingFiles": "false",
@@ -169,7 +173,9 @@ def _stored(
 ) -> DataFrame:
     names = list(dict.fromkeys([*columns, *((STEP,) if window is not None else ())]))
     wanted = struct(schema, names, physical=True)
-    df = spark.read.options(**READING).schema(wanted).parquet(*(_checked(files, s) for _, s in segments))
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        paths = list(pool.map(partial(_checked, files), [s for _, s in segments]))
+    df = spark.read.options(**READING).schema(wanted).parquet(*paths)
     found = {name: col(field.name) for name, field in zip(names, wanted.fields, strict=True)}
     if OP in found:
         found[OP] = F.coalesce(found[OP], F.lit("U"))
