@@ -123,7 +123,7 @@ def test_a_row_that_does_not_follow_is_found_in_every_type(
         for i, (before, here) in enumerate(pairs, 1)
         if here[0] == before[0] and (made.fresh or here[1] == before[1])
     }
-    found = kinds(name and files.path(name), table, made)
+    found = kinds(files, table, made)
     assert set(found) == {
         kind for kind, rows in (("unordered_rows", unordered), ("doubled_key", doubled)) if rows
     }
