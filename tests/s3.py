@@ -45,6 +45,16 @@ class S3:
             "region": "us-east-1",
         }
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The same for the environment."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": "us-east-1",
+        }
+
     def settings(self, **more: Any) -> Settings:
         return Settings(storage_options=self.options, **more)
 

@@ -292,13 +292,7 @@ def test_a_secret_is_in_no_catalog_no_log_and_no_answer(
 
 def test_the_command_line_takes_a_url(s3: S3, bucket: str, tmp_path: Path) -> None:
     catalog = f"sqlite:///{tmp_path / 'c.sqlite'}"
-    env = {
-        **environment(),
-        "AWS_ACCESS_KEY_ID": s3.key,
-        "AWS_SECRET_ACCESS_KEY": s3.secret,
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3.endpoint,
-    }
+    env = {**environment(), **s3.variables}
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "strandline.cli", *args]

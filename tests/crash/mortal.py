@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +24,8 @@ from strandline import Database
 from strandline.catalog import sqltables
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
+from strandline.storage.location import is_url
+from strandline.storage.objects import ObjectFiles
 from tests.world import Death
 
 NOW = Settings(history_seconds=0.0, grace_seconds=0.0)
@@ -109,11 +111,32 @@ class MortalFiles(LocalFiles):
         super()._rmdir(path)
 
 
-def connect(folder: Path, url: str | None, fate: Fate, settings: Settings, spark: Any = None) -> Database:
+class MortalObjects(ObjectFiles):
+    """Objects whose every change of the bucket is a boundary."""
+
+    def __init__(self, location: str, fate: Fate) -> None:
+        super().__init__(location)
+        self._fate = fate
+
+    def _put(self, name: str, data: bytes) -> None:
+        self._fate.meet("put")
+        super()._put(name, data)
+
+    def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
+        self._fate.meet("put parts")
+        super()._put_parts(name, chunks)
+
+    def _delete(self, names: list[str], *, retries: int | None = None) -> None:
+        self._fate.meet("delete")
+        super()._delete(names, retries=retries)
+
+
+def connect(
+    folder: Path | str, url: str | None, fate: Fate, settings: Settings, spark: Any = None
+) -> Database:
     """A connection that lives until its fate meets it."""
-    db = strandline.connect(
-        folder, catalog=url, files=MortalFiles(folder, fate), settings=settings, spark=spark
-    )
+    files = MortalObjects(str(folder), fate) if is_url(folder) else MortalFiles(folder, fate)
+    db = strandline.connect(folder, catalog=url, files=files, settings=settings, spark=spark)
     engine = db.runtime.catalog.engine
 
     def refuse_the_dead(_: Any) -> None:
@@ -126,7 +149,7 @@ def connect(folder: Path, url: str | None, fate: Fate, settings: Settings, spark
     return db
 
 
-def bury(db: Database, folder: Path, url: str | None) -> None:
+def bury(db: Database, folder: Path | str, url: str | None) -> None:
     """What the operating system does with a dead process: its threads stop, its connections close, its id is
     free."""
     session = db.runtime.session

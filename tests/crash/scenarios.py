@@ -43,7 +43,7 @@ class Scenario:
     """Whether it is left to be done although the rows are as they should be."""
 
 
-def create(folder: Path, url: str | None) -> None:
+def create(folder: Path | str, url: str | None) -> None:
     with strandline.connect(folder, catalog=url, settings=NOW) as db:
         db.sql(TABLES)
         db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k % 5} for k in range(40)])

@@ -13,6 +13,7 @@ import strandline
 from tests.crash.mortal import NOW, Fate, bury, connect
 from tests.crash.scenarios import HERE, LARGE_ON_SPARK, ON_SPARK, Model, Scenario, create, state, verify
 from tests.effort import EVERY
+from tests.s3 import S3
 from tests.world import Death
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def die_everywhere(
-    folder: Path, url: str | None, scenario: Scenario, spark: Any = None, stride: int = 1
+    folder: Path | str, url: str | None, scenario: Scenario, spark: Any = None, stride: int = 1
 ) -> list[str]:
     """Dies at every boundary, or at every one in ``stride``; answers those that the last run, which survived,
     came to."""
@@ -47,7 +48,7 @@ def die_everywhere(
 
 
 def _look(
-    folder: Path, url: str | None, scenario: Scenario, i: int, before: Model, after: Model, spark: Any
+    folder: Path | str, url: str | None, scenario: Scenario, i: int, before: Model, after: Model, spark: Any
 ) -> None:
     with strandline.connect(folder, catalog=url, settings=NOW) as db:
         found = verify(db, before, after)
@@ -69,6 +70,19 @@ def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url
     stride = 1 if EVERY else 2 if catalog_url is None else 5
     trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, stride=stride)
     assert "before the catalog commits" in trail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
+def test_death_at_every_boundary_beside_a_bucket(
+    scenario: Scenario, tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.variables.items():
+        monkeypatch.setenv(name, value)
+    where, url = f"s3://{s3.new_bucket()}/w", f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    trail = die_everywhere(where, url, scenario, stride=1 if EVERY else 3)
+    assert "before the catalog commits" in trail
+    assert scenario.name != "commit to files" or "put" in trail
 
 
 @pytest.mark.slow

@@ -230,10 +230,8 @@ def test_a_session_of_ours_is_told_what_the_client_knows(monkeypatch: pytest.Mon
 
 
 def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, s3: S3, bucket: str) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    for name, value in s3.variables.items():
+        monkeypatch.setenv(name, value)
     files = files_at(f"s3://{bucket}/w")
     files.write("a", b"1")
     assert s3.objects(bucket) == {"w/a": 1}

@@ -78,7 +78,7 @@ def place_of(warehouse: str | os.PathLike[str]) -> str:
 
 
 def _check_catalog(where: str, catalog: str | None) -> None:
-    scheme, _, rest = (catalog or "").partition("://")
+    scheme, _, rest = catalog.partition("://") if isinstance(catalog, str) else ("", "", "")
     if (
         scheme in SCHEMES
         or (scheme.startswith("sqlite") and "://" in rest)
