@@ -29,7 +29,7 @@ class Settings:
     bulk_rows: int = 100_000
     """A statement that changes more rows than this is carried out on Spark; up to it, in the process with
     Arrow."""
-    bulk_bytes: int = 64 * 1024 * 1024
+    bulk_bytes: int = 48 * 1024 * 1024
     """... and so is work on rows that take more memory than this, however few they are. More bytes of files
     than this are copied, checked and described by executors; fewer in the process."""
     scan_rows: int = 200_000
