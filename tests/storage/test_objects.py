@@ -127,6 +127,15 @@ def test_what_stays_is_told_and_leaves_nothing(
     assert s3.objects(bucket) == {"w/a": 10, "w/b": 5}
 
 
+def test_what_another_has_made_is_not_taken_back(files: ObjectFiles, line: Line, bucket: str, s3: S3) -> None:
+    """A name that several want may be taken meanwhile by one of the others."""
+    ObjectFiles(files.location, s3.settings()).write("marker", b"theirs")
+    line.fail(says("500 Internal Server Error"), of="PUT")
+    with pytest.raises(Unavailable, match="500"):
+        files.write_if_absent("marker", b"ours")
+    assert s3.objects(bucket) == {"w/marker": 6}
+
+
 def test_parts_that_fail_are_given_up(files: ObjectFiles, line: Line, bucket: str, s3: S3) -> None:
     line.fail(says("500 Internal Server Error"), of="partNumber=2")
     with pytest.raises(Unavailable, match="500"):

@@ -91,7 +91,8 @@ class ObjectFiles:
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
         check_name(name)
-        return self._create(name, data)
+        # If it fails, nothing is taken back: what is there may be another's, and if it is ours, it is whole.
+        return self._create(name, data, undo=False)
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         check_name(name)
@@ -214,8 +215,9 @@ class ObjectFiles:
                     break
         raise self._fault("read", name, failed) from None
 
-    def _create(self, name: str, data: bytes) -> bool:
-        """Return whether the object is there with this content; it is not if there was another one."""
+    def _create(self, name: str, data: bytes, *, undo: bool = True) -> bool:
+        """Return whether the object is there with this content; it is not if there was another one. ``undo``:
+        leave none behind when it fails, which only who has the name alone may ask for."""
         from obstore.exceptions import AlreadyExistsError
 
         failed: BaseException = Internal("a write neither failed nor succeeded")
@@ -230,7 +232,8 @@ class ObjectFiles:
                 failed = error
                 if not _is_cut(error):
                     break
-        self._take_back(name)
+        if undo:
+            self._take_back(name)
         raise self._fault("write", name, failed) if isinstance(failed, Exception) else failed from None
 
     def _send(self, name: str, chunks: Iterable[bytes]) -> None:
