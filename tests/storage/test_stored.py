@@ -15,6 +15,7 @@ from strandline.model import Segment
 from strandline.storage import arrow
 from strandline.storage.files import fault
 from strandline.storage.order import Finding
+from strandline.storage.segment import BATCH_ROWS
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import Form, copied_into, described
 from tests.storage.damage import unsorted_segment
@@ -118,3 +119,13 @@ def test_a_repeated_key_is_found_if_it_matters(files: QuickFiles, keys: list[int
     assert described(files, form, "f.parquet").segment == made
     assert not described(files, form, "f.parquet").repeats
     assert described(files, replace(form, once=True), "f.parquet").repeats == repeats
+
+
+def test_a_key_that_is_repeated_where_one_piece_ends_is_found(files: QuickFiles) -> None:
+    form = Form(schema=KV, role="log", stepped=False, after=0, upto=5, once=True)
+    for name, twice in (("a", BATCH_ROWS - 1), ("b", BATCH_ROWS)):
+        keys = [*range(twice + 1), *range(twice, BATCH_ROWS + 1)]
+        unsorted_segment(files, KV, [(key, None) for key in keys], name, upto=5, group=BATCH_ROWS)
+        assert described(files, form, name).repeats
+    unsorted_segment(files, KV, [(key, None) for key in range(BATCH_ROWS + 9)], "c", upto=5, group=BATCH_ROWS)
+    assert not described(files, form, "c").repeats
