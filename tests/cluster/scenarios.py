@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,21 @@ COLLECTION = """CREATE BACKUP COLLECTION c (TABLE t)
 Model = dict[int, tuple[Any, ...]]
 
 
-def _settings(bulk_rows: int = 0) -> Settings:
-    """What has more rows than these is done on Spark, in the session that the environment names."""
-    options = json.loads(os.environ["STRANDLINE_CLUSTER_OPTIONS"])
-    return Settings(bulk_rows=bulk_rows, scan_rows=bulk_rows, inline_rows=0, workers=2, spark=options)
+EVERYTHING = Settings(bulk_rows=0, bulk_bytes=0, scan_rows=0, inline_rows=0, workers=2)
+"""What can be done on Spark is, and what can be done with files on executors is done there."""
+MANY_ROWS = Settings(bulk_rows=100, scan_rows=100, workers=2)
+"""What is small stays in this process."""
+
+
+OPTIONS = json.loads(os.environ.get("STRANDLINE_CLUSTER_OPTIONS", "{}"))
+"""Settings of the session, beside where it is, which the environment says."""
 
 
 @contextmanager
 def _opened(
-    folder: str, files: Files | None = None, bulk_rows: int = 0
+    folder: str, settings: Settings = EVERYTHING, files: Files | None = None
 ) -> Iterator[tuple[Database, SparkSession]]:
-    with strandline.connect(folder, settings=_settings(bulk_rows), files=files) as db:
+    with strandline.connect(folder, settings=replace(settings, spark=OPTIONS), files=files) as db:
         yield db, db.runtime.store.spark
 
 
@@ -136,8 +141,8 @@ def backups(folder: str) -> None:
 def smoke(folder: str) -> None:
     """The shortest way through all of it, with a session of the caller's: what is small stays in this
     process."""
-    spark = session.get_session(None, _settings().spark)
-    with strandline.connect(folder, spark=spark, settings=_settings(100)) as db:
+    spark = session.get_session(None, OPTIONS)
+    with strandline.connect(folder, spark=spark, settings=MANY_ROWS) as db:
         db.sql(f"{TABLE}; {COLLECTION}")
         db.table("t").upsert(_frame(spark))
         model = _model()
@@ -151,7 +156,7 @@ def smoke(folder: str) -> None:
 def command_line(folder: str) -> None:
     """The command line finds Spark where the environment says."""
     source = f"{folder}/orders.parquet"
-    session.get_session(None, _settings().spark).range(0, 1000, 1, 2).write.parquet(source)
+    session.get_session(None, OPTIONS).range(0, 1000, 1, 2).write.parquet(source)
     warehouse = f"{folder}/warehouse"
     assert cli.main(["init", "-w", warehouse]) == 0
     assert cli.main(["load", "orders", source, "--key", "id", "-w", warehouse]) == 0
@@ -164,7 +169,7 @@ def command_line(folder: str) -> None:
 
 def shipping() -> dict[str, list[str]]:
     """Return where executors find the package before it is shipped to them, after, and after once more."""
-    spark = session.get_session(None, _settings().spark)
+    spark = session.get_session(None, OPTIONS)
     found = {"before": _places(spark)}
     session.ship(spark)
     found["after"] = _places(spark)
@@ -193,7 +198,7 @@ def _places(spark: SparkSession) -> list[str]:
 
 def load_that_waits(folder: str, gate: str) -> None:
     """A load, of which a task stops half-way at the gate."""
-    with _opened(folder, bulk_rows=100) as (db, spark):
+    with _opened(folder, MANY_ROWS) as (db, spark):
         db.sql(TABLE)
         db.table("t").upsert(_frame(spark, _waiting(gate)))
         _assert_whole(db, _model())
@@ -241,7 +246,7 @@ def commit_that_waits(folder: str, gate: str) -> None:
     """A load into a table with an index: the entries are derived, on executors, from files that are there
     when one of these is lost."""
     files = WaitingFiles(folder, gate)
-    with _opened(folder, files, bulk_rows=100) as (db, spark):
+    with _opened(folder, MANY_ROWS, files) as (db, spark):
         db.sql(TABLE)
         files.armed.set()
         db.table("t").upsert(_frame(spark))
