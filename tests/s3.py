@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -202,6 +203,12 @@ def _pump(source: socket.socket, target: socket.socket, most: int | None = None)
 
 def cut(connection: socket.socket, head: bytes) -> bool:
     """The connection ends before the server hears anything."""
+    return False
+
+
+def reset(connection: socket.socket, head: bytes) -> bool:
+    """The connection breaks: the client cannot know whether the server heard it."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     return False
 
 

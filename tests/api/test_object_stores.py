@@ -23,7 +23,7 @@ from strandline.errors import (
     Unavailable,
 )
 from tests.processes import environment
-from tests.s3 import S3, Line, cut, says, unheard
+from tests.s3 import S3, Line, cut, reset, says, unheard
 
 FILES: dict[str, Any] = {"inline_rows": 0, "history_seconds": 0.0, "grace_seconds": 0.0}
 """Every commit makes an object, and what is not needed goes at once."""
@@ -194,7 +194,8 @@ def test_what_is_not_there_is_not_made(s3: S3, bucket: str, catalog: str, tmp_pa
 # --- what fails on the way --------------------------------------------------------------------------------
 
 FAULTS = {
-    "refused": cut,
+    "cut": cut,
+    "reset": reset,
     "500": says("500 Internal Server Error"),
     "503": says("503 Slow Down"),
     "403": says("403 Forbidden"),

@@ -19,7 +19,7 @@ from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
-from tests.s3 import S3, Answer, Line, cut, says, slow, unheard
+from tests.s3 import S3, Answer, Line, cut, reset, says, slow, unheard
 
 HASTY: dict[str, Any] = {"storage_retries": 2, "storage_retry_seconds": 20.0, "storage_timeout_seconds": 5.0}
 LARGE = os.urandom(20 << 20)
@@ -44,6 +44,7 @@ def files(line: Line, bucket: str) -> ObjectFiles:
 
 PASSING = {
     "cut": cut,
+    "reset": reset,
     "500": says("500 Internal Server Error"),
     "503": says("503 Slow Down"),
     "the answer is not heard": unheard(0),

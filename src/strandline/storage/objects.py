@@ -205,15 +205,19 @@ class ObjectFiles:
         return tries(SystemClock(), lambda n: min(0.1 * 2**n, 5.0), count=count, seconds=seconds)
 
     def _read(self, name: str, act: Callable[[Any], T]) -> T:
-        failed: Exception = Internal("a read neither failed nor succeeded")
+        return self._repeated("read", name, lambda: act(self._store()))
+
+    def _repeated(self, verb: str, name: str, act: Callable[[], T], *, once: bool = False) -> T:
+        """Do what may be done twice, and again while it is cut off."""
+        failed: Exception = Internal("a request neither failed nor succeeded")
         for _ in self._tries():
             try:
-                return act(self._store())
+                return act()
             except Exception as error:
                 failed = error
-                if not _is_cut(error):
+                if once or not _is_cut(error):
                     break
-        raise self._fault("read", name, failed) from None
+        raise self._fault(verb, name, failed) from None
 
     def _create(self, name: str, data: bytes, *, undo: bool = True) -> bool:
         """Return whether the object is there with this content; it is not if there was another one. ``undo``:
@@ -305,7 +309,8 @@ class ObjectFiles:
 
     def _delete(self, names: list[str], *, retries: int | None = None) -> None:
         store = self._store(retries)
-        try:
+
+        def delete() -> None:
             try:
                 store.delete(names)
             except FileNotFoundError as error:
@@ -314,8 +319,8 @@ class ObjectFiles:
                 for name in names:  # Not every store takes it for done if there is nothing to remove.
                     with suppress(FileNotFoundError):
                         store.delete(name)
-        except Exception as error:
-            raise self._fault("remove", names[0], error) from None
+
+        self._repeated("remove", names[0], delete, once=retries == 0)
 
 
 def _is_cut(error: BaseException) -> bool:
