@@ -62,8 +62,8 @@ def test_nothing_is_visible_before_it_is_applied(orders: Catalog) -> None:
     with orders.read() as conn:
         assert [path(conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [1, 1, 1]
         table = path(conn)
-        assert registry.effective(conn, [table], "op") == {table.id: 2}
-        assert registry.effective(conn, [table], "other") == {table.id: 1}
+        assert registry.effective(conn, [table.id], "op") == {table.id: 2}
+        assert registry.effective(conn, [table.id], "other") == {table.id: 1}
         assert {h.version for h in registry.claims(conn, "op")} == {2}
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from sqlalchemy import Connection
 
 from strandline.backups.collection import (
+    STREAM_SUFFIX,
     BackupKind,
     Collection,
     CollectionRequest,
@@ -121,7 +122,7 @@ class Backup(Kind[CollectionRequest, B, G]):
     ) -> Path:
         """The path of the backup, which has no record before it is finished."""
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
-        taken = set(paths.names_below(tx.conn, sources))
+        taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
         name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
         return paths.add(
             tx,
@@ -199,8 +200,8 @@ class FullBackup(Backup[BackupBody, Nothing]):
         found = many.find(conn, [f"{backup.path}{path}" for path in members])
         targets = {path: TableInfo.of(found[f"{backup.path}{path}"]) for path in members}
         originals = {path: _impl_ids(sources[source_id]) for path, source_id in members.items()}
-        impls = paths.by_ids(conn, [i for ids in originals.values() for i in ids.values()])
-        versions = run.registry.effective(conn, [*sources.values(), *impls], run.operation.id)
+        below = [i for ids in originals.values() for i in ids.values()]
+        versions = run.registry.effective(conn, [*sources, *below], run.operation.id)
         ids = [i for t in targets.values() for i in (t.id, *(ref.impl_id for ref in t.indexes))]
         heads, sizes_ = chains.states(conn, ids), sizes.bytes_of(conn, ids)
 

@@ -120,10 +120,9 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def _tables(
         self, conn: Connection, run: IncrementRun, made: Mapping[int, CutSlice | UnchangedSlice]
     ) -> dict[str, TableRecord]:
-        sources = paths.by_ids(conn, run.body.members.values())
-        infos = [TableInfo.of(source) for source in sources]
-        impls = paths.by_ids(conn, [ref.impl_id for info in infos for ref in info.indexes])
-        versions = run.registry.effective(conn, [*sources, *impls], run.operation.id)
+        infos = [TableInfo.of(source) for source in paths.by_ids(conn, run.body.members.values())]
+        ids = [i for info in infos for i in (info.id, *(ref.impl_id for ref in info.indexes))]
+        versions = run.registry.effective(conn, ids, run.operation.id)
 
         def index(ref: IndexRef) -> IndexRecord:
             version = versions[ref.impl_id]

@@ -115,7 +115,7 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
         if record is None:
             hint = names.did_you_mean(source, last.tables) or f"It holds {', '.join(sorted(last.tables))}."
             raise PathNotFound(f"{source} is not in the backup {last.name}", hint)
-        path = as_path or source
+        path = names.normalize(as_path or source)
         if request.into is not None:
             path = names.normalize(request.into).rstrip("/") + path
         names.check_no_backup(path)

@@ -52,33 +52,44 @@ class NewPath:
 
 
 def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
-    """Those of the paths that exist, by their normalized names. One level of the tree is read after the
-    other."""
-    split = {names.normalize(path): names.split(path) for path in wanted}
+    """Those of the paths that exist, by their names, which are given in normal form. One level of the tree is
+    read after the other."""
+    asked = set(wanted)
     root = paths.require(conn, "/")
-    seen: dict[tuple[str, ...], int] = {(): root.id}
-    found = {"/": root} if "/" in split else {}
-    for level in range(1, max((len(parts) for parts in split.values()), default=0) + 1):
-        pairs = {
-            (seen[parts[: level - 1]], parts[level - 1]): parts[:level]
-            for parts in split.values()
-            if len(parts) >= level and parts[: level - 1] in seen
-        }
-        rows = _children(conn, pairs)
-        for pair, row in rows.items():
-            seen[pairs[pair]] = row.id
-            path = names.join(pairs[pair])
-            if path in split:
+    ids, found = {"": root.id}, {"/": root} if "/" in asked else {}
+    for level in _levels(asked):
+        pairs = {}
+        for path in level:
+            above, _, name = path.rpartition("/")
+            if above in ids:
+                pairs[ids[above], name] = path
+        for pair, row in _children(conn, pairs).items():
+            path = pairs[pair]
+            ids[path] = row.id
+            if path in asked:
                 found[path] = paths.of_row(row, path)
     return found
 
 
+def _levels(wanted: Iterable[str]) -> list[list[str]]:
+    """The paths and all that is above them, the root left out: first those directly below it, and so on."""
+    levels: dict[int, list[str]] = defaultdict(list)
+    seen = {"", "/"}
+    for path in wanted:
+        while path not in seen:
+            seen.add(path)
+            levels[path.count("/")].append(path)
+            path = path.rpartition("/")[0]
+    return [levels[depth] for depth in sorted(levels)]
+
+
 def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
     """The tables of these names, in their order; the error of the first that is none."""
-    found = find(conn, wanted)
+    normal = [names.normalize(path) for path in wanted]
+    found = find(conn, normal)
     tables = []
-    for path in wanted:
-        table = found.get(names.normalize(path))
+    for path in normal:
+        table = found.get(path)
         if table is None or table.type != "table":
             table = paths.require(conn, path, "table")
         tables.append(table)
@@ -160,15 +171,15 @@ def make_parents(
 ) -> tuple[dict[str, Path], list[int]]:
     """The parent directory of each path, made with all that is missing above it; and the ids of those that
     were made, the upper ones first."""
-    above: dict[str, str] = {}
-    directories: set[tuple[str, ...]] = set()
+    above = {}
     for path in wanted:
-        parts = names.split(path)
-        if not parts:
+        normal = names.normalize(path)
+        if normal == "/":
             raise InvalidArgument("the root cannot be created", "Name a path below it.")
-        above[path] = names.join(parts[:-1])
-        directories |= {parts[:depth] for depth in range(len(parts))}
-    found = find(tx.conn, [names.join(parts) for parts in directories])
+        above[path] = normal.rpartition("/")[0] or "/"
+    directories = set(above.values())
+    levels = _levels(directories)
+    found = find(tx.conn, ["/", *(directory for level in levels for directory in level)])
     for parent in found.values():
         if parent.type not in DIRECTORIES:
             raise InvalidArgument(
@@ -176,18 +187,15 @@ def make_parents(
                 "Choose a path inside a directory.",
             )
     made: list[int] = []
-    levels: dict[int, list[tuple[str, ...]]] = defaultdict(list)
-    for parts in sorted(directories):
-        if names.join(parts) not in found:
-            levels[len(parts)].append(parts)
-    for level in sorted(levels):
-        new = [
-            NewPath(found[names.join(parts[:-1])], parts[-1], "directory", Nothing())
-            for parts in levels[level]
-        ]
-        for directory in add(tx, new, step=step):
-            found[directory.path] = directory
-            made.append(directory.id)
+    for level in levels:
+        new = []
+        for directory in sorted(level):
+            if directory not in found:
+                parent_path, _, name = directory.rpartition("/")
+                new.append(NewPath(found[parent_path or "/"], name, "directory", Nothing()))
+        for row in add(tx, new, step=step):
+            found[row.path] = row
+            made.append(row.id)
     return {path: found[parent] for path, parent in above.items()}, made
 
 

@@ -163,12 +163,13 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
     ]
 
 
-def names_below(conn: Connection, parent_ids: Iterable[int]) -> list[str]:
-    """The names of what is directly below some paths."""
+def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
+    """The names of what is directly below some paths, of those with this ``ending``."""
     at = sqltables.paths.c
-    found: list[str] = []
+    found: set[str] = set()
     for chunk in chunks(parent_ids):
-        found += conn.execute(select(at.name).where(at.parent_id.in_(chunk))).scalars()
+        names_ = select(at.name).distinct().where(at.parent_id.in_(chunk))
+        found |= set(conn.execute(names_.where(at.name.endswith(ending, autoescape=True))).scalars())
     return found
 
 

@@ -116,11 +116,14 @@ class VersionRegistry:
                 further += [Wish(wish.part_id, index, claim.version), Wish(wish.part_id, table)]
         return [*claims, *zip(further, self.claim_all(tx, operation_id, further), strict=True)]
 
-    def effective(self, conn: Connection, paths_: Iterable[Path], operation_id: str) -> dict[int, int]:
+    def effective(self, conn: Connection, path_ids: Iterable[int], operation_id: str) -> dict[int, int]:
         """The versions that the parts of the operation work with, by the ids of the paths: the claimed one,
         else the published one."""
+        ids = list(path_ids)
         claimed = {held.path_id: held.version for held in self.claims(conn, operation_id)}
-        return {path.id: claimed.get(path.id, path.version) for path in paths_}
+        others = paths.by_ids(conn, [i for i in ids if i not in claimed])
+        versions = claimed | {path.id: path.version for path in others}
+        return {i: versions[i] for i in ids}
 
     def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, Held]:
         """The claims on paths, whosever they are."""
@@ -229,9 +232,11 @@ def unit_above(conn: Connection, path: Path) -> tuple[Path, ...]:
 
 def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path, Path]]:
     """The same for many paths, by the ids of those that are implementation tables."""
-    impls = {p.id: p.parent_id for p in below if p.name == IMPL_TABLE and p.parent_id is not None}
+    known = {p.id: p for p in below}
+    impls = {p.id: p.parent_id for p in known.values() if p.name == IMPL_TABLE and p.parent_id is not None}
     indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}
-    tables = {p.id: p for p in paths.by_ids(conn, (i.parent_id for i in indexes.values() if i.parent_id))}
+    unread = [i.parent_id for i in indexes.values() if i.parent_id is not None and i.parent_id not in known]
+    tables = known | {p.id: p for p in paths.by_ids(conn, unread)}
     found = {}
     for impl_id, index_id in impls.items():
         index = indexes.get(index_id)
