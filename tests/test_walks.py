@@ -9,7 +9,7 @@ import pytest
 
 import strandline
 from strandline import Settings
-from tests.walks import CALLED_BACK, WALKS, Walk, on_the_page, recorded, walks
+from tests.walks import CALLED_BACK, PAGE, WALKS, Walk, on_the_page, recorded, walks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Walk]:
 @pytest.mark.parametrize("title", WALKS)
 def test_the_page_lists_what_a_statement_passes(found: dict[str, Walk], title: str) -> None:
     assert found[title].stations == on_the_page(title)
+
+
+def test_the_page_says_how_many_there_are(found: dict[str, Walk]) -> None:
+    upsert, increment = found["A small UPSERT"], found["BACKUP INCREMENTAL"]
+    said = (
+        f"A small UPSERT passes {len(upsert.stations)} of them ({len(upsert.modules)} with those left out), "
+        f"an incremental backup {len(increment.stations)} ({len(increment.modules)})."
+    )
+    assert said in PAGE.read_text()
 
 
 @pytest.mark.parametrize("title", WALKS)
