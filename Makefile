@@ -50,7 +50,7 @@ lowest: doctor $(LOWEST)/.installed ## Run the quick tests and some on Spark wit
 
 s3: doctor setup ## Run the tests of object stores on another S3 server, and with Spark (needs go and mvn)
 	@bash tools/s3.sh build/s3
-	STRANDLINE_VERSITYGW=build/s3/versitygw $(BIN)/python -m pytest $(ON_S3)
+	STRANDLINE_VERSITYGW=build/s3/versitygw STRANDLINE_MAVEN=$(HOME)/.m2/repository $(BIN)/python -m pytest $(ON_S3)
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt constraints-lowest.txt
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)

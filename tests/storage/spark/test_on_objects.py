@@ -20,7 +20,8 @@ from tests.s3 import S3
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MAVEN = Path(os.environ.get("STRANDLINE_MAVEN") or Path.home() / ".m2" / "repository")
+MAVEN = Path(os.environ.get("STRANDLINE_MAVEN", "not-given"))
+"""Where jars are (``make s3``)."""
 JARS = [
     MAVEN / "org/apache/hadoop/hadoop-aws/3.4.2/hadoop-aws-3.4.2.jar",
     MAVEN / "software/amazon/awssdk/bundle/2.29.52/bundle-2.29.52.jar",
