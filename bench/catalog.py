@@ -3,7 +3,8 @@ time.
 
     python bench/catalog.py [--seconds 60] [--readers 8] [--catalog URL]
 
-Prints a table of figures. The exit code says nothing about them. Needs no Spark.
+Prints a table of figures. The exit code says nothing about them. Needs no Spark. What the number of tables
+costs is measured by ``bench/many.py``.
 """
 
 from __future__ import annotations
