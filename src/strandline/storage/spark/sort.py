@@ -135,8 +135,7 @@ def write_sorted(
 
 
 def _seen(observation: Observation) -> Row | None:
-    """What was observed. None if that is not known: a Spark Connect server that is busy answers without it,
-    as it waits for its own listeners for a tenth of a second only."""
+    """What was observed. None if that is not known: a Spark Connect server under load may answer without it."""
     try:
         found = observation.get
     except PySparkAssertionError:
