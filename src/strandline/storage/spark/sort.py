@@ -135,7 +135,8 @@ def write_sorted(
 
 
 def _seen(observation: Observation) -> Row | None:
-    """What was observed. None if that is not known: a Spark Connect server under load may answer without it."""
+    """What was observed. None if that is not known: a Spark Connect server under load may answer without
+    it."""
     try:
         found = observation.get
     except PySparkAssertionError:
