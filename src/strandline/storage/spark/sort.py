@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
+from pyspark.errors import PySparkAssertionError
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -115,10 +116,10 @@ def write_sorted(
         try:
             writer = observed.select(*chosen, *map(col, [*meta, *cuts])).write.options(**WRITING)
             writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
-            sums = Row(**seen.get)
+            sums = _seen(seen)
             form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
             described = _described(shelf, form, name_prefix, df.sparkSession, here)
-            if sum(s.rows for s in described) != sums[_ROWS]:
+            if sums is None or sum(s.rows for s in described) != sums[_ROWS]:
                 # A task was lost and repeated, and counted twice after all. What is in the files is right.
                 again = rows_of(df.sparkSession, shelf, schema, described, names, after=BEGINNING, upto=upto)
                 sums = hashed(again, schema, names).agg(*_sums(role, fresh)).collect()[0]
@@ -131,6 +132,16 @@ def write_sorted(
         digest_from_sums(sums, _WAS) if _watched(role, fresh) else Digest()
     )
     return Written(tuple(replace(s, fresh=fresh) for s in described), delta)
+
+
+def _seen(observation: Observation) -> Row | None:
+    """What was observed. None if that is not known: a Spark Connect server under load may answer without
+    it."""
+    try:
+        found = observation.get
+    except PySparkAssertionError:
+        return None
+    return Row(**found) if found else None
 
 
 def _watched(role: Role, fresh: bool | None) -> bool:
