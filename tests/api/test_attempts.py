@@ -16,7 +16,7 @@ from strandline.catalog import sqltables
 from strandline.errors import Conflict, Corrupted
 from strandline.storage.arrow import scan as scanning
 from strandline.tables.snapshot import Reader
-from tests.crash.mortal import _dead_pid
+from tests.crash.mortal import DEAD
 from tests.memory import forget
 from tests.tables.examples import assert_sound, content
 
@@ -152,7 +152,7 @@ def bury(db: Database, connect: Callable[..., Database]) -> None:
             tx.conn.execute(
                 update(sqltables.sessions)
                 .where(sqltables.sessions.c.id == db.runtime.session.id)
-                .values(pid=_dead_pid())
+                .values(pid=DEAD)
             )
     with connect("shared", settings=FILES) as collector:
         assert collector.collect().removed_files > 0

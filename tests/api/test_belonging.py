@@ -276,7 +276,10 @@ def _make_older(url: str) -> None:
     """The catalog as it was before it knew of places: what came since is undone."""
     engine = create_engine(url)
     with engine.begin() as conn:
+        for index in ("parts_open", "paths_by_owner", "holds_by_table"):
+            conn.execute(text(f"DROP INDEX {index}"))
         for undone in (
+            "paths DROP COLUMN owner_id",
             "chains DROP COLUMN removed_at",
             "sessions DROP COLUMN reads_from",
             "pins ADD COLUMN session_id TEXT",

@@ -65,7 +65,8 @@ def db(tmp_path: Path, catalog_url: str | None) -> Iterator[Database]:
 
         @event.listens_for(db.runtime.catalog.engine, "before_cursor_execute")
         def check(_: Any, __: Any, statement: str, bound: Any, ___: Any, many: bool) -> None:
-            longest = max((len(one) for one in bound), default=0) if many else len(bound)
+            rows = bound if many and isinstance(bound, list) else [bound]
+            longest = max((len(one) for one in rows), default=0)
             assert longest <= BINDS, f"{longest} values in {statement[:100]}"
 
         yield db

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -160,19 +158,12 @@ def bury(db: Database, folder: Path | str, url: str | None) -> None:
     db.runtime.catalog.close()
     with strandline.connect(folder, catalog=url) as other, other.runtime.catalog.write() as tx:
         tx.conn.execute(
-            update(sqltables.sessions).where(sqltables.sessions.c.id == session.id).values(pid=_dead_pid())
+            update(sqltables.sessions).where(sqltables.sessions.c.id == session.id).values(pid=DEAD)
         )
 
 
-_dead: list[int] = []
-
-
-def _dead_pid() -> int:
-    if not _dead:
-        process = subprocess.Popen([sys.executable, "-c", ""])
-        process.wait()
-        _dead.append(process.pid)
-    return _dead[0]
+DEAD = 2**30
+"""No process has this id, whatever others start meanwhile: the id of one that has ended may be given out again."""
 
 
 def rows(db: Database, query: str) -> list[tuple[Any, ...]]:

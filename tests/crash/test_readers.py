@@ -19,7 +19,7 @@ from strandline.catalog import sessions, sqltables
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.storage.arrow.scan import scan
 from strandline.tables.snapshot import Reader
-from tests.crash.mortal import _dead_pid, lost_files, unknown_files
+from tests.crash.mortal import DEAD, lost_files, unknown_files
 from tests.crash.scenarios import FILES, create, litter, state, verify, write, written
 from tests.memory import forget
 from tests.processes import READY, finish, start
@@ -234,7 +234,7 @@ def bury_alive(db: Database, other: Database) -> str:
     session_id = db.runtime.session.id
     with other.runtime.catalog.write() as tx:
         tx.conn.execute(
-            update(sqltables.sessions).where(sqltables.sessions.c.id == session_id).values(pid=_dead_pid())
+            update(sqltables.sessions).where(sqltables.sessions.c.id == session_id).values(pid=DEAD)
         )
     other.collect()
     with other.runtime.catalog.read() as conn:

@@ -29,7 +29,6 @@ from strandline.errors import (
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
-from strandline.tables.snapshot import once, repeat
 
 if TYPE_CHECKING:
     from strandline.api.operations import Operations
@@ -95,6 +94,8 @@ class Database:
         """Make all changes inside a ``with`` block, by this thread, one commit at one step; an exception
         discards them. If others change the same rows meanwhile, the end of the block raises CONFLICT and
         nothing is committed."""
+        from strandline.tables.snapshot import once
+
         with self.guard():
             if self.current_transaction() is not None:
                 raise PreconditionFailed(
@@ -236,6 +237,7 @@ class Database:
         anything to fold."""
         with self.guard():
             from strandline.tables import housekeeping
+            from strandline.tables.snapshot import repeat
 
             path = names.normalize(path)
             with self.runtime.catalog.read() as conn:
@@ -344,6 +346,8 @@ class Database:
         (``before_abort`` is then called while what it wrote is still there). ``named``: the tables it is
         about. Return the step of the commit
         (None inside an open transaction, or if nothing changed) and the number of rows changed."""
+        from strandline.tables.snapshot import once, repeat
+
         open_one = self.current_transaction()
         if open_one is not None:
             before = open_one.rows_changed
@@ -370,12 +374,12 @@ class Database:
     def look(self, run: Callable[[Reader], T], named: Sequence[Named] = ()) -> T:
         """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is stale.
         ``named``: the tables it is about."""
+        from strandline.tables.snapshot import Reader, Snapshot, once, repeat
+
         open_one = self.current_transaction()
         if open_one is not None:
             with once(self.runtime, open_one.snapshot.mark):
                 return run(open_one)
-        from strandline.tables.snapshot import Reader, Snapshot
-
         return repeat(self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named))))
 
     @property

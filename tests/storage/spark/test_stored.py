@@ -112,10 +112,13 @@ AGAIN = """
 import os, sys
 from pyspark.sql import SparkSession
 import strandline
+os.environ["PYSPARK_PYTHON"] = sys.executable
 from strandline.storage.files import LocalFiles
 
 class Forgetful(LocalFiles):
     "The first try of each copy fails when all of it is written."
+    def __reduce__(self):
+        return Forgetful, (self.root,)
     def copy(self, source, source_name, name, checksum):
         size = super().copy(source, source_name, name, checksum)
         try:
