@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 import uuid
-import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from strandline.catalog import sqltables
+from tests.effort import EVERY
 from tests.s3 import S3, server
 
 if TYPE_CHECKING:
@@ -31,19 +31,14 @@ settings.register_profile("strandline", deadline=None, suppress_health_check=[He
 settings.load_profile("strandline")
 
 
-SESSIONS = 2
-"""So many Spark sessions there are in a run with several workers."""
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
     # Not when the whole list is there: then the workers have looked at the groups already.
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
-        # With several workers (-n) a file's tests go to the same one, and no more than two of them have a
-        # session: each is a JVM. What has a group of its own has its session in another process.
-        number = zlib.crc32(item.path.name.encode()) % SESSIONS
-        item.add_marker(pytest.mark.xdist_group(f"spark-{number}"))
+        # With several workers (-n) all of these go to the same one: there is one session, however many cores
+        # there are. What has a group of its own has its session in another process.
+        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -90,7 +85,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 ZONES = ["America/New_York", "Asia/Kolkata"]
 
 
-@pytest.fixture(params=ZONES)
+@pytest.fixture(params=ZONES if EVERY else ZONES[1:])
 def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """This process is in another time zone."""
     monkeypatch.setenv("TZ", request.param)

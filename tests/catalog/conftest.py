@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strandline.catalog.connection import Catalog
+from strandline.catalog.sessions import Session
 
 
 class Clock:
@@ -51,6 +53,24 @@ def open_catalog(url: str) -> Iterator[Callable[..., Catalog]]:
     yield make
     for catalog in opened:
         catalog.close()
+
+
+@pytest.fixture(autouse=True)
+def closed_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The thread of a session that a test leaves behind would write into the database of the next one."""
+    begin, made = Session.__init__, list[Session]()
+
+    def noted(self: Session, *args: Any) -> None:
+        begin(self, *args)
+        made.append(self)
+
+    monkeypatch.setattr(Session, "__init__", noted)
+    yield
+    for session in made:
+        session._is_closed = True
+        session._wake.set()
+        if session._thread is not None:
+            session._thread.join()
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def check(folder: Path, url: str | None, commits: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("commits", [1000 if EVERY else 300])
+@pytest.mark.parametrize("commits", [1000 if EVERY else 150])
 def test_writers_maintenance_and_readers(tmp_path: Path, catalog_url: str | None, commits: int) -> None:
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url) as db:

@@ -137,17 +137,17 @@ def test_a_cut_file(db: Database) -> None:
     assert db.check("/t").ok
 
 
-def test_a_missing_file(both: Database) -> None:
-    for file, path in files(both):
-        name = both.runtime.files.path(file)
+def test_a_missing_file(db: Database) -> None:
+    for file, path in files(db):
+        name = db.runtime.files.path(file)
         content = Path(name).read_bytes()
         os.remove(name)
-        forget(both.runtime)
-        assert [(p.kind, p.path) for p in both.check("/t").problems if file in p.message] == [
+        forget(db.runtime)
+        assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [
             ("missing_file", path)
         ]
         Path(name).write_bytes(content)
-    assert both.check("/t").ok
+    assert db.check("/t").ok
 
 
 def test_wrong_bytes_in_the_catalog(db: Database) -> None:

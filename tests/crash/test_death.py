@@ -67,7 +67,7 @@ def _look(
 @pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
 def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
     """At a sample of them."""
-    stride = 1 if EVERY else 2 if catalog_url is None else 5
+    stride = 1 if EVERY else 3 if catalog_url is None else 7
     trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, stride=stride)
     assert "before the catalog commits" in trail
 
@@ -80,7 +80,7 @@ def test_death_at_every_boundary_beside_a_bucket(
     for name, value in s3.variables.items():
         monkeypatch.setenv(name, value)
     where, url = f"s3://{s3.new_bucket()}/w", f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    trail = die_everywhere(where, url, scenario, stride=1 if EVERY else 3)
+    trail = die_everywhere(where, url, scenario, stride=1 if EVERY else 7)
     assert "before the catalog commits" in trail
     assert scenario.name != "commit to files" or "put" in trail
 

@@ -18,7 +18,7 @@ from tests.crash.scenarios import BY_NAME, HERE, Model, Scenario, create, state,
 from tests.effort import EVERY
 from tests.processes import SOURCE
 
-SAMPLES = {None: 3, "postgresql": 2} if EVERY else {None: 2, "postgresql": 1}
+SAMPLES = {None: 3, "postgresql": 2} if EVERY else {None: 1, "postgresql": 1}
 """How many deaths there are in each scenario: 40 in all, or 24."""
 
 
