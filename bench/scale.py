@@ -15,9 +15,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import strandline  # noqa: E402
 from bench.report import Report, folder_of, folder_options  # noqa: E402
-from bench.tables import COLUMNS, values  # noqa: E402
+from bench.tables import COLUMNS, best, values  # noqa: E402
 
 INDEX = "INDEX by_customer GLOBAL SYNC ON (customer) COVER (amount)"
 OPTIONS = "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
@@ -91,6 +92,7 @@ def act(folder: Path, action: str, size: int, changes: int) -> dict[str, Any]:
 def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
     """How long a restore by copy takes, and ``cp -r`` of the same files; both durable, and best of two."""
     from strandline.catalog import board, chains, paths
+    from strandline.storage.spark.tasks import on_executors
 
     with db.runtime.catalog.read() as conn:
         ids = [paths.require(conn, p).id for p in ("/t", "/t/by_customer/indexImplTable")]
@@ -111,18 +113,11 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
     names = iter(range(9))
     ours = best(2, lambda: db.sql(f"RESTORE c INTO 'again{next(names)}' WITH (MODE = 'copy')"))
     theirs = best(2, plain)
+    idle = {n: best(3, partial(on_executors, db.runtime.spark, abs, range(n))) for n in (2, 6)}
     shutil.rmtree(source)
     shutil.rmtree(target)
-    return {"ours": ours, "cp": theirs, "bytes": sum(Path(f).stat().st_size for f in files)}
-
-
-def best(times: int, work: Callable[[], Any]) -> float:
-    def seconds() -> float:
-        started = time.perf_counter()
-        work()
-        return time.perf_counter() - started
-
-    return min(seconds() for _ in range(times))
+    size = sum(Path(f).stat().st_size for f in files)
+    return {"ours": ours, "cp": theirs, "bytes": size, "idle": list(idle.values())}
 
 
 # --- in the process that reports --------------------------------------------------------------------------
@@ -171,6 +166,8 @@ class Bench:
 
     def _copy(self, size: int) -> None:
         found = self._measured("copy", size)
+        few, more = found["idle"]
+        self.report.note("a job of 2 and of 6 tasks that do nothing", f"{few:.2f} s and {more:.2f} s")
         volume = found["bytes"] / 1e6
         detail = f"{volume / found['ours']:.0f} MB/s, cp {volume / found['cp']:.0f} MB/s, {volume:.0f} MB"
         self.report.at_least(

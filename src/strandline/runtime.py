@@ -50,7 +50,6 @@ class Runtime:
         it here."""
         self._maintained: set[int] = set()
         self._lock = threading.RLock()
-        self._made: dict[str, Any] = {}
         self._spark = spark
 
     @contextmanager
@@ -109,7 +108,7 @@ class Runtime:
         """What all threads share, also those that ask for it first at the same time: from Python 3.12 on
         ``cached_property`` does not make them wait for each other."""
         with self._lock:
-            if name not in self._made:
-                self._made[name] = make()
-            made: T = self._made[name]
+            if name not in self.__dict__:
+                self.__dict__[name] = make()
+            made: T = self.__dict__[name]
             return made

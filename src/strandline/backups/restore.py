@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strandline.backups.record import slice_segments, slices_of
+from strandline.backups.record import SliceRecord, slice_segments, slices_of
 from strandline.backups.restore_parts import (
     Checked,
     InlineShardPart,
@@ -192,10 +192,10 @@ class _Targets:
         """For each backup of the chain one part for each shard: the segments whose keys begin in it."""
         chain = self.wanted.chain
         slices = [(of, place, s) for of in filled for place, s in slices_of(chain, of.source, of.index)]
-        segments = [
-            slice_segments(self.tx.conn, backup, [s for _, at, s in slices if at == place])
-            for place, backup in enumerate(chain)
-        ]
+        held: list[list[SliceRecord]] = [[] for _ in chain]
+        for _, place, slice_ in slices:
+            held[place].append(slice_)
+        segments = [slice_segments(self.tx.conn, *each) for each in zip(chain, held, strict=True)]
         for of, place, slice_ in slices:
             by_shard: dict[int, list[Segment]] = {}
             for segment in segments[place][slice_.target_id or 0]:

@@ -107,7 +107,11 @@ class StreamPart(Handler[AnyRun, S]):
     def propose_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
         asked = [part for part in parts if part.body.stream is not None]
         tables = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in asked])}
-        new = [_new_path(tables[part.body.table_id], part.body) for part in asked]
+        new = [
+            _new_path(tables[part.body.table_id], part.body.stream, part.body.step)
+            for part in asked
+            if part.body.stream is not None
+        ]
         # All streams of an operation are cut at one step.
         step = asked[0].body.step if asked else None
         streams = many.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
@@ -118,7 +122,12 @@ class StreamPart(Handler[AnyRun, S]):
     def configure_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
         bodies = [part.body for part in parts]
         holds.add(
-            tx, *(_hold(_created(body), body, body.stream) for body in bodies if body.stream is not None)
+            tx,
+            *(
+                _hold(_created(body), body.table_id, body.stream, body.step)
+                for body in bodies
+                if body.stream is not None
+            ),
         )
         return bodies
 
@@ -137,28 +146,26 @@ def begin_streams(
 ) -> None:
     """Streams on tables of which nothing else is to be done, all phases at once: nobody sees them before the
     end."""
-    bodies = [NewStream(table_id=table.id, step=step, stream=stream) for table in tables]
-    new = [_new_path(table, body, cursor=step) for table, body in zip(tables, bodies, strict=True)]
+    new = [_new_path(table, stream, step, cursor=step) for table in tables]
     made = many.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
-    holds.add(tx, *(_hold(path.id, body, stream) for path, body in zip(made, bodies, strict=True)))
+    holds.add(tx, *(_hold(path.id, table.id, stream, step) for path, table in zip(made, tables, strict=True)))
     run.move_all(tx, [(part, table) for table in tables])
 
 
-def _new_path(table: Path, body: NewStream, cursor: int | None = None) -> NewPath:
-    stream = body.stream or StreamSpec("")
+def _new_path(table: Path, stream: StreamSpec, step: int, cursor: int | None = None) -> NewPath:
     described = StreamBody(
         mode=stream.mode,
         format=stream.format,
         owner=stream.owner,
         table_id=table.id,
-        created_step=body.step,
+        created_step=step,
         cursor=cursor,
     )
     return NewPath(table, stream.name, "stream", described, owner_id=stream.owner)
 
 
-def _hold(stream_id: int, body: NewStream, stream: StreamSpec) -> Hold:
-    return Hold(stream_id, body.table_id, body.step, stream.mode in STATEFUL_MODES)
+def _hold(stream_id: int, table_id: int, stream: StreamSpec, step: int) -> Hold:
+    return Hold(stream_id, table_id, step, stream.mode in STATEFUL_MODES)
 
 
 def _created(body: NewStream) -> int:
