@@ -101,10 +101,10 @@ class _Part(Handler[RestoreRun, P], ABC):
 
     def work(self, run: RestoreRun, part: Part[P]) -> Any:
         check_time(run, self._runtime.clock.now())
-        return self._make(part.body)
+        return self._make(run, part.body)
 
     @abstractmethod
-    def _make(self, body: P) -> Any:
+    def _make(self, run: RestoreRun, body: P) -> Any:
         """The slow work of this kind of part."""
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
@@ -134,7 +134,7 @@ class ShardPart(_Part[Shard]):
 
     record = Shard
 
-    def _make(self, body: Shard) -> list[Segment]:
+    def _make(self, run: RestoreRun, body: Shard) -> list[Segment]:
         with self._runtime.catalog.read() as conn:
             found = chains.segments(conn, body.segments)
         if not body.copy:
@@ -142,7 +142,8 @@ class ShardPart(_Part[Shard]):
                 self._look_at(segment)
             return []
         try:
-            return self._runtime.store.copy(found, self._runtime.session.file_name(body.table_id))
+            name = self._runtime.session.file_name(body.table_id)
+            return self._runtime.store.copy(found, name, among=run.progress.bytes_total)
         except Corrupted as error:
             raise Corrupted(error.message, _NOTHING_PUBLISHED) from error
 
@@ -199,7 +200,7 @@ class RebuildPart(_Part[Rebuilt]):
 
     record = Rebuilt
 
-    def _make(self, body: Rebuilt) -> Written:
+    def _make(self, run: RestoreRun, body: Rebuilt) -> Written:
         with self._runtime.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, body.table_id))
             chain = _incoming_chain(conn, table.id)
@@ -224,7 +225,7 @@ class VerifyPart(_Part[Checked]):
 
     record = Checked
 
-    def _make(self, body: Checked) -> None:
+    def _make(self, run: RestoreRun, body: Checked) -> None:
         runtime = self._runtime
         with runtime.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, body.table_id))
