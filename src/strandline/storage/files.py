@@ -382,8 +382,8 @@ class LocalFiles:
 
 
 def _write_back(descriptor: int, start: int, size: int) -> None:
-    """Ask for bytes to be on their way to the disk, and wait for nothing. It changes no file and promises nothing: that is
-    for ``_flush``, which also hears of a write that failed by then."""
+    """Ask for bytes to be on their way to the disk, and wait for nothing. It changes no file and promises
+    nothing: that is for ``_flush``, which also hears of a write that has failed by then."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             # What is not needed soon is written at once, and stays in memory while it is.

@@ -22,11 +22,11 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 FEW = 64
-"""So many things are divided among as many tasks as can run at once: a task takes a tenth of a second to begin,
-and spreading rows takes a stage of its own."""
+"""So many things are divided among as many tasks as can run at once: a task takes a tenth of a second to
+begin, and spreading rows takes a stage of its own."""
 TASKS = 1024
-"""Of more than a few, so many have a task of their own each, so that one that fails repeats little; of still more,
-some share one."""
+"""Of more than a few, so many are spread over about as many tasks, so that one that fails repeats little; of
+still more, some share one."""
 _PLACE, _THING = "__strandline_place", "__strandline_thing"
 
 
