@@ -276,7 +276,7 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     created = [i for i, row in under.items() if row.state in CREATED_STATES]
     dropped = [i for i, row in under.items() if row.state == "dropping"]
     changed = {*created, *moved}.difference(dropped)
-    board.describe(tx, changed)
+    board.describe(tx, (_AT.operation_id == operation_id) & _AT.state.in_(CREATED_STATES))
     chains.end(tx, [i for i in dropped if under[i].type == "table"])
     tables.forget(tx, dropped)
     paths.remove(tx, dropped)

@@ -255,7 +255,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
             f"{row.path} did not exist at step {step}",
             f"It was created at step {row.created_step}; ask for that or later.",
         )
-    return TableInfo.of(replace(row, version=found.version, body=found.body), found.step)
+    return TableInfo.of(row._replace(version=found.version, body=found.body), found.step)
 
 
 def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
-from strandline.catalog import many, paths, sqltables
+from strandline.catalog import board, many, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
@@ -163,8 +163,8 @@ class VersionRegistry:
         return [_held(row) for row in rows]
 
     def apply(self, tx: Writer, operation_id: str) -> list[int]:
-        """Give every claimed path its version and let tables list their indexes at the new ones, and return
-        the ids to publish."""
+        """Give every claimed path its version, let tables list their indexes at the new ones, and record that
+        as their descriptions; return the ids to announce."""
         rows = tx.conn.execute(_CLAIMED, {"operation": operation_id}).all()
         for row in rows:
             if row.id is None or row.present != row.published:
@@ -176,6 +176,8 @@ class VersionRegistry:
         tx.conn.execute(_GROW, {"operation": operation_id})
         tables = [row.id for row in rows if row.type == "table" and row.name != IMPL_TABLE]
         sync_indexes(tx, paths.by_ids(tx.conn, tables), {row.path_id: row.version for row in rows})
+        mine = _AT.id.in_(_MINE.params(operation=operation_id))
+        board.describe(tx, mine & _AT.state.not_in(paths.CLOSED_STATES))
         self.rollback(tx, operation_id)
         return [row.id for row in rows]
 
