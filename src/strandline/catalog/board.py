@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, insert, literal, select
 
-from strandline.catalog import sqltables
+from strandline.catalog import many, sqltables
 from strandline.catalog.paths import Path
 from strandline.catalog.writer import Announcement, Writer
 
@@ -69,21 +69,8 @@ def describe(tx: Writer, which: ColumnElement[bool]) -> None:
 def announce(tx: Writer, told: Sequence[Told], operation_id: str | None = None) -> int:
     """Tell the caches of all processes of paths whose descriptions are recorded, or that are gone."""
     number = tx.next_generation()
-    if told:
-        tx.conn.execute(
-            insert(sqltables.board),
-            [
-                {
-                    "generation": number,
-                    "path_id": path_id,
-                    "path": path,
-                    "version": version,
-                    "dropped": dropped,
-                    "time": tx.now,
-                }
-                for path_id, path, version, dropped in told
-            ],
-        )
+    columns = ("generation", "path_id", "path", "version", "dropped", "time")
+    many.insert_rows(tx, sqltables.board, columns, [(number, *each, tx.now) for each in told])
     versions = {path: version for _, path, version, _ in told}
     tx.announced.append(Announcement(number, tx.step, operation_id, versions))
     return number

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
 from strandline.catalog import board, many, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
@@ -116,8 +116,8 @@ class VersionRegistry:
                 claims.append(Claimed(held.version))
             else:
                 claims.append(Joined(held.version, held.part_id))
-        if new:
-            tx.conn.execute(insert(sqltables.claims), [vars(held) for held in new])
+        columns = ("path_id", "operation_id", "part_id", "published", "version")
+        many.insert_rows(tx, sqltables.claims, columns, [tuple(vars(held).values()) for held in new])
         return claims
 
     def move(self, tx: Writer, operation_id: str, part_id: int, path: Path) -> list[tuple[Path, Claim]]:
