@@ -10,7 +10,6 @@ from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from strandline.catalog import many, sqltables
 from strandline.catalog.writer import Writer
-from strandline.chunks import chunks
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,10 @@ def is_held(conn: Connection, table_id: int) -> bool:
 
 def remove(tx: Writer, path_ids: Iterable[int]) -> None:
     """End the holds of paths that go, and those of others on them."""
-    at = sqltables.holds.c
-    for ids in chunks(path_ids):
-        tx.conn.execute(delete(sqltables.holds).where(at.owner_id.in_(ids) | at.table_id.in_(ids)))
+    at, gone = sqltables.holds.c, list(path_ids)
+    # One after the other, for each has an index of its own.
+    for column in (at.owner_id, at.table_id) if gone else ():
+        tx.conn.execute(delete(sqltables.holds).where(sqltables.among(column, "gone")), {"gone": gone})
 
 
 def kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:

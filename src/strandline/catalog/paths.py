@@ -12,7 +12,6 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, liter
 from strandline import names, records
 from strandline.catalog import sqltables
 from strandline.catalog.writer import Writer
-from strandline.chunks import chunks
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
 from strandline.records import Nothing, R, Record, RecordType
 
@@ -22,9 +21,16 @@ IMPL_TABLE = "indexImplTable"
 
 # Walking the tree is what the catalog does most; statements that are built once cost half as much.
 _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
-_IN_LIST = sqltables.paths.c.id.in_(bindparam("row_ids", expanding=True))
-_ROWS = select(sqltables.paths).where(_IN_LIST)
-_NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_IN_LIST)
+_LISTED = sqltables.among(sqltables.paths.c.id, "row_ids")
+_ROWS = select(sqltables.paths).where(_LISTED)
+_NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_LISTED)
+_SET_STATE = (
+    update(sqltables.paths)
+    .where(_LISTED)
+    .values(state=bindparam("new_state"), operation_id=bindparam("new_operation"))
+)
+_REMOVE = delete(sqltables.paths).where(_LISTED)
+_FORGET = delete(sqltables.descriptions).where(sqltables.among(sqltables.descriptions.c.path_id, "row_ids"))
 _UNDER = (
     select(sqltables.paths)
     .where(sqltables.paths.c.operation_id == bindparam("operation"))
@@ -103,8 +109,9 @@ def require_id(conn: Connection, path_id: int | None) -> Path:
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     """Those of the paths that exist, in the order asked for."""
     wanted = list(dict.fromkeys(path_ids))
-    found = (row for chunk in chunks(wanted) for row in conn.execute(_ROWS, {"row_ids": chunk}))
-    known = {path.id: path for path in named(conn, found)}
+    known = (
+        {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}))} if wanted else {}
+    )
     return [known[i] for i in wanted if i in known]
 
 
@@ -126,7 +133,7 @@ def full_names(conn: Connection, rows: Sequence[Row[Any]]) -> dict[int, str]:
     above: dict[int, tuple[int | None, str]] = {row.id: (row.parent_id, row.name) for row in rows}
     missing = {parent for parent, _ in above.values() if parent is not None} - above.keys()
     while missing:
-        more = [row for chunk in chunks(missing) for row in conn.execute(_NAMES, {"row_ids": chunk})]
+        more = conn.execute(_NAMES, {"row_ids": list(missing)}).all()
         above |= {id_: (parent, name) for id_, parent, name in more}
         missing = {parent for _, parent, _ in more if parent is not None} - above.keys()
     known: dict[int, str] = {}
@@ -174,11 +181,9 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
     """The names of what is directly below some paths, of those with this ``ending``."""
     at = sqltables.paths.c
-    found: set[str] = set()
-    for chunk in chunks(parent_ids):
-        names_ = select(at.name).distinct().where(at.parent_id.in_(chunk))
-        found |= set(conn.execute(names_.where(at.name.endswith(ending, autoescape=True))).scalars())
-    return found
+    names_ = select(at.name).distinct().where(sqltables.among(at.parent_id, "parents"))
+    ended = names_.where(at.name.endswith(ending, autoescape=True))
+    return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars())
 
 
 def backups(conn: Connection, collection: Path, *, last: bool = False) -> list[Path]:
@@ -331,15 +336,14 @@ def set_version(tx: Writer, path_id: int, version: int) -> None:
 
 
 def set_state(tx: Writer, path_ids: Iterable[int], state: str, operation_id: str | None) -> None:
-    for ids in chunks(path_ids):
-        change = update(sqltables.paths).where(sqltables.paths.c.id.in_(ids))
-        tx.conn.execute(change.values(state=state, operation_id=operation_id))
+    if ids := list(path_ids):
+        tx.conn.execute(_SET_STATE, {"row_ids": ids, "new_state": state, "new_operation": operation_id})
 
 
 def remove(tx: Writer, path_ids: Iterable[int]) -> None:
-    for ids in chunks(path_ids):
-        tx.conn.execute(delete(sqltables.paths).where(sqltables.paths.c.id.in_(ids)))
-        tx.conn.execute(delete(sqltables.descriptions).where(sqltables.descriptions.c.path_id.in_(ids)))
+    if ids := list(path_ids):
+        tx.conn.execute(_REMOVE, {"row_ids": ids})
+        tx.conn.execute(_FORGET, {"row_ids": ids})
 
 
 def of_row(row: Row[Any], path: str) -> Path:

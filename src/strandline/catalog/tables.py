@@ -24,6 +24,8 @@ from strandline.model import Digest, IndexDef, IndexKind, TableSchema
 from strandline.names import did_you_mean
 from strandline.records import Record, later
 
+_FORGET = delete(sqltables.tables).where(sqltables.among(sqltables.tables.c.path_id, "gone"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class IndexRef:
@@ -192,8 +194,7 @@ def drop(tx: Writer, root: Path) -> None:
 
 def forget(tx: Writer, ids: Sequence[int]) -> None:
     """Forget the state of tables that go, and end the holds of all that go."""
-    for chunk in chunks(ids):
-        tx.conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(chunk)))
+    tx.conn.execute(_FORGET, {"gone": list(ids)})
     holds.remove(tx, ids)
 
 
