@@ -35,7 +35,7 @@ from strandline.model import Digest, Segment, TableSchema
 from strandline.operations.kind import Kind, PartPlan, Plan, Planning
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.storage.slices import shard_of
+from strandline.storage.shards import cuts, ranges, segments_by_shard
 
 INCOMING = "incoming restore"
 
@@ -63,6 +63,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             "rebuild": RebuildPart(runtime),
             "verify": VerifyPart(runtime),
         }
+        self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[RestoreRequest]) -> Plan[RestoreBody, RestoreProgress]:
         request = run.request
@@ -71,7 +72,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         run.lock(tx, [wanted.collection], "outgoing restore")
         step = board.current_step(tx.conn)
         run.pin(tx, step)
-        targets = _Targets(tx, run, wanted, step)
+        targets = _Targets(tx, run, wanted, step, self._shard_bytes)
         targets.make()
         last = len(wanted.chain)
         shards = sorted(targets.shards, key=lambda found: found[0].increment)
@@ -116,6 +117,7 @@ class _Targets:
     run: Planning[RestoreRequest]
     wanted: RestorePlan
     step: int
+    shard_bytes: int
     made: dict[str, int] = field(default_factory=dict, init=False)
     shards: list[tuple[Shard, str]] = field(default_factory=list, init=False)
     rebuilds: list[Rebuilt] = field(default_factory=list, init=False)
@@ -137,7 +139,7 @@ class _Targets:
         )
         self.made.update({target.path: table.id for target, table in zip(targets, tables_, strict=True)})
         filled = [
-            Filled(target.source, None, table.id, target.record.schema)
+            Filled(target.source, None, table.id, target.record.schema, 1)
             for target, table in zip(targets, tables_, strict=True)
         ]
         states = {table.id: target.record.slice.after for target, table in zip(targets, tables_, strict=True)}
@@ -173,7 +175,8 @@ class _Targets:
             )
             states[impl.id] = index.slice.after if index.slice is not None else Digest()
             if index.holds == "data":
-                filled.append(Filled(target.source, definition.name, impl.id, schema))
+                least = len(target.record.schema.bounds) + 1
+                filled.append(Filled(target.source, definition.name, impl.id, schema, least))
             else:
                 name = f"{target.path}/{definition.name}"
                 self.rebuilds.append(Rebuilt(table_id=table.id, impl_id=impl.id, index=name))
@@ -197,10 +200,9 @@ class _Targets:
             held[place].append(slice_)
         segments = [slice_segments(self.tx.conn, *each) for each in zip(chain, held, strict=True)]
         for of, place, slice_ in slices:
-            by_shard: dict[int, list[Segment]] = {}
-            for segment in segments[place][slice_.target_id or 0]:
-                by_shard.setdefault(shard_of(of.schema, segment.min_key or ()), []).append(segment)
-            for shard, found in sorted(by_shard.items()):
+            held = segments[place][slice_.target_id or 0]
+            limits = cuts(of.schema, held, self.shard_bytes, of.least)
+            for shard, found in segments_by_shard(limits, held).items():
                 self.shards.append(self._shard(of, place, shard, found))
 
     def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> tuple[Shard, str]:
@@ -220,9 +222,11 @@ class _Targets:
 
 @dataclass(frozen=True)
 class Filled:
-    """A table or an index (by its name) of the backup, and the table that it goes into."""
+    """A table or an index (by its name) of the backup, and the table that it goes into. ``least``: how many
+    shards it has, if its segments allow it."""
 
     source: str
     index: str | None
     table_id: int
     schema: TableSchema
+    least: int

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.model import Chain, Digest, Key, Segment, TableSchema, order
+from strandline.model import EVERYWHERE, Chain, Digest, KeyRange, Segment
 
-__all__ = ["Slice", "Window", "shard_of"]
+__all__ = ["Slice", "Window"]
 
 
 @dataclass(frozen=True)
 class Window:
     """What to cut out: the changes in ``(after, upto]`` of ``logs``, or, where ``chain`` is given, its whole
-    state."""
+    state; of keys ``within`` a range."""
 
     after: int
     upto: int
     logs: tuple[Segment, ...] = ()
     chain: Chain | None = None
+    within: KeyRange = EVERYWHERE
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -42,9 +43,3 @@ class Slice:
     @property
     def bytes(self) -> int:
         return sum(s.bytes for s in self.segments)
-
-
-def shard_of(schema: TableSchema, key: Key) -> int:
-    """Return the number of the shard that a key is in."""
-    ordered = order(key)
-    return sum(1 for bound in schema.bounds if order(bound) <= ordered[: len(bound)])

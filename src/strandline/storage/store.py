@@ -104,24 +104,18 @@ class Store:
         is the better way."""
         return self.lookup(state, keys) if self._are_few(len(keys), state) else None
 
-    def scan(
-        self,
-        state: State,
-        columns: Sequence[str] | None = None,
-        lower: Key | None = None,
-        upper: Key | None = None,
-    ) -> pa.Table | None:
-        """Return ``columns`` of the rows whose key begins with something from ``lower`` to ``upper``
-        (prefixes of keys, both included); None if too many would have to be read here: ``frame`` has them."""
+    def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
+        """Return ``columns`` of the rows; None if too many would have to be read here: ``frame`` has
+        them."""
         most = self._settings.scan_rows
-        if lower is None and upper is None:
+        if not state.within.is_limited:
             little = self._is_little(state.chain.segments, most)
         else:
-            rows, size = arrow.parts.between(self.shelf, state, lower, upper, self._settings.bulk_bytes)
+            rows, size = arrow.parts.needed(self.shelf, state, self._settings.bulk_bytes)
             little = rows <= most and size <= self._settings.bulk_bytes
         if not little:
             return None
-        return arrow.scan.scan(self.shelf, state, columns, lower, upper)
+        return arrow.scan.scan(self.shelf, state, columns)
 
     def touched(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
         """Return the keys that logs change at steps greater than ``after``."""

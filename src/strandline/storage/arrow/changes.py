@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Segment, TableSchema, cover
-from strandline.storage.arrow.parts import empty
+from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, KeyRange, Segment, TableSchema, cover
+from strandline.storage.arrow.parts import empty, part
 from strandline.storage.keys import firsts_and_lasts, sort_indices
-from strandline.storage.segment import in_window, read_segment
 from strandline.storage.shelf import Shelf
 
 __all__ = ["changes", "fold"]
@@ -25,11 +24,17 @@ def changes(
 
 
 def fold(
-    shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], *, after: int, upto: int
+    shelf: Shelf,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    *,
+    after: int,
+    upto: int,
+    within: KeyRange = EVERYWHERE,
 ) -> pa.Table:
-    """Return the last change in ``(after, upto]`` of each key, with its STEP, and with the hash of the row
-    that was there before the first of them. ``segments`` are logs, oldest first."""
-    found = _log(shelf, schema, segments, after, upto)
+    """Return the last change in ``(after, upto]`` of each key ``within`` a range, with its STEP, and with the
+    hash of the row that was there before the first of them. ``segments`` are logs, oldest first."""
+    found = _log(shelf, schema, segments, after, upto, within)
     firsts, lasts = firsts_and_lasts([found.column(name) for name in schema.key])
     folded = found.take(lasts)
     for name in (WAS_HI, WAS_LO):
@@ -37,13 +42,19 @@ def fold(
     return folded
 
 
-def _log(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], after: int, upto: int) -> pa.Table:
+def _log(
+    shelf: Shelf,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    after: int,
+    upto: int,
+    within: KeyRange = EVERYWHERE,
+) -> pa.Table:
     """Every change in ``(after, upto]`` of some logs, with all that a log says of a change."""
     columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
-    parts = []
-    for segment in segments:
-        covered = cover(segment, after, upto)
-        if covered != "none":
-            rows = read_segment(shelf, schema, segment, columns)
-            parts.append(rows if covered == "all" else rows.filter(pa.array(in_window(rows, after, upto))))
+    parts = [
+        part(shelf, schema, segment, columns, after=after, upto=upto, within=within)
+        for segment in segments
+        if cover(segment, after, upto) != "none"
+    ]
     return pa.concat_tables(parts) if parts else empty(schema, columns)

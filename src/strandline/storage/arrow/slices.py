@@ -53,8 +53,8 @@ def write_slice(shelf: Shelf, schema: TableSchema, window: Window, name: str, in
 
 def _rows(shelf: Shelf, schema: TableSchema, window: Window) -> pa.Table:
     if window.chain is None:
-        return fold(shelf, schema, window.logs, after=window.after, upto=window.upto)
-    rows = scan(shelf, State(schema, window.chain), [*schema.names, STEP])
+        return fold(shelf, schema, window.logs, after=window.after, upto=window.upto, within=window.within)
+    rows = scan(shelf, State(schema, window.chain, window.within), [*schema.names, STEP])
     nothing = pa.nulls(rows.num_rows, pa.int64())
     rows = rows.append_column(OP, pa.array(["U"] * rows.num_rows, pa.string()))
     return rows.append_column(WAS_HI, nothing).append_column(WAS_LO, nothing)

@@ -1,0 +1,60 @@
+"""Shards: the ranges of keys that a table or an index is worked on in, each by itself.
+
+A table is cut at the keys it was created with and, where that leaves more than a shard should have, at the
+first keys of its segments: they tell how its rows are spread, and a part that needs whole segments has them
+whole. An index has no keys of its own to be cut at, so it gets as many shards as its table at least, by the
+spread of its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from strandline.model import Key, KeyRange, Segment, TableSchema, order
+
+__all__ = ["MOST", "cuts", "ranges", "segments_by_shard"]
+
+MOST = 1000
+"""No table is cut into more shards by its size: those of a larger one are larger."""
+
+
+def cuts(schema: TableSchema, segments: Iterable[Segment], shard_bytes: int, least: int = 1) -> list[Key]:
+    """Return the first keys of the second and later shards, ascending: each shard begins with about
+    ``shard_bytes`` of the segments. There are ``least`` of them, if the segments allow it."""
+    found = list(segments)
+    total = sum(s.bytes for s in found)
+    most = max(1, shard_bytes, total // MOST)
+    if least > 1:
+        most = min(most, -(-total // least))
+    bounds = list(schema.bounds)
+    if total <= most:
+        return bounds
+    made: list[Key] = []
+    begun, size = (), 0
+    for first, segment in sorted(((order(s.min_key or ()), s) for s in found), key=lambda pair: pair[0]):
+        while bounds and order(bounds[0]) <= first[: len(bounds[0])]:
+            made.append(bounds.pop(0))
+            begun, size = first, 0
+        # Half of one segment too much is better than half of one too few, but a shard has one at least.
+        if size and size + segment.bytes // 2 >= most and first > begun:
+            made.append(segment.min_key or ())
+            begun, size = first, 0
+        size += segment.bytes
+    return [*made, *bounds]
+
+
+def ranges(limits: Sequence[Key]) -> list[KeyRange]:
+    """Return the shards that the first keys of all but the first cut out."""
+    return [KeyRange(lower, upper) for lower, upper in pairwise([None, *limits, None])]
+
+
+def segments_by_shard(limits: Sequence[Key], segments: Iterable[Segment]) -> dict[int, list[Segment]]:
+    """Return segments by the number of the shard that their first key is in, ascending."""
+    found: dict[int, list[Segment]] = {}
+    firsts: list[tuple[Any, ...]] = [order(limit) for limit in limits]
+    for segment in segments:
+        found.setdefault(bisect_right(firsts, order(segment.min_key or ())), []).append(segment)
+    return dict(sorted(found.items()))
