@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from strandline.backups.record import SliceRecord, slice_segments, slices_of
 from strandline.backups.restore_parts import (
-    Checked,
     InlineShardPart,
     RebuildPart,
     Rebuilt,
@@ -23,9 +22,9 @@ from strandline.backups.restore_parts import (
     RestoreRun,
     Shard,
     ShardPart,
-    VerifyPart,
 )
 from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
+from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
 from strandline.catalog import board, chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
@@ -35,7 +34,7 @@ from strandline.model import Digest, Segment, TableSchema
 from strandline.operations.kind import Kind, PartPlan, Plan, Planning
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.storage.shards import cuts, ranges, segments_by_shard
+from strandline.storage.shards import cuts, segments_by_shard
 
 INCOMING = "incoming restore"
 
@@ -62,6 +61,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             "inline shard": InlineShardPart(),
             "rebuild": RebuildPart(runtime),
             "verify": VerifyPart(runtime),
+            "verify shard": VerifyShardPart(runtime),
         }
         self._shard_bytes = runtime.settings.shard_bytes
 
@@ -87,7 +87,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         return Plan(parts, body, progress)
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
-        """Whatever was made begins to live at the step of the end."""
+        """Whatever was made begins to live at the step of the end, if it is what was backed up."""
         under = paths.under(tx.conn, run.operation.id)
         mine = [p for p in under if p.state == INCOMING and p.type == "table"]
         tables.begin_at(tx, [p.id for p in mine])
@@ -97,6 +97,8 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                     if not ref.definition.is_sync:
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
         body = run.body
+        if run.request.verify:
+            compare(tx.conn, run)
         # Also if nothing had changed in the last ones.
         run.report(tx, replace(run.progress, increment=body.increments))
         return RestoreResult(
@@ -200,9 +202,9 @@ class _Targets:
             held[place].append(slice_)
         segments = [slice_segments(self.tx.conn, *each) for each in zip(chain, held, strict=True)]
         for of, place, slice_ in slices:
-            held = segments[place][slice_.target_id or 0]
-            limits = cuts(of.schema, held, self.shard_bytes, of.least)
-            for shard, found in segments_by_shard(limits, held).items():
+            there = segments[place][slice_.target_id or 0]
+            limits = cuts(of.schema, there, self.shard_bytes, of.least)
+            for shard, found in segments_by_shard(limits, there).items():
                 self.shards.append(self._shard(of, place, shard, found))
 
     def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> tuple[Shard, str]:

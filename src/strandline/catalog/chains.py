@@ -45,6 +45,13 @@ def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
     return and_(at.superseded.is_(False), at.reaches <= step, or_(at.removed.is_(None), at.removed > step))
 
 
+def is_log_between(after: int, upto: int) -> ColumnElement[bool]:
+    """Whether a row of ``chains``, with its segment, holds changes in ``(after, upto]``."""
+    segment = sqltables.segments.c
+    window = and_(segment.role == "log", segment.upto > after, segment.after < upto)
+    return and_(sqltables.chains.c.superseded.is_(False), window)
+
+
 # Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
 _STATE = select(sqltables.tables).where(sqltables.tables.c.path_id == bindparam("table"))
 _CHAIN = select(sqltables.chains.c.segment_id).where(
@@ -143,13 +150,7 @@ def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple
     ids = conn.execute(
         select(sqltables.chains.c.segment_id)
         .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
-        .where(
-            sqltables.chains.c.table_id == table_id,
-            sqltables.chains.c.superseded.is_(False),
-            sqltables.segments.c.role == "log",
-            sqltables.segments.c.upto > after,
-            sqltables.segments.c.after < upto,
-        )
+        .where(sqltables.chains.c.table_id == table_id, is_log_between(after, upto))
     ).scalars()
     return _in_order(segments(conn, ids))
 

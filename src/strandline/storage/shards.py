@@ -15,7 +15,7 @@ from typing import Any
 
 from strandline.model import Key, KeyRange, Segment, TableSchema, order
 
-__all__ = ["MOST", "cuts", "ranges", "segments_by_shard"]
+__all__ = ["MOST", "begins_in", "cuts", "ranges", "segments_by_shard", "spread"]
 
 MOST = 1000
 """No table is cut into more shards by its size: those of a larger one are larger."""
@@ -58,3 +58,15 @@ def segments_by_shard(limits: Sequence[Key], segments: Iterable[Segment]) -> dic
     for segment in segments:
         found.setdefault(bisect_right(firsts, order(segment.min_key or ())), []).append(segment)
     return dict(sorted(found.items()))
+
+
+def begins_in(segment: Segment, within: KeyRange) -> bool:
+    """Return whether the first key of a segment is in a shard. Each segment begins in one."""
+    first, lower, upper = order(segment.min_key or ()), within.lower, within.upper
+    return (lower is None or order(lower) <= first) and (upper is None or first < order(upper))
+
+
+def spread(segments: Sequence[Segment]) -> Sequence[Segment]:
+    """Return the segments that tell best how the rows of a table are spread: not those that change rows here
+    and there."""
+    return [s for s in segments if s.fresh] or segments

@@ -237,8 +237,9 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
             return Outcome()
         if count <= few.rows and bytes_ <= few.bytes:
             return now.toArrow().cast(pa.schema([(name, schema[name].type.arrow) for name in now.columns]))
-        ends_ = KeyRange(*keys_from(ends, schema), closed=True)
-        near = replace(work.state, chain=work.state.chain.narrowed(ends_))
+        lower, upper = keys_from(ends, schema)
+        chain = work.state.chain.narrowed(KeyRange(lower, upper, closed=True))
+        near = replace(work.state, chain=chain)
         old = scan(work.spark, work.shelf, near)
         if count <= BROADCAST_ROWS:
             old = old.join(F.broadcast(renamed(now, schema.key)), same_key(schema), "left_semi")
