@@ -35,6 +35,7 @@ from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
 from strandline.operations.streams import StreamSpec, plan_drops
 from strandline.records import Nothing, Record
+from strandline.runtime import Runtime
 
 STREAM_MODE = "NEW_IMAGE"
 
@@ -156,8 +157,9 @@ class FullBackup(Backup[BackupBody, Nothing]):
     kind = "full"
     body, progress = BackupBody, Nothing
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self.handlers = copy_handlers()
+        self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[BackupBody, Nothing]:
         path, collection, members = self._begin(tx, run)
@@ -170,6 +172,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
         )
         request = CopyRequest(
             tuple((member.path, f"{backup.path}{member.path}") for member, _ in members),
+            self._shard_bytes,
             stream,
             collection.omit_indexes,
         )

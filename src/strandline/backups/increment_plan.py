@@ -343,7 +343,7 @@ class _Increment:
         there = spread(chains.load(conn, table_id, step).segments)
         # Nobody knows how the changes are spread; it is taken to be like the rows.
         each = sum(s.bytes for s in there) * self.shard_bytes // max(size, self.shard_bytes)
-        first, *others = ranges(cuts(source.schema, there, each, source.least))
+        first, *others = ranges(cuts(source.schema.bounds, there, each, source.least))
         if source.previous is None:
             return [first, *others]
         logs = chains.log_between(conn, table_id, after, step)

@@ -203,7 +203,7 @@ class _Targets:
         segments = [slice_segments(self.tx.conn, *each) for each in zip(chain, held, strict=True)]
         for of, place, slice_ in slices:
             there = segments[place][slice_.target_id or 0]
-            limits = cuts(of.schema, there, self.shard_bytes, of.least)
+            limits = cuts(of.schema.bounds, there, self.shard_bytes, of.least)
             for shard, found in segments_by_shard(limits, there).items():
                 self.shards.append(self._shard(of, place, shard, found))
 

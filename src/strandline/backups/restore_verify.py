@@ -69,7 +69,7 @@ class VerifyPart(RestorePart[Checked]):
 
     def _shards(self, conn: Connection, table_id: int, schema: TableSchema, least: int) -> list[KeyRange]:
         segments = incoming_chain(conn, table_id).segments
-        return ranges(cuts(schema, spread(segments), self.runtime.settings.shard_bytes, least))
+        return ranges(cuts(schema.bounds, spread(segments), self.runtime.settings.shard_bytes, least))
 
     def configure(
         self, tx: Writer, run: RestoreRun, part: Part[Checked], made: list[tuple[str | None, KeyRange]]

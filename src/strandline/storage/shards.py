@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from strandline.model import Key, KeyRange, Segment, TableSchema, order
+from strandline.model import Key, KeyRange, Segment, order
 
 __all__ = ["MOST", "begins_in", "cuts", "ranges", "segments_by_shard", "spread"]
 
@@ -21,29 +21,29 @@ MOST = 1000
 """No table is cut into more shards by its size: those of a larger one are larger."""
 
 
-def cuts(schema: TableSchema, segments: Iterable[Segment], shard_bytes: int, least: int = 1) -> list[Key]:
-    """Return the first keys of the second and later shards, ascending: each shard begins with about
-    ``shard_bytes`` of the segments. There are ``least`` of them, if the segments allow it."""
+def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, least: int = 1) -> list[Key]:
+    """Return the first keys of the second and later shards, ascending: the ``bounds``, and what leaves about
+    ``shard_bytes`` of the segments to each shard. There are ``least`` shards, if the segments allow it."""
     found = list(segments)
     total = sum(s.bytes for s in found)
     most = max(1, shard_bytes, total // MOST)
     if least > 1:
         most = min(most, -(-total // least))
-    bounds = list(schema.bounds)
+    left = list(bounds)
     if total <= most:
-        return bounds
+        return left
     made: list[Key] = []
     begun, size = (), 0
     for first, segment in sorted(((order(s.min_key or ()), s) for s in found), key=lambda pair: pair[0]):
-        while bounds and order(bounds[0]) <= first[: len(bounds[0])]:
-            made.append(bounds.pop(0))
+        while left and order(left[0]) <= first:
+            made.append(left.pop(0))
             begun, size = first, 0
         # Half of one segment too much is better than half of one too few, but a shard has one at least.
         if size and size + segment.bytes // 2 >= most and first > begun:
             made.append(segment.min_key or ())
             begun, size = first, 0
         size += segment.bytes
-    return [*made, *bounds]
+    return [*made, *left]
 
 
 def ranges(limits: Sequence[Key]) -> list[KeyRange]:

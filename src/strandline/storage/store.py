@@ -229,8 +229,10 @@ class Store:
             return arrow.entries.entries(self.shelf, state, impl, name)
         from strandline.storage import spark
 
-        here = self._settings.bulk_bytes
-        return spark.entries.entries(self.spark, self.shelf, state, impl, name, here=here)
+        here, shards = self._settings.bulk_bytes, len(state.schema.bounds) + 1
+        size = sum(s.bytes for s in state.chain.segments)
+        pieces = None if shards == 1 else max(shards, round(size / self._settings.target_file_bytes))
+        return spark.entries.entries(self.spark, self.shelf, state, impl, name, pieces=pieces, here=here)
 
     def follow(
         self,
@@ -294,14 +296,14 @@ class Store:
         """Return whether too many rows have to be folded, or too many segments looked at."""
         return upkeep.wants_compaction(chain, self._settings)
 
-    def compact(self, state: State, name: str) -> Compacted:
-        """Return a chain folded into base segments under a fresh name."""
+    def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
+        """Return a chain folded into base segments, at least so many, under a fresh name."""
         if self._is_little(state.chain.segments):
-            return arrow.compact.compact(self.shelf, state, name)
+            return arrow.compact.compact(self.shelf, state, name, least=least)
         from strandline.storage import spark
 
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
-        return spark.compact.compact(self.spark, self.shelf, state, name, target, here=here)
+        return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
     # --- checking ------------------------------------------------------------------------------------------
 

@@ -60,6 +60,16 @@ def _rows(shelf: Shelf, schema: TableSchema, window: Window) -> pa.Table:
     return rows.append_column(WAS_HI, nothing).append_column(WAS_LO, nothing)
 
 
+def evenly(schema: TableSchema, rows: pa.Table, pieces: int) -> Iterator[pa.Table]:
+    """Yield the rows in so many ranges of keys with about the same number of rows each."""
+    if pieces > 1:
+        rows = rows.take(sort_indices([rows.column(name) for name in schema.key]))
+    ends = [rows.num_rows * i // pieces for i in range(pieces + 1)]
+    for first, end in pairwise(ends):
+        if first < end:
+            yield rows.slice(first, end - first)
+
+
 def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows of each shard that has any."""
     if not rows.num_rows:

@@ -40,11 +40,19 @@ SHARDS_AT_ONCE = 3
 
 
 def compact(
-    spark: SparkSession, shelf: Shelf, state: State, name: str, target_bytes: int, *, here: int
+    spark: SparkSession,
+    shelf: Shelf,
+    state: State,
+    name: str,
+    target_bytes: int,
+    *,
+    least: int = 1,
+    here: int,
 ) -> Compacted:
     """Fold a chain, and leave alone what is as compaction would make it. Rows keep the step of their last
-    change. Files are written below ``name-<n>``, one folder for each shard; they are durable when this
-    returns, and gone when it raises. Up to ``here`` bytes of a shard are described in this process."""
+    change. Files are written below ``name-<n>``, one folder for each shard, ``least`` of them or more; they
+    are durable when this returns, and gone when it raises. Up to ``here`` bytes of a shard are described in
+    this process."""
     schema, chain = state.schema, state.chain
     kept, stale = _sorted_out(shelf, state, target_bytes)
     shards = [
@@ -65,6 +73,7 @@ def compact(
                     State(schema, Chain(part, chain.step), within),
                     name=prefix,
                     target_bytes=target_bytes,
+                    least=1 if schema.bounds else least,
                     here=here,
                 )
                 for (within, part), prefix in zip(shards, prefixes, strict=True)
@@ -106,7 +115,7 @@ def _sorted_out(shelf: Shelf, state: State, target_bytes: int) -> tuple[list[Seg
 
 
 def _rewrite(
-    spark: SparkSession, shelf: Shelf, part: State, *, name: str, target_bytes: int, here: int
+    spark: SparkSession, shelf: Shelf, part: State, *, name: str, target_bytes: int, least: int, here: int
 ) -> Written:
     schema, chain = part.schema, part.chain
     with working(spark):
@@ -121,7 +130,7 @@ def _rewrite(
             fresh=True,
             stepped=True,
             upto=chain.step,
-            partitions=max(1, round(size / target_bytes)),
+            partitions=max(least, round(size / target_bytes)),
             here=here,
         )
 
