@@ -42,8 +42,8 @@ from tests.backups.reading import (
 from tests.tables.examples import assert_sound
 from tests.world import ManualClock
 
-SMALL = {"merge_segments": 4, "inline_rows": 3, "compact_log_segments": 6}
-"""So that a few commits are enough for merges, files and compactions."""
+SMALL = {"merge_segments": 4, "inline_rows": 3, "compact_log_segments": 6, "shard_bytes": 1}
+"""So that a few commits are enough for merges, files, compactions and several shards."""
 
 
 @dataclass

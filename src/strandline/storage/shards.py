@@ -35,12 +35,15 @@ def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, l
     made: list[Key] = []
     begun, size = (), 0
     for first, segment in sorted(((order(s.min_key or ()), s) for s in found), key=lambda pair: pair[0]):
+        is_bound = False
         while left and order(left[0]) <= first:
             made.append(left.pop(0))
-            begun, size = first, 0
+            is_bound = True
         # Half of one segment too much is better than half of one too few, but a shard has one at least.
-        if size and size + segment.bytes // 2 >= most and first > begun:
+        is_full = size > 0 and size + segment.bytes // 2 >= most and first > begun
+        if is_full and not is_bound:
             made.append(segment.min_key or ())
+        if is_full or is_bound or not size:
             begun, size = first, 0
         size += segment.bytes
     return [*made, *left]

@@ -19,7 +19,7 @@ def changes(
 ) -> pa.Table:
     """Return all changes in ``(after, upto]`` in the order of step, then key: the columns of the schema, OP,
     WAS_HI, WAS_LO and STEP. ``segments`` are logs."""
-    found = _log(shelf, schema, segments, after, upto)
+    found = _log(shelf, schema, segments, (after, upto), EVERYWHERE)
     return found.take(sort_indices([found.column(name) for name in (STEP, *schema.key)]))
 
 
@@ -34,7 +34,7 @@ def fold(
 ) -> pa.Table:
     """Return the last change in ``(after, upto]`` of each key ``within`` a range, with its STEP, and with the
     hash of the row that was there before the first of them. ``segments`` are logs, oldest first."""
-    found = _log(shelf, schema, segments, after, upto, within)
+    found = _log(shelf, schema, segments, (after, upto), within)
     firsts, lasts = firsts_and_lasts([found.column(name) for name in schema.key])
     folded = found.take(lasts)
     for name in (WAS_HI, WAS_LO):
@@ -46,11 +46,11 @@ def _log(
     shelf: Shelf,
     schema: TableSchema,
     segments: Sequence[Segment],
-    after: int,
-    upto: int,
-    within: KeyRange = EVERYWHERE,
+    window: tuple[int, int],
+    within: KeyRange,
 ) -> pa.Table:
-    """Every change in ``(after, upto]`` of some logs, with all that a log says of a change."""
+    """Every change in a window ``(after, upto]`` of some logs, with all that a log says of a change."""
+    after, upto = window
     columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
     parts = [
         part(shelf, schema, segment, columns, after=after, upto=upto, within=within)
