@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from strandline.backups.collection import META, CollectionRequest, stream_name
 from strandline.backups.full import STREAM_MODE, outdated_streams
@@ -35,6 +36,9 @@ UNCHANGED = 1000
 """So many sources without a change are one part."""
 
 
+C = TypeVar("C", bound="CutShard")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CutShard(Record):
     """A shard (``within``) of a source, whose changes in ``(after, step]`` go into the slice ``target_id``.
@@ -60,6 +64,10 @@ class CutShard(Record):
         if self.rows is None or self.tombstones is None or self.bytes is None or self.delta is None:
             raise Internal(f"the slice of path {self.table_id} is not cut yet")
         return Made(self.rows, self.tombstones, self.bytes, self.delta)
+
+    def done(self: C, made: Made) -> C:
+        """It, with what came of it."""
+        return replace(self, rows=made.rows, tombstones=made.tombstones, bytes=made.bytes, delta=made.delta)
 
 
 @dataclass(frozen=True)
@@ -102,8 +110,7 @@ class CutSlice(NewStream, CutShard):
 
     def plus(self, shard: CutShard) -> CutSlice:
         """It, with what came of another of its shards."""
-        made = self.made + shard.made
-        return replace(self, rows=made.rows, tombstones=made.tombstones, bytes=made.bytes, delta=made.delta)
+        return self.done(self.made + shard.made)
 
     @property
     def found(self) -> Digest:
@@ -315,8 +322,9 @@ class _Increment:
         also the source's own, with the stream."""
         conn, after, step = self.tx.conn, self.cut.parent.step, self.cut.step
         new = [s.source.id for s, _ in changed if s.previous is None]
-        size = sizes.log_bytes(conn, [s.source.id for s, _ in changed], after, step)
-        size |= sizes.bytes_of(conn, new)
+        size = chains.log_bytes(conn, [s.source.id for s, _ in changed], after, step)
+        if new:
+            size |= sizes.bytes_of(conn, new)
         parts: list[PartPlan] = []
         for source, target in changed:
             first, *others = self._shards(source, size.get(source.source.id, 0))

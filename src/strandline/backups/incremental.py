@@ -20,6 +20,7 @@ from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
     IncrementCut,
+    Made,
     Unchanged,
     UnchangedSlice,
     plan_increment,
@@ -30,7 +31,7 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
-from strandline.model import Chain, Digest, State, may_hold
+from strandline.model import Chain, Digest, Segment, State, may_hold
 from strandline.operations.kind import Handler, Part, Plan, Planning, Run, pause_after
 from strandline.operations.streams import DropStreamPart, StreamPart, begin_streams
 from strandline.records import Record, later
@@ -155,14 +156,21 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
         }
 
 
+@dataclass(frozen=True)
+class _Folded:
+    """New segments of a slice, and what they amount to."""
+
+    segments: Sequence[Segment]
+    made: Made
+
+
 class _Cutter:
     """Folds a shard's changes since the last cut into the increment."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def cut(self, body: CutShard) -> tuple[Slice, Digest]:
-        """What the shard adds to the slice, and what its digest says: see ``CutShard.delta``."""
+    def cut(self, body: CutShard) -> _Folded:
         runtime = self._runtime
         with runtime.catalog.read() as conn:
             source = TableInfo.of(require_id(conn, body.table_id))
@@ -182,26 +190,31 @@ class _Cutter:
                 for s in chains.load(conn, target_id, step).segments
             ]
         made = runtime.store.slice(source.schema, window, runtime.session.file_name(body.target_id))
-        if body.base is None:
-            return made, made.delta
         try:
-            # Dropping a column changed the hashes of rows that the window does not hold, so for once all of
-            # them are read.
-            state = State(source.schema, Chain((*base, *made.segments), body.step))
-            return made, runtime.store.digest(state.narrowed(body.within))
+            return _Folded(made.segments, self._made(source, body, made, base))
         except StrandlineError:
-            self.discard(made)
+            runtime.store.discard(made.segments)
             raise
 
-    def attach(self, tx: Writer, run: IncrementRun, body: CutShard, made: Slice) -> None:
-        if made.segments:
-            # The changes are those of the window's steps, whenever they were folded.
-            ids = chains.insert_segments(tx, made.segments, body.step)
-            chains.attach(tx, body.target_id, ids, body.step)
-        run.report(tx, IncrementProgress(bytes=(run.progress.bytes or 0) + made.bytes))
+    def _made(self, source: TableInfo, body: CutShard, slice_: Slice, base: Sequence[Segment]) -> Made:
+        delta = slice_.delta
+        if body.base is not None:
+            # Dropping a column changed the hashes of rows that the window does not hold, so for once all of
+            # them are read.
+            state = State(source.schema, Chain((*base, *slice_.segments), body.step))
+            delta = self._runtime.store.digest(state.narrowed(body.within))
+        size = sum(s.bytes for s in slice_.segments)
+        return Made(slice_.rows, slice_.tombstones, size, delta)
 
-    def discard(self, made: Slice) -> None:
-        self._runtime.store.discard(made.segments)
+    def attach(self, tx: Writer, run: IncrementRun, body: CutShard, folded: _Folded) -> None:
+        if folded.segments:
+            # The changes are those of the window's steps, whenever they were folded.
+            ids = chains.insert_segments(tx, folded.segments, body.step)
+            chains.attach(tx, body.target_id, ids, body.step)
+        run.report(tx, IncrementProgress(bytes=(run.progress.bytes or 0) + folded.made.bytes))
+
+    def discard(self, folded: _Folded) -> None:
+        self._runtime.store.discard(folded.segments)
 
     @property
     def time_limit(self) -> float:
@@ -217,20 +230,15 @@ class SliceShardPart(Handler[IncrementRun, CutShard]):
     def __init__(self, runtime: Runtime) -> None:
         self._cutter = _Cutter(runtime)
 
-    def work(self, run: IncrementRun, part: Part[CutShard]) -> tuple[Slice, Digest]:
+    def work(self, run: IncrementRun, part: Part[CutShard]) -> _Folded:
         return self._cutter.cut(part.body)
 
-    def configure(
-        self, tx: Writer, run: IncrementRun, part: Part[CutShard], made: tuple[Slice, Digest]
-    ) -> CutShard:
-        slice_, delta = made
-        self._cutter.attach(tx, run, part.body, slice_)
-        return replace(
-            part.body, rows=slice_.rows, tombstones=slice_.tombstones, bytes=slice_.bytes, delta=delta
-        )
+    def configure(self, tx: Writer, run: IncrementRun, part: Part[CutShard], made: _Folded) -> CutShard:
+        self._cutter.attach(tx, run, part.body, made)
+        return part.body.done(made.made)
 
-    def discard(self, made: tuple[Slice, Digest]) -> None:
-        self._cutter.discard(made[0])
+    def discard(self, made: _Folded) -> None:
+        self._cutter.discard(made)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return pause_after(error, attempt)
@@ -249,29 +257,22 @@ class SlicePart(StreamPart[CutSlice]):
     def is_quick(self, state: str) -> bool:
         return state != "configure"
 
-    def work(self, run: IncrementRun, part: Part[CutSlice]) -> tuple[Slice, Digest] | None:
+    def work(self, run: IncrementRun, part: Part[CutSlice]) -> _Folded | None:
         return None if self.is_quick(part.state) else self._cutter.cut(part.body)
 
     def configure_all(
-        self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: tuple[Slice, Digest]
+        self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: _Folded
     ) -> list[CutSlice]:
         (part,) = parts
-        body, (slice_, delta) = part.body, made
-        self._cutter.attach(tx, run, body, slice_)
+        body = part.body
+        self._cutter.attach(tx, run, body, made)
         after = commits.digest_at(tx.conn, body.table_id, body.step)
-        tables.add_state(tx, body.target_id, body.step, Digest(slice_.rows, after.value))
-        cut = replace(
-            body,
-            rows=slice_.rows,
-            tombstones=slice_.tombstones,
-            bytes=slice_.bytes,
-            delta=delta,
-            digest=after,
-        )
+        tables.add_state(tx, body.target_id, body.step, Digest(made.made.rows, after.value))
+        cut = replace(body.done(made.made), digest=after)
         return super().configure_all(tx, run, [replace(part, body=cut)], made)
 
-    def discard(self, made: tuple[Slice, Digest]) -> None:
-        self._cutter.discard(made[0])
+    def discard(self, made: _Folded) -> None:
+        self._cutter.discard(made)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return pause_after(error, attempt)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
+    func,
     insert,
     or_,
     select,
@@ -153,6 +154,21 @@ def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple
         .where(sqltables.chains.c.table_id == table_id, is_log_between(after, upto))
     ).scalars()
     return _in_order(segments(conn, ids))
+
+
+def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int) -> dict[int, int]:
+    """The bytes of the logs that hold the changes of tables in ``(after, upto]``; without those that have
+    none."""
+    found: dict[int, int] = {}
+    for chunk in chunks(table_ids):
+        sizes = (
+            select(sqltables.chains.c.table_id, func.sum(sqltables.segments.c.bytes))
+            .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
+            .where(sqltables.chains.c.table_id.in_(chunk), is_log_between(after, upto))
+            .group_by(sqltables.chains.c.table_id)
+        )
+        found |= {row[0]: int(row[1]) for row in conn.execute(sizes)}
+    return found
 
 
 def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:

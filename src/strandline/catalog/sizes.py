@@ -41,21 +41,6 @@ def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
     return {row[0]: int(row[1]) for row in conn.execute(sizes)}
 
 
-def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int) -> dict[int, int]:
-    """The bytes of the logs that hold the changes of tables in ``(after, upto]``; without those that have
-    none."""
-    found: dict[int, int] = {}
-    for chunk in chunks(table_ids):
-        sizes = (
-            select(sqltables.chains.c.table_id, func.sum(sqltables.segments.c.bytes))
-            .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
-            .where(sqltables.chains.c.table_id.in_(chunk), chains.is_log_between(after, upto))
-            .group_by(sqltables.chains.c.table_id)
-        )
-        found |= {row[0]: int(row[1]) for row in conn.execute(sizes)}
-    return found
-
-
 def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
     """The bytes of all segments that are, or were, part of tables; without those that never had any."""
     chain, segment = sqltables.chains.c, sqltables.segments.c

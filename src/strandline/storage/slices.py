@@ -25,10 +25,6 @@ class Window:
     chain: Chain | None = None
     within: KeyRange = EVERYWHERE
 
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self.logs if self.chain is None else self.chain.segments
-
 
 @dataclass(frozen=True)
 class Slice:
@@ -39,7 +35,3 @@ class Slice:
     rows: int
     tombstones: int
     delta: Digest
-
-    @property
-    def bytes(self) -> int:
-        return sum(s.bytes for s in self.segments)

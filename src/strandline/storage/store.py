@@ -252,7 +252,8 @@ class Store:
 
     def slice(self, schema: TableSchema, window: Window, name: str) -> Slice:
         """Return a window of a table, folded, as segments under a fresh name."""
-        if self._is_little(window.segments, FOLDED * self._settings.bulk_rows):
+        segments = window.logs if window.chain is None else window.chain.segments
+        if self._is_little(segments, FOLDED * self._settings.bulk_rows):
             return arrow.slices.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 

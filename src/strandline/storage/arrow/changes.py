@@ -9,6 +9,7 @@ import pyarrow as pa
 from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, KeyRange, Segment, TableSchema, cover
 from strandline.storage.arrow.parts import empty, part
 from strandline.storage.keys import firsts_and_lasts, sort_indices
+from strandline.storage.segment import read_segment
 from strandline.storage.shelf import Shelf
 
 __all__ = ["changes", "fold"]
@@ -52,9 +53,11 @@ def _log(
     """Every change in a window ``(after, upto]`` of some logs, with all that a log says of a change."""
     after, upto = window
     columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
-    parts = [
-        part(shelf, schema, segment, columns, after=after, upto=upto, within=within)
-        for segment in segments
-        if cover(segment, after, upto) != "none"
-    ]
+    parts = []
+    for segment in segments:
+        covered = cover(segment, after, upto)
+        if covered == "all" and not within.is_limited:
+            parts.append(read_segment(shelf, schema, segment, columns))
+        elif covered != "none":
+            parts.append(part(shelf, schema, segment, columns, after=after, upto=upto, within=within))
     return pa.concat_tables(parts) if parts else empty(schema, columns)
