@@ -19,7 +19,7 @@ It may import anything, and only what is above it may import it."""
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"types", "records"}),
-    frozenset({"model", "settings", "clock", "metrics", "lru", "chunks"}),
+    frozenset({"model", "settings", "clock", "metrics", "lru", "chunks", "cycles"}),
     frozenset({"names", "retry"}),
     frozenset({"catalog", "storage", "sql"}),
     frozenset({"runtime"}),

@@ -20,7 +20,20 @@ from tests.test_layers import LEVEL, PACKAGE
 PAGE = PACKAGE.parent.parent / "docs" / "architecture.md"
 
 EVERYWHERE = frozenset(
-    {"errors", "types", "model", "settings", "clock", "metrics", "lru", "chunks", "names", "records", "retry"}
+    {
+        "errors",
+        "types",
+        "model",
+        "settings",
+        "clock",
+        "metrics",
+        "lru",
+        "chunks",
+        "cycles",
+        "names",
+        "records",
+        "retry",
+    }
 )
 """What everything else is made of: words and values, which are no stations on a way."""
 

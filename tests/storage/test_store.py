@@ -15,7 +15,7 @@ from strandline.model import Chain, KeyRange, Segment, State
 from strandline.settings import Settings
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
-from strandline.storage.store import Store
+from strandline.storage.store import COPIED, Store
 from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema
 
@@ -137,20 +137,37 @@ def test_a_write_of_long_rows_asks_for_spark(files: QuickFiles) -> None:
         Written(files, Settings(bulk_bytes=wide[0].bytes // 5)).write("UPSERT", [(1, "x"), (2, "y")], *wide)
 
 
-@pytest.mark.parametrize("name", ["copy", "damaged"])
-def test_so_many_bytes_of_files_pass_through_the_process(files: QuickFiles, name: str) -> None:
+@pytest.fixture
+def stored(files: QuickFiles) -> list[Segment]:
+    """Two files, and rows in the catalog, which are in the process anyway."""
     history = History(files, KV)
     for k in range(2):
         history.write("UPSERT", ["k", "v"], [(k, "a")], inline=False)
-    history.write("UPSERT", ["k", "v"], [(9, "x" * 1000)])  # In the catalog, so it is here anyway.
-    size = sum(s.bytes for s in history.segments if s.file)
+    history.write("UPSERT", ["k", "v"], [(9, "x" * 1000)])
+    return history.segments
+
+
+@pytest.mark.parametrize("name", ["copy", "damaged"])
+def test_so_many_bytes_of_files_pass_through_the_process(
+    files: QuickFiles, stored: list[Segment], name: str
+) -> None:
+    size = sum(s.bytes for s in stored if s.file)
     call = {
-        "copy": lambda s: s.copy(history.segments, "copies"),
-        "damaged": lambda s: s.damaged(history.segments),
+        "copy": lambda s: s.copy(stored, "copies", among=10**9),
+        "damaged": lambda s: s.damaged(stored),
     }[name]
     assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=0))) is not None
     with pytest.raises(Asked):
         call(Here(files, Settings(bulk_bytes=size - 1)))
+
+
+def test_more_are_copied_here_if_there_is_nothing_else_to_copy(
+    files: QuickFiles, stored: list[Segment]
+) -> None:
+    store = Here(files, Settings(bulk_bytes=100))
+    assert len(store.copy(stored, "copies", among=COPIED * 100)) == 3
+    with pytest.raises(Asked):
+        store.copy(stored, "others", among=COPIED * 100 + 1)
 
 
 def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> None:

@@ -4,6 +4,7 @@ and nothing is left of what failed."""
 from __future__ import annotations
 
 import errno
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from strandline.errors import Corrupted, Unavailable
 from strandline.model import Segment
 from strandline.storage import arrow
+from strandline.storage.arrow.stored import ONE_BY_ONE
 from strandline.storage.files import fault
 from strandline.storage.order import Finding
 from strandline.storage.segment import BATCH_ROWS
@@ -66,6 +68,28 @@ def test_a_copy_that_fails_leaves_no_file(files: QuickFiles, which: int) -> None
     with pytest.raises(Corrupted):
         arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
     assert names(files) == before
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_many_bytes_are_copied_several_files_at_a_time(files: QuickFiles, is_damaged: bool) -> None:
+    """In their order, as one by one, and none is left if one of them is damaged."""
+    history = History(files, KV)
+    for number in range(5):
+        text = random.Random(number).randbytes(ONE_BY_ONE // 4).hex()
+        history.write("UPSERT", ["k", "v"], [(number, text)], inline=False)
+    segments = history.segments
+    assert sum(s.bytes for s in segments) > ONE_BY_ONE
+    before = names(files)
+    if is_damaged:
+        spoil(files, segments[1])
+        with pytest.raises(Corrupted):
+            arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
+        assert names(files) == before
+    else:
+        made = arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
+        assert [s.file for s in made] == [f"data/9/s-1-{number}.parquet" for number in range(5)]
+        assert [s.checksum for s in made] == [s.checksum for s in segments]
+        assert arrow.stored.damaged(Shelf(files), made) == []
 
 
 def test_whoever_tries_again_has_another_name(files: QuickFiles) -> None:

@@ -95,10 +95,10 @@ class RestorePart(Handler[RestoreRun, P], ABC):
 
     def work(self, run: RestoreRun, part: Part[P]) -> Any:
         check_time(run, self.runtime.clock.now())
-        return self._make(part.body)
+        return self._make(run, part.body)
 
     @abstractmethod
-    def _make(self, body: P) -> Any:
+    def _make(self, run: RestoreRun, body: P) -> Any:
         """The slow work of this kind of part."""
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
@@ -134,7 +134,7 @@ class ShardPart(RestorePart[Shard]):
 
     record = Shard
 
-    def _make(self, body: Shard) -> list[Segment]:
+    def _make(self, run: RestoreRun, body: Shard) -> list[Segment]:
         with self.runtime.catalog.read() as conn:
             found = chains.segments(conn, body.segments)
         if not body.copy:
@@ -142,7 +142,8 @@ class ShardPart(RestorePart[Shard]):
                 self._look_at(segment)
             return []
         try:
-            return self.runtime.store.copy(found, self.runtime.session.file_name(body.table_id))
+            name = self.runtime.session.file_name(body.table_id)
+            return self.runtime.store.copy(found, name, among=run.progress.bytes_total)
         except Corrupted as error:
             raise Corrupted(error.message, NOTHING_PUBLISHED) from error
 
@@ -196,7 +197,7 @@ class RebuildPart(RestorePart[Rebuilt]):
 
     record = Rebuilt
 
-    def _make(self, body: Rebuilt) -> Written:
+    def _make(self, run: RestoreRun, body: Rebuilt) -> Written:
         with self.runtime.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, body.table_id))
             chain = incoming_chain(conn, table.id)

@@ -57,7 +57,7 @@ class VerifyPart(RestorePart[Checked]):
 
     record = Checked
 
-    def _make(self, body: Checked) -> list[tuple[str | None, KeyRange]]:
+    def _make(self, run: RestoreRun, body: Checked) -> list[tuple[str | None, KeyRange]]:
         with self.runtime.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, body.table_id))
             least = len(table.schema.bounds) + 1
@@ -91,7 +91,7 @@ class VerifyShardPart(RestorePart[CheckedShard]):
 
     record = CheckedShard
 
-    def _make(self, body: CheckedShard) -> _Sums:
+    def _make(self, run: RestoreRun, body: CheckedShard) -> _Sums:
         store = self.runtime.store
         with self.runtime.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, body.table_id))

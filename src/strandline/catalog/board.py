@@ -7,16 +7,25 @@ up with a generation has seen either all of its paths or none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import BigInteger, Connection, bindparam, insert, select
 
 from strandline.catalog import sqltables
 from strandline.catalog.paths import Path
 from strandline.catalog.writer import Announcement, Writer
+from strandline.chunks import chunks
 
 _STEP = select(sqltables.clock.c.step).where(sqltables.clock.c.id == 1)
+_AT = sqltables.paths.c
+_DESCRIBE = insert(sqltables.descriptions).from_select(
+    ["path_id", "version", "step", "body"],
+    select(_AT.id, _AT.version, bindparam("now", type_=BigInteger), _AT.body).where(
+        _AT.id.in_(bindparam("described", expanding=True))
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,39 +40,58 @@ class Publication:
     time: float
 
 
+class Told(NamedTuple):
+    """A path that is announced; there may be very many of them."""
+
+    path_id: int
+    path: str
+    version: int
+    dropped: bool
+
+
 def current_step(conn: Connection) -> int:
     """Return the step of the last commit."""
     return int(conn.execute(_STEP).scalar_one())
 
 
-def publish(
-    tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = (), *, operation_id: str | None = None
-) -> int:
+def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -> int:
     """Record the descriptions as they are from the writer's step on and announce them; ``changed`` must be
     freshly read."""
-    number = tx.next_generation()
     if changed:
         tx.conn.execute(
             insert(sqltables.descriptions),
             [{"path_id": p.id, "version": p.version, "step": tx.step, "body": p.body} for p in changed],
         )
-    announced = [(p, False) for p in changed] + [(p, True) for p in dropped]
-    if announced:
+    told = [Told(p.id, p.path, p.version, dropped=False) for p in changed]
+    return announce(tx, [*told, *(Told(p.id, p.path, p.version, dropped=True) for p in dropped)])
+
+
+def describe(tx: Writer, path_ids: Iterable[int]) -> None:
+    """Record the descriptions of paths as they are from the writer's step on. However many there are, none of
+    them leaves the catalog for it."""
+    for chunk in chunks(path_ids):
+        tx.conn.execute(_DESCRIBE, {"now": tx.step, "described": chunk})
+
+
+def announce(tx: Writer, told: Sequence[Told], operation_id: str | None = None) -> int:
+    """Tell the caches of all processes of paths whose descriptions are recorded, or that are gone."""
+    number = tx.next_generation()
+    if told:
         tx.conn.execute(
             insert(sqltables.board),
             [
                 {
                     "generation": number,
-                    "path_id": p.id,
-                    "path": p.path,
-                    "version": p.version,
-                    "dropped": gone,
+                    "path_id": path_id,
+                    "path": path,
+                    "version": version,
+                    "dropped": dropped,
                     "time": tx.now,
                 }
-                for p, gone in announced
+                for path_id, path, version, dropped in told
             ],
         )
-    versions = {p.path: p.version for p, _ in announced}
+    versions = {path: version for _, path, version, _ in told}
     tx.announced.append(Announcement(number, tx.step, operation_id, versions))
     return number
 

@@ -15,7 +15,7 @@ from strandline.catalog import paths, sqltables
 from strandline.catalog.paths import DIRECTORIES, READY, Path
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
-from strandline.errors import AlreadyExists, Internal, InvalidArgument
+from strandline.errors import AlreadyExists, InvalidArgument
 from strandline.records import Nothing, Record
 
 _AT = sqltables.paths.c
@@ -28,11 +28,6 @@ _BELOW = select(sqltables.paths).where(
 # In any order: what is told back says which one it is, so that the database may take many rows at once.
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
-_SET_VERSION = (
-    update(sqltables.paths)
-    .where(_AT.id == bindparam("path"), _AT.version < bindparam("number"))
-    .values(version=bindparam("number"))
-)
 
 
 @dataclass(frozen=True)
@@ -203,15 +198,6 @@ def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
     """What paths keep, by their ids."""
     if bodies:
         tx.conn.execute(_SET_BODY, [{"path": i, "text": records.to_text(body)} for i, body in bodies.items()])
-
-
-def set_versions(tx: Writer, versions: Mapping[int, int]) -> None:
-    """Versions grow strictly: writing one that does not is a defect, not a request to be ignored."""
-    if not versions:
-        return
-    rows = [{"path": path_id, "number": version} for path_id, version in versions.items()]
-    if tx.conn.execute(_SET_VERSION, rows).rowcount != len(rows):
-        raise Internal(f"the versions of {len(rows)} paths would not all grow")
 
 
 def remove_empty(tx: Writer, directories: Iterable[int]) -> None:

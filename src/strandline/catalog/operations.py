@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 
 from strandline import records
 from strandline.catalog import board, chains, many, paths, sqltables, tables
+from strandline.catalog.board import Told
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
 from strandline.catalog.writer import Writer
@@ -43,6 +44,10 @@ _OPEN_PARTS = (
     .order_by(sqltables.parts.c.id)
     .limit(bindparam("most"))
 )
+_AT = sqltables.paths.c
+# Without what they keep, of which there may be very much.
+_BRIEF = select(_AT.id, _AT.parent_id, _AT.name, _AT.type, _AT.state, _AT.version)
+_UNDER = _BRIEF.where(_AT.operation_id == bindparam("operation")).order_by(_AT.id)
 _SAVE_PART = (
     update(sqltables.parts)
     .where(
@@ -265,25 +270,33 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
     it under one generation."""
     moved = registry.apply(tx, operation_id)
-    mine = {p.id: p for p in paths.under(tx.conn, operation_id)}
-    created = [p for p in mine.values() if p.state in CREATED_STATES]
-    dropped = [p for p in mine.values() if p.state == "dropping"]
-    chains.end(tx, [p.id for p in dropped if p.type == "table"])
-    tables.forget(tx, [p.id for p in dropped])
-    paths.remove(tx, [p.id for p in dropped])
+    under = {row.id: row for row in tx.conn.execute(_UNDER, {"operation": operation_id})}
+    rows = [*under.values(), *_rows(tx.conn, [i for i in moved if i not in under])]
+    full = paths.full_names(tx.conn, rows)
+    created = [i for i, row in under.items() if row.state in CREATED_STATES]
+    dropped = [i for i, row in under.items() if row.state == "dropping"]
+    changed = {*created, *moved}.difference(dropped)
+    board.describe(tx, changed)
+    chains.end(tx, [i for i in dropped if under[i].type == "table"])
+    tables.forget(tx, dropped)
+    paths.remove(tx, dropped)
     _unlock(tx, operation_id, created_at=tx.step if created else None)
-    others = paths.by_ids(tx.conn, [i for i in moved if i not in mine])
-    kept = [mine[i] for i in moved if i in mine and mine[i].state not in (*CREATED_STATES, "dropping")]
-    changed = [*created, *kept, *others]
-    if changed or dropped:
-        board.publish(tx, changed, dropped, operation_id=operation_id)
+    told = [Told(r.id, full[r.id], r.version, dropped=False) for r in rows if r.id in changed]
+    told += [Told(i, full[i], under[i].version, dropped=True) for i in dropped]
+    if told:
+        board.announce(tx, told, operation_id)
+
+
+def _rows(conn: Connection, path_ids: Iterable[int]) -> list[Any]:
+    return [row for chunk in chunks(path_ids) for row in conn.execute(_BRIEF.where(_AT.id.in_(chunk)))]
 
 
 def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, directories: Sequence[int]) -> None:
     """End the claims, remove what the operation made, also its ``directories`` if nothing else is in them,
     and unlock what it locked. The catalog is then as if it had never been."""
     registry.rollback(tx, operation_id)
-    made = [p.id for p in paths.under(tx.conn, operation_id) if p.state in CREATED_STATES]
+    under = tx.conn.execute(_UNDER, {"operation": operation_id})
+    made = [row.id for row in under if row.state in CREATED_STATES]
     # Nobody has ever seen them, so nobody has them in his plan.
     for chunk in chunks(made):
         tx.conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))

@@ -111,27 +111,36 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
 
 def under(conn: Connection, operation_id: str) -> list[Path]:
     """The paths that an operation works on, in the order they were made."""
-    return named(conn, conn.execute(_UNDER, {"operation": operation_id}))
+    return named(conn, conn.execute(_UNDER, {"operation": operation_id}).all())
 
 
 def named(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
-    """Rows of the tree with their full names. Each row of a parent is read once."""
-    rows = {row.id: row for row in found}
-    above: dict[int, Row[Any]] = dict(rows)
-    missing = {row.parent_id for row in rows.values() if row.parent_id is not None} - above.keys()
+    """Rows of the tree with their full names."""
+    rows = list(found)
+    full = full_names(conn, rows)
+    return [of_row(row, full[row.id]) for row in rows]
+
+
+def full_names(conn: Connection, rows: Sequence[Row[Any]]) -> dict[int, str]:
+    """The full names of rows that tell their id, parent and name, by their ids. Each row of a parent is read
+    once."""
+    above: dict[int, tuple[int | None, str]] = {row.id: (row.parent_id, row.name) for row in rows}
+    missing = {parent for parent, _ in above.values() if parent is not None} - above.keys()
     while missing:
         more = [row for chunk in chunks(missing) for row in conn.execute(_NAMES, {"row_ids": chunk})]
-        above |= {row.id: row for row in more}
-        missing = {row.parent_id for row in more if row.parent_id is not None} - above.keys()
-    known: dict[int | None, str] = {None: ""}
+        above |= {id_: (parent, name) for id_, parent, name in more}
+        missing = {parent for _, parent, _ in more if parent is not None} - above.keys()
+    known: dict[int, str] = {}
 
-    def name(path_id: int | None) -> str:
-        if path_id not in known and path_id is not None:
-            row = above[path_id]
-            known[path_id] = "" if row.parent_id is None else f"{name(row.parent_id)}/{row.name}"
-        return known[path_id]
+    def full(path_id: int) -> str:
+        parent, name = above[path_id]
+        if parent is None:
+            return ""
+        if parent not in known:
+            known[parent] = full(parent)
+        return f"{known[parent]}/{name}"
 
-    return [of_row(row, name(row.id) or "/") for row in rows.values()]
+    return {row.id: full(row.id) or "/" for row in rows}
 
 
 def full_path(conn: Connection, row: Row[Any]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from strandline.catalog import many, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
@@ -23,6 +23,26 @@ from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
 from strandline.errors import Internal
+
+_AT, _CLAIM = sqltables.paths.c, sqltables.claims.c
+_CLAIMED = (
+    select(
+        _CLAIM.path_id,
+        _CLAIM.published,
+        _CLAIM.version,
+        _AT.id,
+        _AT.parent_id,
+        _AT.name,
+        _AT.type,
+        _AT.version.label("present"),
+    )
+    .select_from(sqltables.claims.outerjoin(sqltables.paths, _AT.id == _CLAIM.path_id))
+    .where(_CLAIM.operation_id == bindparam("operation"))
+    .order_by(_CLAIM.path_id)
+)
+_MINE = select(_CLAIM.path_id).where(_CLAIM.operation_id == bindparam("operation"))
+_NEXT = select(_CLAIM.version).where(_CLAIM.path_id == _AT.id).scalar_subquery()
+_GROW = update(sqltables.paths).where(_AT.id.in_(_MINE)).values(version=_NEXT)
 
 
 @dataclass(frozen=True)
@@ -145,44 +165,29 @@ class VersionRegistry:
     def apply(self, tx: Writer, operation_id: str) -> list[int]:
         """Give every claimed path its version and let tables list their indexes at the new ones, and return
         the ids to publish."""
-        held = self.claims(tx.conn, operation_id)
-        ids = [claim.path_id for claim in held]
-        known = self._claimed(tx.conn, operation_id)
-        self._write(tx, held, known)
-        self._check_units(tx.conn, known)
-        sync_indexes(tx, known.values(), {claim.path_id: claim.version for claim in held})
-        self.rollback(tx, operation_id)
-        return ids
-
-    def _check_units(self, conn: Connection, known: Mapping[int, Path]) -> None:
-        alone = []
-        for path in known.values():
-            index = known.get(path.parent_id or 0)
-            if path.name == IMPL_TABLE and (index is None or index.parent_id not in known):
-                alone.append(path)
-        for path_id in units_above(conn, alone):
-            raise Internal(f"{known[path_id].path} was claimed without its index and its table")
-
-    def _claimed(self, conn: Connection, operation_id: str) -> dict[int, Path]:
-        """The paths that the operation has claimed, as they are now."""
-        claim = sqltables.claims.c
-        rows = conn.execute(
-            select(sqltables.paths)
-            .join(sqltables.claims, claim.path_id == sqltables.paths.c.id)
-            .where(claim.operation_id == operation_id)
-        )
-        return {path.id: path for path in paths.named(conn, rows)}
-
-    def _write(self, tx: Writer, held: Sequence[Held], known: Mapping[int, Path]) -> None:
-        for claim in held:
-            path = known.get(claim.path_id)
-            if path is None or path.version != claim.published:
-                now = "it was dropped" if path is None else f"it has version {path.version}"
+        rows = tx.conn.execute(_CLAIMED, {"operation": operation_id}).all()
+        for row in rows:
+            if row.id is None or row.present != row.published:
+                now = "it was dropped" if row.id is None else f"it has version {row.present}"
                 raise Internal(
-                    f"path {claim.path_id} was claimed at version {claim.published} by "
-                    f"{claim.operation_id}, but {now}"
+                    f"path {row.path_id} was claimed at version {row.published} by {operation_id}, but {now}"
                 )
-        many.set_versions(tx, {claim.path_id: claim.version for claim in held})
+        self._check_units(tx.conn, rows)
+        tx.conn.execute(_GROW, {"operation": operation_id})
+        tables = [row.id for row in rows if row.type == "table" and row.name != IMPL_TABLE]
+        sync_indexes(tx, paths.by_ids(tx.conn, tables), {row.path_id: row.version for row in rows})
+        self.rollback(tx, operation_id)
+        return [row.id for row in rows]
+
+    def _check_units(self, conn: Connection, claimed: Sequence[Any]) -> None:
+        above = {row.id: row.parent_id for row in claimed}
+        alone = [
+            row.id for row in claimed if row.name == IMPL_TABLE and above.get(row.parent_id) not in above
+        ]
+        impls = paths.by_ids(conn, alone)
+        for impl in impls:
+            if impl.id in units_above(conn, impls):
+                raise Internal(f"{impl.path} was claimed without its index and its table")
 
     def rollback(self, tx: Writer, operation_id: str) -> None:
         """End all claims of the operation; the published versions stay as they are."""

@@ -31,6 +31,7 @@ from strandline.catalog.operations import (
     Part,
 )
 from strandline.catalog.versions import VersionRegistry
+from strandline.cycles import uncollected
 from strandline.errors import (
     Cancelled,
     Corrupted,
@@ -125,7 +126,7 @@ class Engine:
         session_id = self.lease.ensure()
         of = self.kind_of(kind)
         planning: Planning[Any] = Planning(self._new_id(), request)
-        with self.catalog.write() as tx:
+        with uncollected(), self.catalog.write() as tx:
             plan = of.plan(tx, planning)
             operation = Operation(
                 id=planning.id,
@@ -232,7 +233,7 @@ class Engine:
         try:
             # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
             # then whether it may write.
-            with self._turn, self.catalog.write() as tx:
+            with self._turn, uncollected(), self.catalog.write() as tx:
                 run.renew(self._fence(tx.conn, run.operation.id))
                 due = self._due(tx.conn, run.operation.id, parts)
                 if due:
@@ -295,7 +296,7 @@ class Engine:
         operation."""
         run = self.run_of(operation)
         try:
-            with self.catalog.write() as tx:
+            with uncollected(), self.catalog.write() as tx:
                 run.renew(self._fence(tx.conn, operation.id))
                 if operations.first_open_stage(tx.conn, operation.id) is not None:
                     return
@@ -317,7 +318,7 @@ class Engine:
         """Roll back all that the operation did, in one transaction."""
         run = self.run_of(operation)
         try:
-            with self.catalog.write() as tx:
+            with uncollected(), self.catalog.write() as tx:
                 run.renew(self._fence(tx.conn, operation.id, cancelling=True))
                 operations.roll_back(tx, operation.id, self.registry, run.body.directories)
                 operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)

@@ -23,6 +23,9 @@ from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineEr
 __all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "fault"]
 
 CHUNK = 1 << 20
+AHEAD_BYTES = 4 << 20
+"""So many bytes after the other are given to the disk while the next ones are written, so that the end of a
+file does not wait for all of it."""
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
 
@@ -323,7 +326,7 @@ class LocalFiles:
         return [os.path.dirname(path) for path in missing]
 
     def _fill(self, descriptor: int, chunks: Iterable[bytes]) -> int:
-        size = 0
+        size = given = 0
         try:
             for chunk in chunks:
                 left = memoryview(chunk)
@@ -333,6 +336,9 @@ class LocalFiles:
                         raise OSError(errno.ENOSPC, "the disk took no more bytes")
                     left = left[done:]
                     size += done
+                if size - given >= AHEAD_BYTES:
+                    _write_back(descriptor, given, size - given)
+                    given = size
             self._flush(
                 descriptor
             )  # On the descriptor that wrote: only it is sure to hear of a failed write-back.
@@ -373,3 +379,12 @@ class LocalFiles:
 
     def _rmdir(self, path: str) -> None:
         os.rmdir(path)
+
+
+def _write_back(descriptor: int, start: int, size: int) -> None:
+    """Ask for bytes to be on their way to the disk, and wait for nothing. It changes no file and promises
+    nothing: that is for ``_flush``, which also hears of a write that has failed by then."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            # What is not needed soon is written at once, and stays in memory while it is.
+            os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)

@@ -40,6 +40,10 @@ FOLDED = 8
 """So many times more rows than others can are folded to a window here: in columns this takes microseconds for
 each, so a million of them take no longer than Spark to plan its jobs."""
 
+COPIED = 8
+"""So many times more bytes than others pass through this process are copied here: that takes no longer than a
+job takes to begin."""
+
 
 class Store:
     """The rows of a warehouse. Owned by the runtime; may be used from any thread. What it remembers of
@@ -260,10 +264,11 @@ class Store:
         here = self._settings.bulk_bytes
         return spark.slices.write_slice(self.spark, self.shelf, schema, window, name, here=here)
 
-    def copy(self, segments: Sequence[Segment], name: str) -> list[Segment]:
+    def copy(self, segments: Sequence[Segment], name: str, *, among: int) -> list[Segment]:
         """Return segments with their files under names that begin with a fresh one; their bytes are checked
-        on the way."""
-        if self._passes(segments):
+        on the way. ``among``: how many bytes the caller has to copy altogether, so that a large copy does not
+        pass through this process piece by piece."""
+        if self._passes(segments) or among <= COPIED * self._settings.bulk_bytes:
             return arrow.stored.copy(self.shelf, segments, name)
         from strandline.storage import spark
 

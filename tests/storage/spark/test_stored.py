@@ -18,6 +18,7 @@ from strandline.storage import arrow
 from strandline.storage.files import LocalFiles
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.stored import copy, damaged, describe
+from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.stored import Form
 from tests.processes import run, start
 from tests.storage.spark.tables import SMALL, Table
@@ -108,6 +109,22 @@ print(*(name for name in sys.modules if name.startswith(("strandline.catalog", "
     assert loaded.split() == []
 
 
+def place(_: int) -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+def test_a_few_things_share_as_many_tasks_as_run_at_once(spark: SparkSession) -> None:
+    slots = spark.sparkContext.defaultParallelism
+    assert len(set(on_executors(spark, place, range(FEW)))) == slots
+    assert len(set(on_executors(spark, place, range(FEW + 1)))) > FEW / 2 > slots
+    assert on_executors(spark, abs, range(-FEW, 1)) == list(range(FEW, -1, -1))
+    assert on_executors(spark, abs, range(-FEW, 0)) == list(range(FEW, 0, -1))
+
+
 AGAIN = """
 import os, sys
 from pyspark.sql import SparkSession
@@ -155,7 +172,9 @@ def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(tmp_path: Path) 
     process = run_quietly(AGAIN, str(tmp_path / "w"))
     tried, rows, ok, orphans, still, left = process.split()
     assert (tried, rows, ok) == ("3", "3", "True")
-    assert int(orphans) == 3 + 3, "the first copies, and the marks of those who failed"
+    assert int(orphans) == 4 + 3, (
+        "copies of tries that failed, the second of a task with its first file again; and marks"
+    )
     assert (still, left) == ("True", "6"), "the table's files and those of its copy"
 
 

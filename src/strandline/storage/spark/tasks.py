@@ -21,8 +21,12 @@ __all__ = ["on_executors"]
 A = TypeVar("A")
 R = TypeVar("R")
 
+FEW = 64
+"""So many things are divided among as many tasks as can run at once: a task takes a tenth of a second to
+begin, and spreading rows takes a stage of its own."""
 TASKS = 1024
-"""So many things have a task of their own each; of more, some share one."""
+"""Of more than a few, so many are spread over about as many tasks, so that one that fails repeats little; of
+still more, some share one."""
 _PLACE, _THING = "__strandline_place", "__strandline_thing"
 
 
@@ -45,6 +49,8 @@ def on_executors(spark: SparkSession, work: Callable[[A], R], things: Sequence[A
         # A function of rows, for there is one row per thing; one of Arrow batches would need pandas, though
         # it does not use it.
         function = F.udf(worked, T.BinaryType(), useArrow=False).asNondeterministic()
-        tasks = spark.createDataFrame(packed).repartition(min(len(things), TASKS))
+        tasks = spark.createDataFrame(packed)
+        if len(things) > FEW:
+            tasks = tasks.repartition(min(len(things), TASKS))
         rows = tasks.select(col(_PLACE), function(col(_THING)).alias(_THING)).collect()
     return [pickle.loads(row[_THING]) for row in sorted(rows, key=lambda row: int(row[_PLACE]))]
