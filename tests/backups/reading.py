@@ -101,7 +101,10 @@ def _folded(
     state: State = {}
     at = [shape.names.index(n) for n in shape.key]
     for record in chain:
-        table = record.tables[path]
+        table = record.tables.get(path)
+        if table is None:
+            state = {}  # it was no member then
+            continue
         known = table.index(index) if index is not None else None
         slice_ = table.slice if index is None else (known.slice if known is not None else None)
         if slice_ is None:

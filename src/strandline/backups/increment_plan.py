@@ -249,22 +249,21 @@ class _Increment:
     def _sources(self, member: Path, info: TableInfo) -> list[_Source]:
         parent, backup = self.cut.parent, self.cut.backup
         before = parent.tables.get(member.path)
-        stream = self.followed.get(member.id)
-        if before is None or before.slice.source_id != member.id or stream is None:
+        stream = None if before is None else self.followed.get(member.id)
+        if before is not None and (before.slice.source_id != member.id or stream is None):
             raise PreconditionFailed(
-                f"{member.path} was created, restored or added after the backup {parent.name}, so its "
-                "changes since then are not known",
-                "Take a full backup first: BACKUP collection.",
+                f"{member.path} was created anew, restored or added again after the backup {parent.name}, so "
+                "its changes since then are not known",
+                "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
             )
-        base = self._base(member, info.schema, before)
-        target = f"{backup.path}{member.path}"
+        # What the parent does not have is taken whole.
         table = _Source(
             source=member,
             schema=info.schema,
-            target=target,
-            previous=before.slice,
+            target=f"{backup.path}{member.path}",
+            previous=None if before is None else before.slice,
             old_stream=stream,
-            base=base,
+            base=None if before is None else self._base(member, info.schema, before),
         )
         found = [table]
         for ref in info.indexes:
@@ -272,8 +271,8 @@ class _Increment:
                 found.append(self._index(member, ref, before))
         return found
 
-    def _index(self, member: Path, ref: IndexRef, before: TableRecord) -> _Source:
-        impl, known = self.impls[ref.impl_id], before.index(ref.name)
+    def _index(self, member: Path, ref: IndexRef, before: TableRecord | None) -> _Source:
+        impl, known = self.impls[ref.impl_id], None if before is None else before.index(ref.name)
         previous = known.slice if known is not None else None
         if previous is not None and previous.source_id != impl.id:
             previous = None  # dropped and built again: a new one
@@ -352,8 +351,8 @@ class _Increment:
         # Nobody knows how the changes are spread; it is taken to be like the rows.
         each = sum(s.bytes for s in there) * self.shard_bytes // max(size, self.shard_bytes)
         first, *others = ranges(cuts(source.schema.bounds, there, each, source.least))
-        if source.previous is None:
-            return [first, *others]
+        if source.previous is None or source.base is not None:
+            return [first, *others]  # All of it is read, changed or not.
         logs = chains.log_between(conn, table_id, after, step)
         return [first, *(w for w in others if any(may_hold(log, w) for log in logs))]
 

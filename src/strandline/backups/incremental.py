@@ -120,7 +120,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             stream=stream_name(backup.name),
             tables=self._tables(tx.conn, run, made),
         )
-        return self._record(tx, backup, record)
+        return self._record(tx, run, backup, record)
 
     def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:
         """What has changed, by the ids of the sources, with the shards of each put together."""
