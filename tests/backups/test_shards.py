@@ -88,8 +88,9 @@ def test_few_changes_of_a_large_table_are_one_part(told: Database) -> None:
 def test_an_increment_that_needs_its_base_to_be_checked_is_cut_as_well(told: Database) -> None:
     told.sql("BACKUP c")
     fill(told, value="x")
-    told.sql("ALTER TABLE t ADD COLUMN m Int64")
-    fill(told, value="y")
+    told.sql("ALTER TABLE t ADD COLUMN m Int64; UPDATE t SET m = k; BACKUP c")
+    # And nothing in half of the shards.
+    fill(told, value="y", runs=RUNS // 2)
     told.sql("ALTER TABLE t DROP COLUMN m")
     found = kinds(told, told.sql("BACKUP c INCREMENTAL").operation_id)
     assert found["slice shard"] > 2

@@ -352,8 +352,8 @@ class _Increment:
         # Nobody knows how the changes are spread; it is taken to be like the rows.
         each = sum(s.bytes for s in there) * self.shard_bytes // max(size, self.shard_bytes)
         first, *others = ranges(cuts(source.schema.bounds, there, each, source.least))
-        if source.previous is None:
-            return [first, *others]
+        if source.previous is None or source.base is not None:
+            return [first, *others]  # All of it is read, changed or not.
         logs = chains.log_between(conn, table_id, after, step)
         return [first, *(w for w in others if any(may_hold(log, w) for log in logs))]
 
