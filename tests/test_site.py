@@ -27,6 +27,9 @@ from strandline.tables.check import CheckReport, Problem
 from strandline.tables.housekeeping import Report
 from tests.processes import environment
 
+# In one worker, so that it is built once.
+pytestmark = pytest.mark.xdist_group("site")
+
 ROOT = Path(__file__).resolve().parent.parent
 CLASSES = (
     strandline.Database,

@@ -35,6 +35,8 @@ def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
     settings = replace(HERE, **options.pop("settings", {}))
     options.setdefault("files", QuickFiles(folder))
     options.setdefault("spark", NoSpark())
+    if url is None:
+        world.place_catalog(folder / "catalog.sqlite")
     db = strandline.connect(folder, catalog=url, settings=settings, **options)
     hurry(db)
     return db
