@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from strandline.catalog import board, paths
 from strandline.catalog.board import Publication
@@ -62,7 +61,7 @@ class EagerRegistry(VersionRegistry):
         for wish, claim in zip(wishes, claims, strict=True):
             if wish.path.id not in known and isinstance(claim, Claimed):
                 paths.set_version(tx, wish.path.id, claim.version)
-                board.publish(tx, [replace(wish.path, version=claim.version)])
+                board.publish(tx, [wish.path._replace(version=claim.version)])
         return claims
 
     def _write(self, tx: Writer, held: Sequence[Held], known: Mapping[int, Path]) -> None:

@@ -7,25 +7,17 @@ up with a generation has seen either all of its paths or none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Connection, bindparam, insert, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, insert, literal, select
 
-from strandline.catalog import sqltables
+from strandline.catalog import many, sqltables
 from strandline.catalog.paths import Path
 from strandline.catalog.writer import Announcement, Writer
-from strandline.chunks import chunks
 
 _STEP = select(sqltables.clock.c.step).where(sqltables.clock.c.id == 1)
-_AT = sqltables.paths.c
-_DESCRIBE = insert(sqltables.descriptions).from_select(
-    ["path_id", "version", "step", "body"],
-    select(_AT.id, _AT.version, bindparam("now", type_=BigInteger), _AT.body).where(
-        _AT.id.in_(bindparam("described", expanding=True))
-    ),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,31 +58,19 @@ def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -
     return announce(tx, [*told, *(Told(p.id, p.path, p.version, dropped=True) for p in dropped)])
 
 
-def describe(tx: Writer, path_ids: Iterable[int]) -> None:
+def describe(tx: Writer, which: ColumnElement[bool]) -> None:
     """Record the descriptions of paths as they are from the writer's step on. However many there are, none of
     them leaves the catalog for it."""
-    for chunk in chunks(path_ids):
-        tx.conn.execute(_DESCRIBE, {"now": tx.step, "described": chunk})
+    at, columns = sqltables.paths.c, ["path_id", "version", "step", "body"]
+    present = select(at.id, at.version, literal(tx.step, BigInteger), at.body).where(which)
+    tx.conn.execute(insert(sqltables.descriptions).from_select(columns, present))
 
 
 def announce(tx: Writer, told: Sequence[Told], operation_id: str | None = None) -> int:
     """Tell the caches of all processes of paths whose descriptions are recorded, or that are gone."""
     number = tx.next_generation()
-    if told:
-        tx.conn.execute(
-            insert(sqltables.board),
-            [
-                {
-                    "generation": number,
-                    "path_id": path_id,
-                    "path": path,
-                    "version": version,
-                    "dropped": dropped,
-                    "time": tx.now,
-                }
-                for path_id, path, version, dropped in told
-            ],
-        )
+    columns = ("generation", "path_id", "path", "version", "dropped", "time")
+    many.insert_rows(tx, sqltables.board, columns, [(number, *each, tx.now) for each in told])
     versions = {path: version for _, path, version, _ in told}
     tx.announced.append(Announcement(number, tx.step, operation_id, versions))
     return number

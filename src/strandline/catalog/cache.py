@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlalchemy import Connection, select
@@ -185,7 +185,7 @@ class SchemeCache:
 
 def _info(row: Path, since: dict[int, int]) -> TableInfo:
     # What was never published holds from no step on.
-    return TableInfo.of(replace(row, state=READY, operation_id=None), since.get(row.id, PENDING))
+    return TableInfo.of(row._replace(state=READY, operation_id=None), since.get(row.id, PENDING))
 
 
 @dataclass(frozen=True)

@@ -263,6 +263,8 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
 
 def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
     engine = create_engine(url, pool_pre_ping=True, pool_timeout=wait_seconds)
+    # Many rows in one statement: sent one by one, each costs the server as much as a statement.
+    engine.dialect.use_insertmanyvalues_wo_returning = True
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:

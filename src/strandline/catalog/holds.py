@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
-from strandline.catalog import sqltables
+from strandline.catalog import many, sqltables
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
 
@@ -25,12 +25,10 @@ class Hold:
 
 
 def add(tx: Writer, *new: Hold) -> None:
-    if new:
-        rows = [
-            {"owner_id": h.owner_id, "table_id": h.table_id, "step": h.step, "keeps_state": h.keeps_state}
-            for h in new
-        ]
-        tx.conn.execute(insert(sqltables.holds), rows)
+    columns = ("owner_id", "table_id", "step", "keeps_state")
+    many.insert_rows(
+        tx, sqltables.holds, columns, [(h.owner_id, h.table_id, h.step, h.keeps_state) for h in new]
+    )
 
 
 def find(conn: Connection, owner_id: int) -> Hold | None:

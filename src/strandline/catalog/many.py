@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, update
 
 from strandline import names, records
 from strandline.catalog import paths, sqltables
@@ -28,6 +28,10 @@ _BELOW = select(sqltables.paths).where(
 # In any order: what is told back says which one it is, so that the database may take many rows at once.
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
+
+
+FEW_ROWS = 50
+"""Fewer rows than these go into a table in a statement as usual."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,24 @@ def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
     """What paths keep, by their ids."""
     if bodies:
         tx.conn.execute(_SET_BODY, [{"path": i, "text": records.to_text(body)} for i, body in bodies.items()])
+
+
+def insert_rows(tx: Writer, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Rows by the thousand, of which nothing is told back: in the way in which the database takes them
+    fastest. Their values are such as the driver itself knows."""
+    if not rows:
+        return
+    listed = ", ".join(columns)
+    if tx.conn.dialect.name != "postgresql":
+        marks = ", ".join("?" for _ in columns)
+        tx.conn.exec_driver_sql(f"INSERT INTO {table.name} ({listed}) VALUES ({marks})", list(rows))
+    elif len(rows) < FEW_ROWS:
+        tx.conn.execute(insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        cursor = tx.conn.connection.cursor()
+        with cursor.copy(f"COPY {table.name} ({listed}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
 
 
 def remove_empty(tx: Writer, directories: Iterable[int]) -> None:

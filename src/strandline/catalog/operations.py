@@ -150,21 +150,12 @@ def add_parts(tx: Writer, operation_id: str, new: Sequence[tuple[str, int, str, 
     counted = tx.conn.execute(
         select(func.count()).where(sqltables.parts.c.operation_id == operation_id)
     ).scalar_one()
+    columns = ("operation_id", "id", "kind", "stage", "state", "attempt", "changed", "body")
     rows = [
-        {
-            "operation_id": operation_id,
-            "id": number,
-            "kind": kind,
-            "stage": stage,
-            "state": state,
-            "attempt": 0,
-            "changed": tx.now,
-            "body": body,
-        }
+        (operation_id, number, kind, stage, state, 0, tx.now, body)
         for number, (kind, stage, state, body) in enumerate(new, start=counted + 1)
     ]
-    if rows:
-        tx.conn.execute(insert(sqltables.parts), rows)
+    many.insert_rows(tx, sqltables.parts, columns, rows)
 
 
 def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operation:
@@ -276,7 +267,7 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     created = [i for i, row in under.items() if row.state in CREATED_STATES]
     dropped = [i for i, row in under.items() if row.state == "dropping"]
     changed = {*created, *moved}.difference(dropped)
-    board.describe(tx, changed)
+    board.describe(tx, (_AT.operation_id == operation_id) & _AT.state.in_(CREATED_STATES))
     chains.end(tx, [i for i in dropped if under[i].type == "table"])
     tables.forget(tx, dropped)
     paths.remove(tx, dropped)

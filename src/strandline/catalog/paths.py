@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, literal, select, update
 
@@ -41,9 +40,9 @@ DIRECTORIES = frozenset({"directory", "backup_collection", "backup"})
 """The types of what other paths are made below."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Path:
-    """One row of the tree with its full name. ``body`` is the text of its record."""
+class Path(NamedTuple):
+    """One row of the tree with its full name. ``body`` is the text of its record. A tuple, for an operation
+    may look at a hundred thousand of them."""
 
     id: int
     parent_id: int | None
@@ -345,17 +344,8 @@ def remove(tx: Writer, path_ids: Iterable[int]) -> None:
 
 def of_row(row: Row[Any], path: str) -> Path:
     """A row of the tree under its full name."""
-    return Path(
-        id=row.id,
-        parent_id=row.parent_id,
-        path=path,
-        type=row.type,
-        version=row.version,
-        state=row.state,
-        operation_id=row.operation_id,
-        created_step=row.created_step,
-        body=row.body,
-    )
+    id_, parent_id, _, *rest = cast(tuple[Any, ...], row)  # In the order of the columns.
+    return Path._make((id_, parent_id, path, *rest[:6]))
 
 
 def _nearest(conn: Connection, path: str) -> str | None:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from strandline import records
-from strandline.catalog import board, chains, holds, paths, sqltables
+from strandline.catalog import board, chains, holds, many, paths, sqltables
 from strandline.catalog.holds import Hold
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.stale import Stale
@@ -158,20 +158,18 @@ def add_states(
 ) -> None:
     """The first states of tables, by their ids. ``followed``: the steps that asynchronous indexes among them
     have come to."""
-    if not digests:
-        return
-    rows = [(i, {"rows": digest.rows, "digest": digest.hex}) for i, digest in digests.items()]
     steps = followed or {}
-    tx.conn.execute(
-        insert(sqltables.tables),
-        [
-            {"path_id": i, "step": step, "kept_from": step, "followed_step": steps.get(i), **state}
-            for i, state in rows
-        ],
+    many.insert_rows(
+        tx,
+        sqltables.tables,
+        ("path_id", "step", "rows", "digest", "kept_from", "followed_step"),
+        [(i, step, of.rows, of.hex, step, steps.get(i)) for i, of in digests.items()],
     )
-    tx.conn.execute(
-        insert(sqltables.commits),
-        [{"table_id": i, "step": step, "kind": "create", "time": tx.now, **state} for i, state in rows],
+    many.insert_rows(
+        tx,
+        sqltables.commits,
+        ("table_id", "step", "kind", "rows", "digest", "time"),
+        [(i, step, "create", of.rows, of.hex, tx.now) for i, of in digests.items()],
     )
 
 
@@ -255,7 +253,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
             f"{row.path} did not exist at step {step}",
             f"It was created at step {row.created_step}; ask for that or later.",
         )
-    return TableInfo.of(replace(row, version=found.version, body=found.body), found.step)
+    return TableInfo.of(row._replace(version=found.version, body=found.body), found.step)
 
 
 def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:

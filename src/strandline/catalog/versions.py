@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
-from strandline.catalog import many, paths, sqltables
+from strandline.catalog import board, many, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
@@ -116,8 +116,8 @@ class VersionRegistry:
                 claims.append(Claimed(held.version))
             else:
                 claims.append(Joined(held.version, held.part_id))
-        if new:
-            tx.conn.execute(insert(sqltables.claims), [vars(held) for held in new])
+        columns = ("path_id", "operation_id", "part_id", "published", "version")
+        many.insert_rows(tx, sqltables.claims, columns, [tuple(vars(held).values()) for held in new])
         return claims
 
     def move(self, tx: Writer, operation_id: str, part_id: int, path: Path) -> list[tuple[Path, Claim]]:
@@ -163,8 +163,8 @@ class VersionRegistry:
         return [_held(row) for row in rows]
 
     def apply(self, tx: Writer, operation_id: str) -> list[int]:
-        """Give every claimed path its version and let tables list their indexes at the new ones, and return
-        the ids to publish."""
+        """Give every claimed path its version, let tables list their indexes at the new ones, and record that
+        as their descriptions; return the ids to announce."""
         rows = tx.conn.execute(_CLAIMED, {"operation": operation_id}).all()
         for row in rows:
             if row.id is None or row.present != row.published:
@@ -176,6 +176,8 @@ class VersionRegistry:
         tx.conn.execute(_GROW, {"operation": operation_id})
         tables = [row.id for row in rows if row.type == "table" and row.name != IMPL_TABLE]
         sync_indexes(tx, paths.by_ids(tx.conn, tables), {row.path_id: row.version for row in rows})
+        mine = _AT.id.in_(_MINE.params(operation=operation_id))
+        board.describe(tx, mine & _AT.state.not_in(paths.CLOSED_STATES))
         self.rollback(tx, operation_id)
         return [row.id for row in rows]
 

@@ -56,7 +56,9 @@ def run_parallel(
                 after_step()
                 continue
             _fill(engine, operation, slow, busy, workers=workers, reports=reports)
-        _collect(engine, operation, busy, reports)
+        # Nothing else becomes possible in between, and to look at an operation of many tables takes its time.
+        while not _collect(engine, operation, busy, reports) and not engine.stopping.is_set():
+            pass
         after_step()
     # What still works is let come to its end, so that nothing touches files after this call; what hangs was
     # given up above.
@@ -98,17 +100,19 @@ def _work(engine: Engine, operation: Operation, task: _Task, reports: queue.Simp
 
 def _collect(
     engine: Engine, operation: Operation, busy: dict[int, _Task], reports: queue.SimpleQueue[_Report]
-) -> None:
-    """Wait for a report or for a deadline, whichever comes first."""
+) -> bool:
+    """Wait for a report or for a deadline, whichever comes first; False if neither has come for some time."""
     try:
         report = reports.get(timeout=_POLL_SECONDS)
     except queue.Empty:
+        before = len(busy)
         _give_up(engine, operation, [t for t in busy.values() if t.deadline is not None], busy)
-        return
+        return len(busy) < before
     if busy.get(report.task.part.id) is report.task:
         del busy[report.task.part.id]
         if report.error is not None:
             raise report.error
+    return True
 
 
 def _give_up(engine: Engine, operation: Operation, limited: Sequence[_Task], busy: dict[int, _Task]) -> None:
