@@ -7,8 +7,9 @@ of the segments that begin in it, and adds up the rows that are in it. The sums 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection
 
@@ -16,16 +17,17 @@ from strandline.backups.restore_parts import (
     NOTHING_PUBLISHED,
     RestorePart,
     RestoreRun,
+    check_time,
     deadline_of,
     incoming_chain,
 )
-from strandline.catalog import chains, paths
+from strandline.catalog import board, chains, paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted
-from strandline.model import Digest, KeyRange, Segment, State, TableSchema
-from strandline.operations.kind import Part, PartPlan
+from strandline.model import Chain, Digest, KeyRange, Segment, State
+from strandline.operations.kind import Handler, Part, PartPlan
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.shards import begins_in, cuts, ranges, spread
@@ -39,51 +41,65 @@ class Checked(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedShard(Record):
-    """A shard of a table, or of its ``index``. ``until``: when the time for the whole restore is over. When
-    it was read: ``digest`` is what its rows add up to, ``entries`` what they do in the columns of each index
-    of the table."""
+class Piece:
+    """A shard of a table, or of its ``index``. When it was read: ``digest`` is what its rows add up to,
+    ``entries`` what they do in the columns of each index of the table."""
 
-    table_id: int
     index: str | None
     within: KeyRange
-    until: float | None
     digest: Digest | None = later()
     entries: Mapping[str, Digest] | None = later()
 
 
-class VerifyPart(RestorePart[Checked]):
-    """Finds the shards of a table and its indexes, as they are now that all of them are there."""
+@dataclass(frozen=True, kw_only=True)
+class CheckedShard(Record):
+    """A shard of a table or of an index of it; what is one shard as a whole goes together with the others
+    that are. ``until``: when the time for the whole restore is over."""
+
+    table_id: int
+    pieces: tuple[Piece, ...]
+    until: float | None
+
+
+class VerifyPart(Handler[RestoreRun, Checked]):
+    """Finds the shards of tables and their indexes, as they are now that all of them are there."""
 
     record = Checked
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
-    def _make(self, run: RestoreRun, body: Checked) -> list[tuple[str | None, KeyRange]]:
-        with self.runtime.catalog.read() as conn:
-            table = TableInfo.of(require_id(conn, body.table_id))
-            least = len(table.schema.bounds) + 1
-            found: dict[str | None, list[KeyRange]] = {None: self._shards(conn, table.id, table.schema, 1)}
-            for ref in table.indexes:
-                impl = ref.definition.impl_schema(table.schema)
-                found[ref.name] = self._shards(conn, ref.impl_id, impl, least)
-        return [(index, within) for index, shards in found.items() for within in shards]
+    def __init__(self, runtime: Runtime) -> None:
+        self._shard_bytes = runtime.settings.shard_bytes
 
-    def _shards(self, conn: Connection, table_id: int, schema: TableSchema, least: int) -> list[KeyRange]:
-        segments = incoming_chain(conn, table_id).segments
-        return ranges(cuts(schema.bounds, spread(segments), self.runtime.settings.shard_bytes, least))
+    def configure_all(
+        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Checked]], made: Any
+    ) -> list[Checked]:
+        check_time(run, tx.now)
+        infos = [TableInfo.of(path) for path in paths.by_ids(tx.conn, [p.body.table_id for p in parts])]
+        ids = [i for table in infos for i in (table.id, *(ref.impl_id for ref in table.indexes))]
+        found = chains.copied(tx.conn, ids, board.current_step(tx.conn))
+        until, stage = deadline_of(run), parts[0].row.stage + 1
+        shards = [
+            CheckedShard(table_id=table.id, pieces=pieces, until=until)
+            for table in infos
+            for pieces in self._pieces(table, found)
+        ]
+        run.add_parts(tx, [PartPlan("verify shard", shard, stage) for shard in shards])
+        return [part.body for part in parts]
 
-    def configure(
-        self, tx: Writer, run: RestoreRun, part: Part[Checked], made: list[tuple[str | None, KeyRange]]
-    ) -> Checked:
-        table_id, until = part.body.table_id, deadline_of(run)
-        shards = [CheckedShard(table_id=table_id, index=i, within=w, until=until) for i, w in made]
-        run.add_parts(tx, [PartPlan("verify shard", shard, part.row.stage + 1) for shard in shards])
-        return part.body
-
-
-@dataclass(frozen=True)
-class _Sums:
-    digest: Digest
-    entries: Mapping[str, Digest]
+    def _pieces(
+        self, table: TableInfo, segments: Mapping[int, Sequence[Segment]]
+    ) -> Iterator[tuple[Piece, ...]]:
+        small = []
+        for index, id_ in [(None, table.id), *((ref.name, ref.impl_id) for ref in table.indexes)]:
+            bounds, least = (table.schema.bounds, 1) if index is None else ((), len(table.schema.bounds) + 1)
+            limits = cuts(bounds, spread(segments.get(id_, ())), self._shard_bytes, least)
+            found = [Piece(index=index, within=within) for within in ranges(limits)]
+            if len(found) == 1:
+                small += found
+            else:
+                yield from ((piece,) for piece in found)
+        if small:
+            yield tuple(small)
 
 
 class VerifyShardPart(RestorePart[CheckedShard]):
@@ -91,20 +107,29 @@ class VerifyShardPart(RestorePart[CheckedShard]):
 
     record = CheckedShard
 
-    def _make(self, run: RestoreRun, body: CheckedShard) -> _Sums:
-        store = self.runtime.store
+    def _make(self, run: RestoreRun, body: CheckedShard) -> tuple[Piece, ...]:
         with self.runtime.catalog.read() as conn:
             table = TableInfo.of(require_id(conn, body.table_id))
-            impls = {r.name: (r.impl_id, r.definition.impl_schema(table.schema)) for r in table.indexes}
-            id_, schema = (table.id, table.schema) if body.index is None else impls[body.index]
-            chain = incoming_chain(conn, id_)
-        _check_bytes(self.runtime, [s for s in chain.segments if begins_in(s, body.within)])
-        state = State(schema, chain).narrowed(body.within)
-        wanted = impls if body.index is None else {}
-        return _Sums(store.digest(state), {i: store.digest(state, impl) for i, (_, impl) in wanted.items()})
+            ids: dict[str | None, int] = {ref.name: ref.impl_id for ref in table.indexes}
+            ids[None] = table.id
+            held = {p.index: incoming_chain(conn, ids[p.index]) for p in body.pieces}
+        return tuple(self._read(table, held[piece.index], piece) for piece in body.pieces)
 
-    def configure(self, tx: Writer, run: RestoreRun, part: Part[CheckedShard], made: _Sums) -> CheckedShard:
-        return replace(part.body, digest=made.digest, entries=made.entries)
+    def _read(self, table: TableInfo, chain: Chain, piece: Piece) -> Piece:
+        store, impls = (
+            self.runtime.store,
+            {r.name: r.definition.impl_schema(table.schema) for r in table.indexes},
+        )
+        _check_bytes(self.runtime, [s for s in chain.segments if begins_in(s, piece.within)])
+        state = State(table.schema if piece.index is None else impls[piece.index], chain)
+        state = state.narrowed(piece.within)
+        entries = {i: store.digest(state, impl) for i, impl in impls.items() if piece.index is None}
+        return replace(piece, digest=store.digest(state), entries=entries)
+
+    def configure(
+        self, tx: Writer, run: RestoreRun, part: Part[CheckedShard], made: tuple[Piece, ...]
+    ) -> CheckedShard:
+        return replace(part.body, pieces=made)
 
     def time_limit(self, part: Part[CheckedShard]) -> float | None:
         return self.seconds_left(part.body.until)
@@ -125,10 +150,11 @@ def compare(conn: Connection, run: RestoreRun) -> None:
     found: dict[tuple[int, str | None], Digest] = {}
     derived: dict[tuple[int, str], Digest] = {}
     for shard in run.bodies(conn, "verify shard", CheckedShard):
-        of = (shard.table_id, shard.index)
-        found[of] = found.get(of, Digest()) + (shard.digest or Digest())
-        for index, digest in (shard.entries or {}).items():
-            derived[shard.table_id, index] = derived.get((shard.table_id, index), Digest()) + digest
+        for piece in shard.pieces:
+            of = (shard.table_id, piece.index)
+            found[of] = found.get(of, Digest()) + (piece.digest or Digest())
+            for index, digest in (piece.entries or {}).items():
+                derived[shard.table_id, index] = derived.get((shard.table_id, index), Digest()) + digest
     infos = [TableInfo.of(path) for path in paths.by_ids(conn, run.body.tables.values())]
     heads = chains.states(conn, [i for t in infos for i in (t.id, *(r.impl_id for r in t.indexes))])
     for table in infos:
