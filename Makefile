@@ -7,6 +7,10 @@ LOWEST := build/lowest
 ON_S3 := tests/storage/test_files_anywhere.py tests/storage/test_objects.py tests/storage/spark/test_on_objects.py tests/api/test_object_stores.py
 LOWEST_ON_SPARK := tests/storage/spark tests/tables/test_dml.py tests/backups/test_on_spark.py
 
+# Compiled modules are kept, also where the environment says otherwise: pytest rewrites every test module, and
+# without them does it again in each worker and each run.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup doctor demo docs quick test cluster exhaustive lowest s3 check format lint types pytest bench simulate clean

@@ -26,6 +26,11 @@ from tests.s3 import S3, server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A test asks many different queries of few rows each, and no code runs for long enough to earn back what the
+# JVM's second compiler spends on it: more than half of its processor time. Said in the environment, it holds
+# for the JVMs of other processes as well, and nobody prints it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 # How long an example takes depends on what else the machine does, and says nothing about the law.
 settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("strandline")

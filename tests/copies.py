@@ -39,7 +39,7 @@ class Copy(Kind[Copies, AtStep, Nothing]):
 
     def plan(self, tx: Writer, run: Planning[Copies]) -> Plan[AtStep, Nothing]:
         asked = run.request
-        request = CopyRequest(asked.tables, asked.stream, asked.omit_indexes)
+        request = CopyRequest(asked.tables, 2**28, asked.stream, asked.omit_indexes)
         step = board.current_step(tx.conn)
         parts = plan_copy(tx, run, request, step)
         if asked.drop_streams:

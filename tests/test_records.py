@@ -18,8 +18,9 @@ from strandline.backups.increment_plan import CutSlice
 from strandline.backups.incremental import IncrementBody, IncrementProgress
 from strandline.backups.record import BackupRecord
 from strandline.backups.restore import RestoreResult
-from strandline.backups.restore_parts import Checked, Rebuilt, RestoreBody, RestoreProgress, Shard
+from strandline.backups.restore_parts import Rebuilt, RestoreBody, RestoreProgress, Shard
 from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore_verify import Checked
 from strandline.catalog.operations import Failure
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody

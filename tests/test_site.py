@@ -27,6 +27,9 @@ from strandline.tables.check import CheckReport, Problem
 from strandline.tables.housekeeping import Report
 from tests.processes import environment
 
+# In one worker, so that it is built once.
+pytestmark = pytest.mark.xdist_group("site")
+
 ROOT = Path(__file__).resolve().parent.parent
 CLASSES = (
     strandline.Database,
@@ -141,7 +144,7 @@ def test_every_metric_has_an_entry(site: Path) -> None:
 
 
 def test_the_forms_of_statements_are_there(site: Path) -> None:
-    assert "BACKUP collection [INCREMENTAL] [NOWAIT]" in text_of(site, "reference/sql-forms")
+    assert "BACKUP collection [INCREMENTAL [OR FULL]] [NOWAIT]" in text_of(site, "reference/sql-forms")
 
 
 def test_no_page_needs_anything_from_elsewhere(site: Path) -> None:

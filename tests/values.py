@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 from hypothesis import strategies as st
 
+from strandline.model import Key, TableSchema, order
 from strandline.types import Type
 
 INTEGERS = ("Int8", "Int16", "Int32", "Int64", "Uint8", "Uint16", "Uint32", "Uint64")
@@ -65,3 +67,8 @@ def values_of(type_: Type) -> st.SearchStrategy[Any]:
             if type_.name == "Datetime":
                 return st.integers(FIRST, SECONDS).map(lambda s: EPOCH + timedelta(seconds=s))
             return st.datetimes(timezones=st.just(timezone.utc)).map(lambda t: t.replace(fold=0))
+
+
+def shard_of(schema: TableSchema, key: Key) -> int:
+    """The number of the shard that a key of a table is in."""
+    return bisect_right([order(bound) for bound in schema.bounds], order(key))

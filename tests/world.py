@@ -4,10 +4,12 @@ tables, and what must be true."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import sqlite3
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path as File
@@ -98,7 +100,29 @@ def die_after(catalog: Catalog, transactions: int) -> None:
     catalog.after_commit = hook
 
 
+@functools.cache
+def _migrated() -> bytes:
+    from strandline.catalog import migrate  # It takes long to import, and few of those who come here need it.
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = File(folder) / "catalog.db"
+        catalog = Catalog(sqlite_url(file))
+        migrate.upgrade(catalog.engine)
+        catalog.close()
+        return file.read_bytes()
+
+
+def place_catalog(file: File) -> None:
+    """Make a catalog on SQLite, unless there is one, as a process leaves it that has run the migrations and
+    came no further. To run them takes most of the time of opening a new warehouse, so it is done once."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(_migrated())
+
+
 def open_catalog(folder: File, url: str | URL | None = None, clock: Clock | None = None) -> Catalog:
+    if url is None:
+        place_catalog(folder / "catalog.db")
     catalog = Catalog(url or sqlite_url(folder / "catalog.db"), clock)
     if catalog.is_sqlite:
         # Nothing here has to survive a power cut; a process that is killed loses nothing either way.

@@ -183,17 +183,47 @@ class Chain:
         """The chain with not yet committed changes on top, as later statements of one transaction see it."""
         return replace(self, segments=(*self.segments, *pending))
 
+    def narrowed(self, within: KeyRange) -> Chain:
+        """The chain without segments that hold no key of a range: right for those keys, and only for
+        those."""
+        if not within.is_limited:
+            return self
+        return replace(self, segments=tuple(s for s in self.segments if may_hold(s, within)))
+
 
 BEGINNING = -1
 """Before every step."""
 
 
 @dataclass(frozen=True)
+class KeyRange:
+    """Keys from ``lower`` to ``upper``, which are keys or prefixes of keys; None: no limit. What begins with
+    ``upper`` is inside only if the range is ``closed``."""
+
+    lower: Key | None = None
+    upper: Key | None = None
+    closed: bool = False
+
+    @property
+    def is_limited(self) -> bool:
+        return self.lower is not None or self.upper is not None
+
+
+EVERYWHERE = KeyRange()
+
+
+@dataclass(frozen=True)
 class State:
-    """The rows of a table at a step: their columns, and the chain that folds to them."""
+    """The rows of a table at a step: their columns, and the chain that folds to them. ``within``: only those
+    whose keys are in this range."""
 
     schema: TableSchema
     chain: Chain
+    within: KeyRange = EVERYWHERE
+
+    def narrowed(self, within: KeyRange) -> State:
+        """Return the part of the state that a range holds, without the segments that have none of it."""
+        return State(self.schema, self.chain.narrowed(within), within)
 
 
 def visible(chain: Chain) -> list[Segment]:
@@ -220,13 +250,17 @@ def cover(segment: Segment, after: int, upto: int) -> Cover:
     return "some"
 
 
-def may_hold(segment: Segment, lower: Key | None, upper: Key | None) -> bool:
-    """Return whether keys between the bounds may be in the segment."""
+def may_hold(segment: Segment, within: KeyRange) -> bool:
+    """Return whether keys of a range may be in the segment."""
     if segment.min_key is None or segment.max_key is None:
         return False
-    below = lower is not None and order(segment.max_key[: len(lower)]) < order(lower)
-    above = upper is not None and order(segment.min_key[: len(upper)]) > order(upper)
-    return not (below or above)
+    lower, upper = within.lower, within.upper
+    if lower is not None and order(segment.max_key[: len(lower)]) < order(lower):
+        return False
+    if upper is None:
+        return True
+    first, end = order(segment.min_key[: len(upper)]), order(upper)
+    return first <= end if within.closed else first < end
 
 
 def trailing_logs(segments: Sequence[Segment], rows: int, most: int, after: int = 0) -> list[Segment]:
@@ -270,8 +304,22 @@ def _read_digest(body: Any) -> Digest:
     return Digest.parse(rows, text)
 
 
+def _write_range(within: KeyRange) -> list[Any]:
+    ends = [None if end is None else encode_key(end) for end in (within.lower, within.upper)]
+    return [*ends, within.closed]
+
+
+def _read_range(body: Any) -> KeyRange:
+    lower, upper, closed = body
+    if type(closed) is not bool:
+        raise ValueError(f"{body!r} is not a range of keys")
+    ends = [None if end is None else decode_key(_listed(end)) for end in (lower, upper)]
+    return KeyRange(ends[0], ends[1], closed)
+
+
 records.keep(Digest, write=lambda digest: [digest.rows, digest.hex], read=_read_digest)
 records.keep(Type, write=lambda type_: type_.name, read=parse_type)
+records.keep(KeyRange, write=_write_range, read=_read_range)
 
 
 def encode_key(key: Key) -> list[Any]:

@@ -12,6 +12,7 @@ _LEAST: dict[str, float] = {
     "scan_rows": -1,
     "merge_segments": 2,
     "workers": 1,
+    "shard_bytes": 1,
     "parts_together": 1,
     "commit_tries": 1,
     "session_seconds": 0.01,
@@ -55,8 +56,11 @@ class Settings:
     all processes of a warehouse, and at least twice as much as the clocks of their machines may differ."""
     read_seconds: float = 3600.0
     """A data frame may use the files it was planned with for this long."""
+    shard_bytes: int = 256 * 1024 * 1024
+    """About how much of a table or an index is one shard, which is backed up, restored and verified by
+    itself; a table is cut into a thousand of them at most, beside its PARTITION_AT_KEYS."""
     shard_seconds: float = 3600.0
-    """A shard of a restore that has not answered after this long is tried again."""
+    """A shard that has not answered after this long is tried again."""
     workers: int = 4
     """How many parts of an operation run at the same time."""
     parts_together: int = 500

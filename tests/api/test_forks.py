@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import on_catalogs
 from tests.processes import run
 
 pytestmark = pytest.mark.slow
@@ -98,10 +99,21 @@ db.close()
     )
 
 
+ENDS = {
+    "does nothing": ("lambda: None", True),
+    "closes": ("db.close", True),
+    "uses its own": ("use", True),
+    "uses its own beside an open one": ("use", False),
+}
+
+
 @pytest.mark.parametrize(
-    ("act", "closes_before"), [("lambda: None", True), ("db.close", True), ("use", True), ("use", False)]
+    ("end", "catalog_url"),
+    on_catalogs(ENDS, ["closes", "uses its own beside an open one"]),
+    indirect=["catalog_url"],
 )
-def test_the_end_of_a_child_loses_nothing(forking: Script, act: str, closes_before: bool) -> None:
+def test_the_end_of_a_child_loses_nothing(forking: Script, end: tuple[str, bool]) -> None:
+    act, closes_before = end
     forking(
         f"""
 def use():

@@ -22,6 +22,7 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
 )
+from tests.effort import on_catalogs
 from tests.processes import environment
 from tests.s3 import S3, Line, cut, reset, says, unheard
 
@@ -203,7 +204,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("answer", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FAULTS, ["cut"]), indirect=["catalog_url"])
 def test_a_failing_line_leaves_nothing_half_done(s3: S3, bucket: str, catalog: str, answer: Any) -> None:
     """Whatever the store does not take is no part of any commit, and afterwards the warehouse works."""
     line = Line(s3)
@@ -233,7 +234,7 @@ def test_a_failing_line_leaves_nothing_half_done(s3: S3, bucket: str, catalog: s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answer", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FAULTS, ["500"]), indirect=["catalog_url"])
 def test_every_single_request_may_fail(s3: S3, bucket: str, catalog: str, answer: Any) -> None:
     """Request by request: what cannot be repeated ends the statement, and it ends it whole."""
     line = Line(s3)

@@ -35,6 +35,8 @@ def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
     settings = replace(HERE, **options.pop("settings", {}))
     options.setdefault("files", QuickFiles(folder))
     options.setdefault("spark", NoSpark())
+    if url is None:
+        world.place_catalog(folder / "catalog.sqlite")
     db = strandline.connect(folder, catalog=url, settings=settings, **options)
     hurry(db)
     return db
@@ -101,7 +103,10 @@ def _folded(
     state: State = {}
     at = [shape.names.index(n) for n in shape.key]
     for record in chain:
-        table = record.tables[path]
+        table = record.tables.get(path)
+        if table is None:
+            state = {}  # it was no member then
+            continue
         known = table.index(index) if index is not None else None
         slice_ = table.slice if index is None else (known.slice if known is not None else None)
         if slice_ is None:

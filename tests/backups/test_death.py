@@ -21,7 +21,7 @@ from strandline import Database
 from strandline.settings import Settings
 from tests.backups.reading import CLUSTER, backups, contents, hurry, last, leaks, projected, streams
 from tests.crash.mortal import Fate, bury, connect
-from tests.effort import EVERY
+from tests.effort import EVERY, on_catalogs
 from tests.tables.examples import content
 from tests.world import Death
 
@@ -179,7 +179,7 @@ BOTH_ENDS = [
 @pytest.mark.parametrize("ends", BOTH_ENDS if EVERY else BOTH_ENDS[:1])
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) -> None:
-    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], ends, 1 if EVERY else 3)
+    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], ends, 1 if EVERY else 4)
     assert trail.count("after the catalog committed") > 15
     assert ("middle of append" in trail) == (kind == "incremental")
 
@@ -187,7 +187,9 @@ def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_death_at_every_write_of_parts_that_go_together(tmp_path: Path, kind: str) -> None:
-    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], (undo, finish), settings=TOGETHER)
+    trail = die_everywhere(
+        tmp_path / "w", None, STATEMENTS[kind], (undo, finish), 1 if EVERY else 3, settings=TOGETHER
+    )
     assert 8 < trail.count("after the catalog committed") < 25
 
 
@@ -195,7 +197,7 @@ def test_death_at_every_write_of_parts_that_go_together(tmp_path: Path, kind: st
 @pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_death_at_writes_on_postgresql(tmp_path: Path, kind: str, catalog_url: str) -> None:
-    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], (finish, undo, care), 1 if EVERY else 7)
+    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], (finish, undo, care), 1 if EVERY else 10)
 
 
 VICTIM = """
@@ -211,13 +213,24 @@ db.sql(statement)
 """
 
 
+KILLS = {
+    f"{kind}-{number}": (kind, number)
+    for kind, number in [
+        ("full", 9),
+        ("full", 24),
+        ("incremental", 14),
+        ("incremental", 33),
+        ("incremental", 60),
+    ]
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "number"),
-    [("full", 9), ("full", 24), ("incremental", 14), ("incremental", 33), ("incremental", 60)],
+    ("kill", "catalog_url"), on_catalogs(KILLS, ["full-24", "incremental-33"]), indirect=["catalog_url"]
 )
-def test_kill_9(tmp_path: Path, catalog_url: str | None, kind: str, number: int) -> None:
-    folder = tmp_path / "w"
+def test_kill_9(tmp_path: Path, catalog_url: str | None, kill: tuple[str, int]) -> None:
+    folder, (kind, number) = tmp_path / "w", kill
     create(folder, catalog_url)
     with living(folder, catalog_url) as db:
         change(db, 1)

@@ -69,7 +69,10 @@ def test_operations_of_an_earlier_version_come_to_the_same_end(half_done: Path) 
         assert len(db._running.resume()) == len(unfinished)
         ended = {o.kind: o for o in db.operations()}
         for kind, end in expected["operations"].items():
-            assert {name: getattr(ended[kind], name) for name in end} == end, kind
+            # Into how many parts work is cut is up to the version that does it.
+            kept = {name: value for name, value in end.items() if name not in ("parts", "parts_done")}
+            assert {name: getattr(ended[kind], name) for name in kept} == kept, kind
+            assert ended[kind].parts == ended[kind].parts_done, kind
         assert shown(db) == expected["paths"]
         assert leaks(db) == []
         assert [tuple(row) for row in db.sql("SELECT k, v, n FROM `restored/f` ORDER BY k").rows()] == [

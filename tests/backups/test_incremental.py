@@ -11,7 +11,7 @@ from sqlalchemy import delete, select, update
 
 from strandline import Database
 from strandline.catalog import paths, sqltables
-from strandline.errors import Corrupted, PreconditionFailed
+from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
 from strandline.model import IndexDef
 from strandline.storage import segment as segments
 from strandline.storage.digest import checksum_of
@@ -27,7 +27,7 @@ from tests.backups.reading import (
     streams,
 )
 from tests.memory import forget, forget_rows
-from tests.tables.examples import content, picture, refused, rows
+from tests.tables.examples import assert_sound, content, picture, refused, rows
 
 TABLE = "CREATE TABLE t (k Uint32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
 SET_V = "UPSERT INTO t (k, v) VALUES"
@@ -281,7 +281,7 @@ def test_another_table_of_the_same_name_needs_a_full_one(on_both: Database, betw
         f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3); {COLLECTION}; BACKUP c; BACKUP c INCREMENTAL"
     )
     db.sql(between)
-    with refused(db, "PRECONDITION_FAILED", "/t was created, restored"):
+    with refused(db, "PRECONDITION_FAILED", "/t was created anew, restored"):
         db.sql("BACKUP c INCREMENTAL")
     assert leaks(db) == []
     db.sql("BACKUP c")
@@ -469,3 +469,70 @@ def test_a_stream_that_is_gone_is_noticed(backed_up: Database) -> None:
     with pytest.raises(PreconditionFailed, match="gone"):
         db.sql("BACKUP c INCREMENTAL")
     assert leaks(db) == []
+
+
+# --- increments that cannot get stuck -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["created later", "joins"])
+def test_a_table_that_the_last_backup_does_not_hold_is_taken_whole(on_both: Database, way: str) -> None:
+    db = on_both
+    db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1)")
+    whole = (
+        "CREATE BACKUP COLLECTION c DATABASE"
+        if way == "created later"
+        else "CREATE BACKUP COLLECTION c (TABLE t)"
+    )
+    db.sql(f"{whole} {CLUSTER}; BACKUP c")
+    db.sql(f"{TABLE.replace('TABLE t', 'TABLE u')}; UPSERT INTO u (k, v, n) VALUES (1, 'x', 1), (2, 'y', 2)")
+    if way == "joins":
+        db.sql("ALTER BACKUP COLLECTION c ADD TABLE u")
+    db.sql("BACKUP c INCREMENTAL")
+    assert last(db).tables["/u"].slice.whole
+    assert not last(db).tables["/t"].slice.whole
+    db.sql("DELETE FROM u WHERE k = 1; UPSERT INTO u (k, v, n) VALUES (3, 'z', 3); BACKUP c INCREMENTAL")
+    assert not last(db).tables["/u"].slice.whole
+    expected = rows(db, "SELECT * FROM u ORDER BY k")
+    db.sql("RESTORE c INTO 'r' WITH (VERIFY = 'data')")
+    assert rows(db, "SELECT * FROM `r/u` ORDER BY k") == expected == [(2, "y", 2), (3, "z", 3)]
+    assert_sound(db, "r/u")
+    assert db.verify("c") == []
+    # The backup before it came does not have it.
+    db.sql(f"RESTORE c AT '{backups(db)[0]}' INTO 'first'")
+    assert [entry.name for entry in db.ls("/first")] == ["t"]
+
+
+def test_a_table_that_left_and_came_back_begins_anew(db: Database) -> None:
+    db.sql(f"{TABLE}; {TABLE.replace('TABLE t', 'TABLE u')}; UPSERT INTO u (k, v, n) VALUES (1, 'x', 1)")
+    db.sql(f"CREATE BACKUP COLLECTION c (TABLE t, TABLE u) {CLUSTER}; BACKUP c")
+    db.sql("ALTER BACKUP COLLECTION c DROP TABLE u; BACKUP c INCREMENTAL")
+    db.sql(
+        f"DROP TABLE u; {TABLE.replace('TABLE t', 'TABLE u')}; UPSERT INTO u (k, v, n) VALUES (9, 'new', 9)"
+    )
+    db.sql("ALTER BACKUP COLLECTION c ADD TABLE u; BACKUP c INCREMENTAL; RESTORE c INTO 'r'")
+    assert rows(db, "SELECT k, v, n FROM `r/u`") == [(9, "new", 9)]
+
+
+def test_a_full_one_is_taken_where_an_increment_is_not_possible(on_both: Database) -> None:
+    db = on_both
+    db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 1); {COLLECTION}")
+
+    def taken() -> tuple[str, str | None]:
+        ended = db.operation(str(db.sql("BACKUP c INCREMENTAL OR FULL").operation_id))
+        assert ended.result is not None
+        return last(db).kind, ended.result.get("because")
+
+    kind, because = taken()
+    assert kind == "full"
+    assert because is not None
+    assert "has no full backup yet" in because
+    assert taken() == ("incremental", None)
+    db.sql("DROP TABLE t; RESTORE c")
+    kind, because = taken()
+    assert kind == "full"
+    assert because is not None
+    assert "/t was created anew, restored" in because
+    assert taken() == ("incremental", None)
+    db.sql("DROP TABLE t")
+    with pytest.raises(StrandlineError, match="PATH_NOT_FOUND"):
+        db.sql("BACKUP c INCREMENTAL OR FULL")

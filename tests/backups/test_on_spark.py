@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from strandline import Database
 from strandline.catalog import board, chains, paths
 from strandline.errors import Corrupted
-from strandline.storage.slices import shard_of
 from tests.backups.reading import CLUSTER, backups, changes, contents, last, leaks, projected
 from tests.backups.test_incremental import other_values, tamper
 from tests.tables.examples import content, rows
+from tests.values import shard_of
 
 TABLE = """CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))
            WITH (PARTITION_AT_KEYS = (10, 20, 30))"""

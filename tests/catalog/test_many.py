@@ -79,8 +79,9 @@ MANY = pytest.mark.parametrize(
 
 
 @MANY
-def test_many_tables_can_be_looked_at(db: Database, count: int) -> None:
-    make_tables(db.runtime.catalog, count)
+def test_many_tables_can_be_looked_at_and_their_directory_dropped(db: Database, count: int) -> None:
+    catalog = db.runtime.catalog
+    make_tables(catalog, count)
     names = sorted(f"t{i}" for i in range(count))
     assert [entry.name for entry in db.ls("/many")] == names
     assert len(db.ls("/", depth=None)) == count + 1
@@ -88,6 +89,13 @@ def test_many_tables_can_be_looked_at(db: Database, count: int) -> None:
     assert len(db.overview("/many")) == count
     assert db.describe("/many")["type"] == "directory"
     assert db.describe("/many/t17")["rows"] == 0
+    assert db.sql("SELECT count(*) FROM `many/t3`").rows() == [(0,)]
+    with catalog.write() as tx:
+        tables.drop(tx, paths.require(tx.conn, "/many"))
+    assert db.ls() == []
+    with pytest.raises(strandline.errors.PathNotFound):
+        db.sql("SELECT count(*) FROM `many/t3`")
+    db.collect()
 
 
 @pytest.mark.parametrize("count", [2_000, *([100_000] if EVERY else [])])
@@ -104,19 +112,6 @@ def test_many_tables_can_be_worked_on_at_once(db: Database, count: int) -> None:
         operations.lock(tx, "op", paths.by_ids(tx.conn, ids), "dropping")
         operations.complete(tx, "op", VersionRegistry())
         assert paths.by_ids(tx.conn, ids) == []
-
-
-@MANY
-def test_a_directory_of_many_tables_can_be_dropped(db: Database, count: int) -> None:
-    catalog = db.runtime.catalog
-    make_tables(catalog, count)
-    assert db.sql("SELECT count(*) FROM `many/t3`").rows() == [(0,)]
-    with catalog.write() as tx:
-        tables.drop(tx, paths.require(tx.conn, "/many"))
-    assert db.ls() == []
-    with pytest.raises(strandline.errors.PathNotFound):
-        db.sql("SELECT count(*) FROM `many/t3`")
-    db.collect()
 
 
 @pytest.mark.slow

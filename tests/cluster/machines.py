@@ -26,7 +26,10 @@ LEASH = Path(__file__).with_name("leash.py")
 PATIENCE = 120.0
 """So many seconds a process may take to start, or a job to come to a place."""
 
+JAVA_OPTIONS = os.environ.get("SPARK_SUBMIT_OPTS", "")
+"""What ``tests/conftest.py`` says to every JVM."""
 EXECUTORS = {
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     "spark.executor.memory": "1g",
     "spark.driver.memory": "1g",
     "spark.driver.host": HOST,
@@ -151,6 +154,8 @@ def environment(python: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "LANG") if name in os.environ}
     return {
         **kept,
+        "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
+        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": str(python),

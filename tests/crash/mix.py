@@ -40,6 +40,7 @@ SETTINGS = Settings(
     merge_segments=4,
     compact_log_segments=6,
     inline_rows=1,
+    shard_bytes=1_000,
     workers=2,
     session_seconds=20.0,
     bulk_rows=10**9,

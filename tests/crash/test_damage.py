@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import select, update
@@ -25,27 +26,24 @@ from tests.effort import EVERY
 from tests.memory import forget
 from tests.storage.rowwise import Change, in_columns
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 BY_V = "/t/by_v/indexImplTable"
 
 
-ON_SPARK = pytest.param("on Spark", marks=pytest.mark.spark)
-
-
-@pytest.fixture(params=["here", *([ON_SPARK] if EVERY else [])])
+@pytest.fixture(params=["here", *([pytest.param("on Spark", marks=pytest.mark.spark)] if EVERY else [])])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A table with a base, and logs in files and in the catalog; checked in the process, and on Spark where
     all is tried."""
-    yield from damageable(request, tmp_path)
+    with damageable(
+        tmp_path, request.getfixturevalue("spark") if request.param == "on Spark" else None
+    ) as db:
+        yield db
 
 
-@pytest.fixture(params=["here", ON_SPARK])
-def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """The same for what is always tried on Spark as well."""
-    yield from damageable(request, tmp_path)
-
-
-def damageable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    spark = request.getfixturevalue("spark") if request.param == "on Spark" else None
+@contextmanager
+def damageable(tmp_path: Path, spark: SparkSession | None) -> Iterator[Database]:
     with strandline.connect(tmp_path, settings=FILES) as writer:
         writer.sql(TABLES)
         writer.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k % 5} for k in range(40)])
@@ -90,23 +88,39 @@ def flip(name: str, at: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_byte_in_any_file(both: Database) -> None:
-    found = files(both)
+def test_a_wrong_byte_in_any_file(db: Database) -> None:
+    found = files(db)
     assert {path for _, path in found} == {"/t", BY_V, "/t/by_n/indexImplTable"}
     for file, path in found:
-        name = both.runtime.files.path(file)
+        name = db.runtime.files.path(file)
         size = os.path.getsize(name)
         # On Spark one place says as much as all of them: it is the checksum that tells.
         for at in (
-            (0, 5, size // 3, size // 2, -200, -6, -1) if both.runtime.settings.bulk_rows else (size // 2,)
+            (0, 5, size // 3, size // 2, -200, -6, -1) if db.runtime.settings.bulk_rows else (size // 2,)
         ):
             flip(name, at)
-            forget(both.runtime)
-            problems = [p for p in both.check("/t").problems if p.kind == "corrupt_file"]
+            forget(db.runtime)
+            problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
             assert [p.path for p in problems] == [path], (file, at)
             assert file in problems[0].message
             flip(name, at)
-    assert both.check("/t").ok
+    assert db.check("/t").ok
+
+
+@pytest.mark.spark
+def test_wrong_bytes_in_files_that_executors_read(tmp_path: Path, spark: SparkSession) -> None:
+    """One in a file of the table and of each index, all at once: a check on Spark takes seconds."""
+    with damageable(tmp_path, spark) as db:
+        found = files(db)
+        for file, _ in found:
+            flip(db.runtime.files.path(file), os.path.getsize(db.runtime.files.path(file)) // 2)
+        problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
+        assert {p.path for p in problems} == {"/t", BY_V, "/t/by_n/indexImplTable"}
+        assert sorted(p.path for p in problems) == sorted(path for _, path in found)
+        assert all(any(file in p.message for p in problems if p.path == path) for file, path in found)
+        for file, _ in found:
+            flip(db.runtime.files.path(file), os.path.getsize(db.runtime.files.path(file)) // 2)
+        assert db.check("/t").ok
 
 
 def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
@@ -198,9 +212,12 @@ def problems(db: Database) -> dict[str, list[tuple[Any, ...]]]:
     return {p.kind: p.keys for p in db.check("/t").problems}
 
 
-def test_an_entry_without_a_row(both: Database) -> None:
-    behind_its_back(both, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)))
-    assert problems(both) == {"dangling_index_entry": [("ghost", 999)]}
+GHOST = Change(("ghost", 999), "U", None, ("ghost", 999, 1))
+
+
+def test_an_entry_without_a_row(db: Database) -> None:
+    behind_its_back(db, BY_V, lambda s: GHOST)
+    assert problems(db) == {"dangling_index_entry": [("ghost", 999)]}
 
 
 def test_a_row_without_an_entry(db: Database) -> None:
@@ -223,9 +240,26 @@ def test_an_entry_with_a_wrong_covered_value(db: Database) -> None:
     assert problems(db)["dangling_index_entry"] == [("three", 3)]
 
 
-def test_a_change_that_the_digest_does_not_know(both: Database) -> None:
-    behind_its_back(both, BY_V, lambda s: Change(("ghost", 999), "U", None, ("ghost", 999, 1)), honest=False)
-    assert set(problems(both)) == {"dangling_index_entry", "row_count_mismatch", "digest_mismatch"}
+def test_a_change_that_the_digest_does_not_know(db: Database) -> None:
+    behind_its_back(db, BY_V, lambda s: GHOST, honest=False)
+    assert set(problems(db)) == {"dangling_index_entry", "row_count_mismatch", "digest_mismatch"}
+
+
+@pytest.mark.spark
+def test_entries_that_the_digest_knows_and_does_not_know_on_spark(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """Each in one index, so that one check finds both."""
+    other = "/t/by_n/indexImplTable"
+    with damageable(tmp_path, spark) as db:
+        behind_its_back(db, BY_V, lambda s: GHOST)
+        behind_its_back(db, other, lambda s: Change((7, 999), "U", None, (7, 999)), honest=False)
+        assert {(p.kind, p.path) for p in db.check("/t").problems} == {
+            ("dangling_index_entry", BY_V),
+            ("dangling_index_entry", other),
+            ("row_count_mismatch", other),
+            ("digest_mismatch", other),
+        }
 
 
 def test_a_wrong_number_in_the_catalog(db: Database) -> None:

@@ -84,6 +84,10 @@ def test_drop_backup_and_show() -> None:
         Backup("c", True, True),
     ]
     assert parse("BACKUP INCREMENTAL") == [Backup("INCREMENTAL")]
+    assert parse("BACKUP c INCREMENTAL OR FULL; BACKUP c incremental or full NOWAIT") == [
+        Backup("c", True, or_full=True),
+        Backup("c", True, True, or_full=True),
+    ]
     assert parse("SHOW BACKUP COLLECTIONS; SHOW BACKUPS IN c; SHOW BACKUPS c") == [
         ShowBackupCollections(),
         ShowBackups("c"),
@@ -143,6 +147,9 @@ def test_explain_restore() -> None:
         ("BACKUP", "name of a backup collection"),
         ("BACKUP 'c'", "name of a backup collection"),
         ("BACKUP c NOWAIT INCREMENTAL", "expected the end"),
+        ("BACKUP c OR FULL", "expected INCREMENTAL, NOWAIT or the end"),
+        ("BACKUP c INCREMENTAL OR", "expected OR FULL, NOWAIT or the end"),
+        ("BACKUP c INCREMENTAL OR FULL FULL", "expected NOWAIT or the end"),
         ("BACKUP c.d", "no dot"),
         ("RESTORE c AT", "name of a backup"),
         ("RESTORE c AT TIMESTAMP 'x'", "is not a time"),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import Corrupted, Unavailable
-from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Segment, TableSchema, order
+from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, KeyRange, Segment, TableSchema, order
 from strandline.storage import segment as segments
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import LocalFiles
@@ -92,8 +92,8 @@ def test_a_large_base_has_small_row_groups_with_statistics(files: LocalFiles) ->
     assert footer.rows.tolist() == [8192, 8192, 3616]
     assert footer.groups_with(KV, [pa.array([8191])]) == [0]
     assert footer.groups_with(KV, [pa.array([-1, 8192, 20_000])]) == [1]
-    assert footer.groups_between(KV, (8000,), (8192,)) == [0, 1]
-    assert footer.groups_between(KV, None, (8191,)) == [0]
+    assert footer.groups_between(KV, KeyRange((8000,), (8192,), closed=True)) == [0, 1]
+    assert footer.groups_between(KV, KeyRange(None, (8191,), closed=True)) == [0]
 
 
 def test_wide_rows_make_smaller_row_groups(files: LocalFiles) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from strandline.errors import Corrupted, PreconditionFailed, Unavailable
-from strandline.model import Chain, Segment, State
+from strandline.model import Chain, KeyRange, Segment, State
 from strandline.settings import Settings
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
@@ -176,7 +176,7 @@ def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> Non
     state = State(KV, history.chain())
     store = Here(files, Settings(scan_rows=10_000))
     assert store.scan(state) is None
-    found = store.scan(state, ["k"], (5,), (7,))
+    found = store.scan(state.narrowed(KeyRange((5,), (7,), closed=True)), ["k"])
     assert found is not None
     assert found["k"].to_pylist() == [5, 6, 7]
 

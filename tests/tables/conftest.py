@@ -13,6 +13,7 @@ import pytest
 import strandline
 from strandline import Database
 from tests.tables.examples import NoSpark, QuickFiles
+from tests.world import place_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,8 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
         path = tmp_path / (folder or f"warehouse-{next(numbers)}")
         options.setdefault("files", QuickFiles(path))
         options.setdefault("spark", NoSpark())
+        if "catalog" not in options:
+            place_catalog(path / "catalog.sqlite")
         db = strandline.connect(path, **options)
         opened.append(db)
         return db

@@ -25,7 +25,7 @@ import pytest
 import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
-from tests.effort import FACTOR
+from tests.effort import EVERY, FACTOR
 from tests.tables.examples import ARROW, NoSpark, QuickFiles
 from tests.tables.queries import (
     IN_DUCKDB,
@@ -190,7 +190,7 @@ def test_the_process_answers_as_duckdb_does(folders: Callable[[], Path]) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_spark_answers_as_duckdb_does(folders: Callable[[], Path], spark: Any) -> None:
-    for seed in seeds(3):
+    for seed in seeds(3 if EVERY else 2):
         world = World(folders(), seed)
         with (
             strandline.connect(world.folder, spark=NoSpark(), settings=ARROW) as here,  # type: ignore[arg-type]

@@ -106,6 +106,8 @@ def test_the_same_text_gives_the_same_value_or_is_refused_both_ways(
 
 MOMENT = datetime(2025, 12, 31, 22, tzinfo=timezone.utc)
 TEXT = "2026-01-01T00:00:00+02:00"
+TIMES = {"t": TEXT, "s": TEXT, "d": "2026-01-01"}
+GIVEN = f"'{TEXT}', '{TEXT}', '2026-01-01'"
 
 
 def test_a_time_as_text_with_an_offset_is_that_instant_every_way_in(
@@ -114,27 +116,25 @@ def test_a_time_as_text_with_an_offset_is_that_instant_every_way_in(
     for way in (ARROW, SPARK):
         db = connect(spark=spark, settings=way)
         db.sql("CREATE TABLE t (k Int32, t Timestamp, s Datetime, d Date, PRIMARY KEY (k))")
-        row = {"k": 1, "t": TEXT, "s": TEXT, "d": "2026-01-01"}
-        ways_in: list[Callable[[], Any]] = [
-            lambda db=db: db.sql(f"UPSERT INTO t VALUES (1, '{TEXT}', '{TEXT}', '2026-01-01')"),
-            lambda db=db: db.sql(f"UPSERT INTO t SELECT 1, '{TEXT}', '{TEXT}', '2026-01-01'"),
-            lambda db=db: db.sql(
-                f"UPSERT INTO t (k) VALUES (1); UPDATE t SET t = '{TEXT}', s = concat('{TEXT}', ''), d = '2026-01-01'"
+        ways_in: list[Callable[[int], Any]] = [
+            lambda k, db=db: db.sql(f"UPSERT INTO t VALUES ({k}, {GIVEN})"),
+            lambda k, db=db: db.sql(f"UPSERT INTO t SELECT {k}, {GIVEN}"),
+            lambda k, db=db: db.sql(
+                f"UPSERT INTO t (k) VALUES ({k}); "
+                f"UPDATE t SET t = '{TEXT}', s = concat('{TEXT}', ''), d = '2026-01-01' WHERE k = {k}"
             ),
-            lambda db=db, row=row: db.table("t").upsert([row]),
-            lambda db=db, row=row: db.table("t").upsert(pa.Table.from_pylist([row])),
-            lambda db=db, row=row: db.table("t").upsert(spark.createDataFrame([row])),
+            lambda k, db=db: db.table("t").upsert([{"k": k, **TIMES}]),
+            lambda k, db=db: db.table("t").upsert(pa.Table.from_pylist([{"k": k, **TIMES}])),
+            lambda k, db=db: db.table("t").upsert(spark.createDataFrame([{"k": k, **TIMES}])),
         ]
-        for write in ways_in:
-            write()
-            found = db.table("t").get(1)
-            assert repr(found) == repr(
-                {"k": 1, "t": MOMENT, "s": MOMENT, "d": MOMENT.date().replace(2026, 1, 1)}
+        for k, write in enumerate(ways_in):
+            write(k)
+            assert repr(db.table("t").get(k)) == repr(
+                {"k": k, "t": MOMENT, "s": MOMENT, "d": MOMENT.date().replace(2026, 1, 1)}
             )
-            assert db.sql(
-                f"SELECT k FROM t WHERE t = '{TEXT}' AND s <= '{TEXT}' AND d = '2026-01-01'"
-            ).rows() == [(1,)]
-            db.sql("DELETE FROM t")
+        assert sorted(
+            db.sql(f"SELECT k FROM t WHERE t = '{TEXT}' AND s <= '{TEXT}' AND d = '2026-01-01'").rows()
+        ) == [(k,) for k in range(len(ways_in))]
 
 
 @pytest.mark.parametrize("way", [ARROW, SPARK], ids=["here", "on Spark"])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from strandline import Database
+from tests.effort import EVERY
 from tests.tables.examples import SPARK, assert_sound, content, refused, rows, tree
 
 FULL = """
@@ -94,18 +95,29 @@ def test_any_name_will_do(db: Database, name: str) -> None:
     assert tree(db) == [(f"/{name}", "directory")]
 
 
-@pytest.mark.parametrize("name", ["two words", "it's", "back`tick", "日本", "a.b", "{x}", "\\", "select"])
-def test_any_name_will_do_on_spark(connect: Callable[..., Database], spark: object, name: str) -> None:
+ODD = ["two words", "it's", "back`tick", "日本", "a.b", "{x}", "\\", "select"]
+
+
+@pytest.mark.parametrize("names", [ODD, *([[name] for name in ODD] if EVERY else [])], ids="-".join)
+def test_any_names_will_do_on_spark(
+    connect: Callable[..., Database], spark: object, names: list[str]
+) -> None:
+    """Those of directories, of the columns of a key, and of an index."""
     db = connect(spark=spark, settings=SPARK)
-    quoted = "`" + name.replace("\\", "\\\\").replace("`", "``") + "`"
-    path = quoted[:-1] + "/" + quoted[1:]
+    quoted = ["`" + name.replace("\\", "\\\\").replace("`", "``") + "`" for name in names]
+    first, rest = quoted[0], "".join(f", {name}" for name in quoted[1:])
+    path = "`" + "/".join(name[1:-1] for name in [*quoted, first]) + "`"
+    index = "`" + "".join(name[1:-1] for name in quoted) + "`"
     db.sql(
-        f"CREATE TABLE {path} ({quoted} Int32, v Utf8, PRIMARY KEY ({quoted}), INDEX {quoted} GLOBAL ON (v))"
+        f"CREATE TABLE {path} ({', '.join(f'{name} Int32' for name in quoted)}, v Utf8,"
+        f" PRIMARY KEY ({', '.join(quoted)}), INDEX {index} GLOBAL ON (v))"
     )
-    db.sql(f"UPSERT INTO {path} ({quoted}, v) VALUES (1, 'x'), (2, 'y')")
-    db.sql(f"UPSERT INTO {path} SELECT {quoted} + 10, v FROM {path} WHERE {path}.{quoted} = 2")
-    assert rows(db, f"SELECT {quoted} FROM {path} VIEW {quoted} ORDER BY {quoted}") == [(1,), (2,), (12,)]
-    assert db.check(f"/{name}/{name}").ok
+    zeros = ", 0" * (len(names) - 1)
+    db.sql(f"UPSERT INTO {path} ({first}{rest}, v) VALUES (1{zeros}, 'x'), (2{zeros}, 'y')")
+    db.sql(f"UPSERT INTO {path} SELECT {first} + 10{rest}, v FROM {path} WHERE {path}.{first} = 2")
+    found = rows(db, f"SELECT {first}{rest} FROM {path} VIEW {index} ORDER BY {first}")
+    assert found == [(k, *[0] * (len(names) - 1)) for k in (1, 2, 12)]
+    assert db.check("/" + "/".join([*names, names[0]])).ok
 
 
 def test_names_are_case_sensitive_and_columns_are_not(db: Database) -> None:

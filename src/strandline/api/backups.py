@@ -9,6 +9,7 @@ from strandline.backups import lifecycle
 from strandline.backups.collection import Collection, CollectionRequest, collection_path
 from strandline.backups.restore_request import restore_request
 from strandline.catalog import paths
+from strandline.errors import PreconditionFailed
 from strandline.records import Record
 from strandline.sql import statements as st
 
@@ -49,7 +50,14 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
 def backup(db: Database, statement: st.Backup) -> Result:
     kind = "incremental backup" if statement.incremental else "backup"
     request = CollectionRequest(collection=statement.collection)
-    return _operation(db, kind, request, nowait=statement.nowait)
+    try:
+        return _operation(db, kind, request, nowait=statement.nowait)
+    except PreconditionFailed as error:
+        # An increment is refused when it is planned, before anything is changed.
+        if not statement.or_full:
+            raise
+        request = CollectionRequest(collection=statement.collection, because=error.message)
+        return _operation(db, "backup", request, nowait=statement.nowait)
 
 
 def restore(db: Database, statement: st.Restore) -> Result:

@@ -28,7 +28,7 @@ class Operations:
         kinds: list[Kind[Any, Any, Any]] = [
             CreateStream(),
             DropStreams(),
-            FullBackup(),
+            FullBackup(runtime),
             IncrementalBackup(runtime),
             DropCollection(),
             Restore(runtime),

@@ -43,9 +43,9 @@ def restore(db: Database, statement: st.ExplainRestore) -> Result:
     """What a RESTORE would do."""
     request = restore_request(statement.restore)
     with db.runtime.catalog.read() as conn:
-        return Result(
-            ("what", "name", "details"), list(plan_restore(conn, request).explain(copy=request.copy))
-        )
+        plan = plan_restore(conn, request)
+    lines = plan.explain(copy=request.copy, shard_bytes=db.runtime.settings.shard_bytes)
+    return Result(("what", "name", "details"), list(lines))
 
 
 def tables(db: Database, statement: st.ShowTables) -> Result:

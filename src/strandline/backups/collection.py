@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
-from strandline.records import Record, kept
+from strandline.records import Record, kept, later
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
 
@@ -26,9 +26,11 @@ SETTINGS = (STORAGE, INCREMENTAL, OMIT)
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionRequest(Record):
-    """What is asked for by those who name a collection and nothing else."""
+    """What is asked for by those who name a collection and nothing else. ``because``: why a full backup is
+    taken, though an increment was asked for."""
 
     collection: str
+    because: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,8 @@ from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
 from strandline.operations.streams import StreamSpec, plan_drops
-from strandline.records import Nothing, Record
+from strandline.records import Nothing, Record, later
+from strandline.runtime import Runtime
 
 STREAM_MODE = "NEW_IMAGE"
 
@@ -80,13 +81,15 @@ class BackupBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupResult(Record):
-    """``tables`` and ``rows`` count, ``rows`` without those of indexes."""
+    """``tables`` and ``rows`` count, ``rows`` without those of indexes. ``because``: why it is a full one,
+    though an increment was asked for."""
 
     backup: str
     step: int
     tables: int
     rows: int
     bytes: int
+    because: str | None = later()
 
 
 B = TypeVar("B", bound=BackupBody)
@@ -135,7 +138,9 @@ class Backup(Kind[CollectionRequest, B, G]):
             operation_id=run.id,
         )
 
-    def _record(self, tx: Writer, backup: Path, record: BackupRecord) -> BackupResult:
+    def _record(
+        self, tx: Writer, run: Run[CollectionRequest, B, G], backup: Path, record: BackupRecord
+    ) -> BackupResult:
         paths.set_body(tx, backup.id, record)
         return BackupResult(
             backup=record.name,
@@ -143,6 +148,7 @@ class Backup(Kind[CollectionRequest, B, G]):
             tables=len(record.tables),
             rows=record.rows,
             bytes=record.bytes,
+            because=run.request.because,
         )
 
 
@@ -156,8 +162,9 @@ class FullBackup(Backup[BackupBody, Nothing]):
     kind = "full"
     body, progress = BackupBody, Nothing
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self.handlers = copy_handlers()
+        self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[BackupBody, Nothing]:
         path, collection, members = self._begin(tx, run)
@@ -170,6 +177,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
         )
         request = CopyRequest(
             tuple((member.path, f"{backup.path}{member.path}") for member, _ in members),
+            self._shard_bytes,
             stream,
             collection.omit_indexes,
         )
@@ -192,7 +200,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
             stream=stream_name(backup.name) if collection.incremental else None,
             tables=self._tables(tx.conn, run, backup),
         )
-        return self._record(tx, backup, record)
+        return self._record(tx, run, backup, record)
 
     def _tables(self, conn: Connection, run: FullRun, backup: Path) -> dict[str, TableRecord]:
         members = run.body.members

@@ -1,13 +1,14 @@
 """What an increment takes of each table and index: worked out for all of them at once.
 
-A source that has changed since the last cut gets a part of its own, which folds its changes. Those to which
-nothing has happened join in bulk: a part for a thousand of them.
+A source that has changed since the last cut gets a part for each of its shards with changes, which folds
+them. Those to which nothing has happened join in bulk: a part for a thousand of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from strandline.backups.collection import META, CollectionRequest, stream_name
 from strandline.backups.full import STREAM_MODE, outdated_streams
@@ -19,43 +20,107 @@ from strandline.backups.record import (
     chain_to,
     slices_of,
 )
-from strandline.catalog import chains, many, paths
+from strandline.catalog import chains, many, paths, sizes
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Internal, PreconditionFailed
-from strandline.model import Digest, TableSchema
+from strandline.model import EVERYWHERE, Digest, KeyRange, TableSchema, may_hold
 from strandline.operations.kind import PartPlan, Planning
 from strandline.operations.streams import NewStream, StreamSpec, plan_drops
 from strandline.records import Record, later
+from strandline.storage.shards import cuts, ranges, spread
 
 UNCHANGED = 1000
 """So many sources without a change are one part."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CutSlice(NewStream):
-    """A source whose changes in ``(after, step]`` become the slice ``target_id``, where its new ``stream``
-    begins. ``whole``: the parent does not have it, so that all of it is taken. ``before``: its digest at
-    ``after``. ``base``: where the earlier backups hold it (path and step), if the slice cannot be checked
-    without them. From the second phase on it says what came of it: ``delta`` is what its rows add up to,
-    ``digest`` the source's at ``step``."""
+C = TypeVar("C", bound="CutShard")
 
+
+@dataclass(frozen=True, kw_only=True)
+class CutShard(Record):
+    """A shard (``within``) of a source, whose changes in ``(after, step]`` go into the slice ``target_id``.
+    ``whole``: the parent does not have the source, so that all of it is taken. ``base``: where the earlier
+    backups hold it (path and step), if the slice cannot be checked without them. When it is cut it says what
+    came of it: ``delta`` is what its rows add up to or, where there is a base, the shard at ``step``."""
+
+    table_id: int
     target_id: int
     after: int
+    step: int
     whole: bool
-    before: Digest
     base: tuple[tuple[int | None, int], ...] | None
+    within: KeyRange = later(EVERYWHERE)
     rows: int | None = later()
     tombstones: int | None = later()
     bytes: int | None = later()
     delta: Digest | None = later()
+
+    @property
+    def made(self) -> Made:
+        """What came of it."""
+        if self.rows is None or self.tombstones is None or self.bytes is None or self.delta is None:
+            raise Internal(f"the slice of path {self.table_id} is not cut yet")
+        return Made(self.rows, self.tombstones, self.bytes, self.delta)
+
+    def done(self: C, made: Made) -> C:
+        """It, with what came of it."""
+        return replace(self, rows=made.rows, tombstones=made.tombstones, bytes=made.bytes, delta=made.delta)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of shards."""
+
+    rows: int
+    tombstones: int
+    bytes: int
+    delta: Digest
+
+    def __add__(self, other: Made) -> Made:
+        return Made(
+            self.rows + other.rows,
+            self.tombstones + other.tombstones,
+            self.bytes + other.bytes,
+            self.delta + other.delta,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutSlice(NewStream, CutShard):
+    """The first shard of a source, and the source itself, on which the new ``stream`` begins at ``step``.
+    ``before``: its digest at ``after``; ``digest``: the one at ``step``."""
+
+    before: Digest
     digest: Digest | None = later()
+
+    def shard(self, within: KeyRange) -> CutShard:
+        """Another shard of the same source."""
+        return CutShard(
+            table_id=self.table_id,
+            target_id=self.target_id,
+            after=self.after,
+            step=self.step,
+            whole=self.whole,
+            base=self.base,
+            within=within,
+        )
+
+    def plus(self, shard: CutShard) -> CutSlice:
+        """It, with what came of another of its shards."""
+        return self.done(self.made + shard.made)
+
+    @property
+    def found(self) -> Digest:
+        """What the earlier backups and the changes lead to."""
+        return self.made.delta + (self.before if self.base is None else Digest())
 
     def record(self, version: int) -> SliceRecord:
         """It, as the backup records it. ``version``: the source's."""
-        if self.rows is None or self.tombstones is None or self.bytes is None or self.digest is None:
+        made = self.made
+        if self.digest is None:
             raise Internal(f"the slice of path {self.table_id} is not cut yet")
         return SliceRecord(
             source_id=self.table_id,
@@ -64,10 +129,10 @@ class CutSlice(NewStream):
             whole=self.whole,
             before=self.before,
             after=self.digest,
-            delta=None if self.base is not None else self.delta,
-            rows=self.rows,
-            tombstones=self.tombstones,
-            bytes=self.bytes,
+            delta=None if self.base is not None else made.delta,
+            rows=made.rows,
+            tombstones=made.tombstones,
+            bytes=made.bytes,
         )
 
 
@@ -119,7 +184,8 @@ class IncrementCut:
 @dataclass(frozen=True, kw_only=True)
 class _Source:
     """A table or an implementation table, and where its slice goes. ``previous``: what the parent holds of
-    it; ``old_stream``: what has followed it since. ``base``: see ``CutSlice``."""
+    it; ``old_stream``: what has followed it since. ``base``: see ``CutShard``. ``least``: how many shards it
+    has, if its segments allow it."""
 
     source: Path
     schema: TableSchema
@@ -127,13 +193,18 @@ class _Source:
     previous: SliceRecord | None
     old_stream: Path | None
     base: tuple[tuple[int | None, int], ...] | None = None
+    least: int = 1
 
 
 def plan_increment(
-    tx: Writer, run: Planning[CollectionRequest], cut: IncrementCut, members: Sequence[tuple[Path, TableInfo]]
+    tx: Writer,
+    run: Planning[CollectionRequest],
+    cut: IncrementCut,
+    members: Sequence[tuple[Path, TableInfo]],
+    shard_bytes: int,
 ) -> list[PartPlan]:
     """Lock the members with their indexes, make the paths of all slices, and return the parts."""
-    return _Increment(tx, run, cut, members).plan()
+    return _Increment(tx, run, cut, members, shard_bytes).plan()
 
 
 @dataclass
@@ -142,6 +213,7 @@ class _Increment:
     run: Planning[CollectionRequest]
     cut: IncrementCut
     members: Sequence[tuple[Path, TableInfo]]
+    shard_bytes: int
     impls: dict[int, Path] = field(default_factory=dict, init=False)
     followed: dict[int, Path] = field(default_factory=dict, init=False)
     """The streams of the parent, by the ids of what they are on."""
@@ -164,7 +236,7 @@ class _Increment:
             same = _is_unchanged(pair[0], heads[pair[0].source.id], cut.parent.step)
             (unchanged if same else changed).append(pair)
         stream = StreamSpec(stream_name(cut.backup.name), STREAM_MODE, "JSON", cut.collection.id)
-        parts = [PartPlan("slice", self._slice(source, target, stream)) for source, target in changed]
+        parts = self._changed(changed, stream)
         for start in range(0, len(unchanged), UNCHANGED):
             slices = tuple(
                 UnchangedSlice(table_id=s.source.id, target_id=t.id, digest=s.previous.after)
@@ -177,22 +249,21 @@ class _Increment:
     def _sources(self, member: Path, info: TableInfo) -> list[_Source]:
         parent, backup = self.cut.parent, self.cut.backup
         before = parent.tables.get(member.path)
-        stream = self.followed.get(member.id)
-        if before is None or before.slice.source_id != member.id or stream is None:
+        stream = None if before is None else self.followed.get(member.id)
+        if before is not None and (before.slice.source_id != member.id or stream is None):
             raise PreconditionFailed(
-                f"{member.path} was created, restored or added after the backup {parent.name}, so its "
-                "changes since then are not known",
-                "Take a full backup first: BACKUP collection.",
+                f"{member.path} was created anew, restored or added again after the backup {parent.name}, so "
+                "its changes since then are not known",
+                "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
             )
-        base = self._base(member, info.schema, before)
-        target = f"{backup.path}{member.path}"
+        # What the parent does not have is taken whole.
         table = _Source(
             source=member,
             schema=info.schema,
-            target=target,
-            previous=before.slice,
+            target=f"{backup.path}{member.path}",
+            previous=None if before is None else before.slice,
             old_stream=stream,
-            base=base,
+            base=None if before is None else self._base(member, info.schema, before),
         )
         found = [table]
         for ref in info.indexes:
@@ -200,8 +271,8 @@ class _Increment:
                 found.append(self._index(member, ref, before))
         return found
 
-    def _index(self, member: Path, ref: IndexRef, before: TableRecord) -> _Source:
-        impl, known = self.impls[ref.impl_id], before.index(ref.name)
+    def _index(self, member: Path, ref: IndexRef, before: TableRecord | None) -> _Source:
+        impl, known = self.impls[ref.impl_id], None if before is None else before.index(ref.name)
         previous = known.slice if known is not None else None
         if previous is not None and previous.source_id != impl.id:
             previous = None  # dropped and built again: a new one
@@ -214,7 +285,15 @@ class _Increment:
             )
         target = f"{self.cut.backup.path}/{META}/indexes{member.path}/{ref.name}"
         schema = impl.record(TableBody).schema
-        return _Source(source=impl, schema=schema, target=target, previous=previous, old_stream=stream)
+        least = len(TableInfo.of(member).schema.bounds) + 1
+        return _Source(
+            source=impl,
+            schema=schema,
+            target=target,
+            previous=previous,
+            old_stream=stream,
+            least=least,
+        )
 
     def _base(
         self, member: Path, schema: TableSchema, before: TableRecord
@@ -237,17 +316,45 @@ class _Increment:
         ]
         return many.add(self.tx, new, step=self.cut.step, state="creating", operation_id=self.run.id)
 
-    def _slice(self, source: _Source, target: Path, stream: StreamSpec) -> CutSlice:
-        return CutSlice(
-            table_id=source.source.id,
-            target_id=target.id,
-            after=self.cut.parent.step,
-            step=self.cut.step,
-            whole=source.previous is None,
-            before=Digest() if source.previous is None else source.previous.after,
-            base=source.base,
-            stream=stream,
-        )
+    def _changed(self, changed: Sequence[tuple[_Source, Path]], stream: StreamSpec) -> list[PartPlan]:
+        """For each source a part for each of its shards in which something has changed. The first one is
+        also the source's own, with the stream."""
+        conn, after, step = self.tx.conn, self.cut.parent.step, self.cut.step
+        new = [s.source.id for s, _ in changed if s.previous is None]
+        size = chains.log_bytes(conn, [s.source.id for s, _ in changed], after, step)
+        if new:
+            size |= sizes.bytes_of(conn, new)
+        parts: list[PartPlan] = []
+        for source, target in changed:
+            first, *others = self._shards(source, size.get(source.source.id, 0))
+            slice_ = CutSlice(
+                table_id=source.source.id,
+                target_id=target.id,
+                after=after,
+                step=step,
+                whole=source.previous is None,
+                before=Digest() if source.previous is None else source.previous.after,
+                base=source.base,
+                stream=stream,
+                within=first,
+            )
+            parts.append(PartPlan("slice", slice_))
+            parts += [PartPlan("slice shard", slice_.shard(within)) for within in others]
+        return parts
+
+    def _shards(self, source: _Source, size: int) -> list[KeyRange]:
+        """``size``: the bytes of all that has changed."""
+        if size <= self.shard_bytes and source.least == 1 and not source.schema.bounds:
+            return [EVERYWHERE]
+        conn, table_id, after, step = self.tx.conn, source.source.id, self.cut.parent.step, self.cut.step
+        there = spread(chains.load(conn, table_id, step).segments)
+        # Nobody knows how the changes are spread; it is taken to be like the rows.
+        each = sum(s.bytes for s in there) * self.shard_bytes // max(size, self.shard_bytes)
+        first, *others = ranges(cuts(source.schema.bounds, there, each, source.least))
+        if source.previous is None or source.base is not None:
+            return [first, *others]  # All of it is read, changed or not.
+        logs = chains.log_between(conn, table_id, after, step)
+        return [first, *(w for w in others if any(may_hold(log, w) for log in logs))]
 
     def _drops(self, changed: Sequence[_Source], unchanged: Sequence[_Source]) -> list[PartPlan]:
         """The old streams go. On what has not changed, whoever begins the new one claims all that moves."""

@@ -1,9 +1,9 @@
 """Incremental backups: what the streams of the last backup have seen since its cut, folded to one row per
 key.
 
-There is one slice for each table and each synchronous index. Its part folds the changes, checks that they
-lead to the digest that was recorded at the cut, and begins the new stream at exactly that cut; the old
-streams go when all of it is published.
+There is one slice for each table and each synchronous index, cut shard by shard. The part of its first shard
+also begins the new stream at exactly the cut. When all are there, they must lead to the digest that was
+recorded at the cut; the old streams go when all of it is published.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from sqlalchemy import Connection
 from strandline.backups.collection import CollectionRequest, stream_name
 from strandline.backups.full import Backup, BackupBody, BackupResult
 from strandline.backups.increment_plan import (
+    CutShard,
     CutSlice,
     IncrementCut,
+    Made,
     Unchanged,
     UnchangedSlice,
     plan_increment,
@@ -29,8 +31,8 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
-from strandline.model import Chain, Digest, Segment, State
-from strandline.operations.kind import Handler, Part, Plan, Planning, Run
+from strandline.model import Chain, Digest, Segment, State, may_hold
+from strandline.operations.kind import Handler, Part, Plan, Planning, Run, pause_after
 from strandline.operations.streams import DropStreamPart, StreamPart, begin_streams
 from strandline.records import Record, later
 from strandline.runtime import Runtime
@@ -65,9 +67,11 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def __init__(self, runtime: Runtime) -> None:
         self.handlers = {
             "slice": SlicePart(runtime),
+            "slice shard": SliceShardPart(runtime),
             "unchanged": UnchangedPart(),
             "drop stream": DropStreamPart(),
         }
+        self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[IncrementBody, IncrementProgress]:
         path, collection, members = self._begin(tx, run)
@@ -88,7 +92,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             step=step,
             omit_indexes=collection.omit_indexes,
         )
-        parts = plan_increment(tx, run, cut, members)
+        parts = plan_increment(tx, run, cut, members, self._shard_bytes)
         body = IncrementBody(
             backup_id=backup.id,
             step=step,
@@ -100,9 +104,10 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
 
     def finish(self, tx: Writer, run: IncrementRun) -> BackupResult:
         backup = require_id(tx.conn, run.body.backup_id)
-        made: dict[int, CutSlice | UnchangedSlice] = {
-            body.table_id: body for body in run.bodies(tx.conn, "slice", CutSlice)
-        }
+        cut = self._cut(tx, run)
+        for slice_ in cut.values():
+            _check(tx.conn, slice_)
+        made: dict[int, CutSlice | UnchangedSlice] = {**cut}
         for part in run.bodies(tx.conn, "unchanged", Unchanged):
             made |= {slice_.table_id: slice_ for slice_ in part.slices}
         record = BackupRecord(
@@ -115,7 +120,19 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             stream=stream_name(backup.name),
             tables=self._tables(tx.conn, run, made),
         )
-        return self._record(tx, backup, record)
+        return self._record(tx, run, backup, record)
+
+    def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:
+        """What has changed, by the ids of the sources, with the shards of each put together."""
+        found = {body.table_id: body for body in run.bodies(tx.conn, "slice", CutSlice)}
+        several: set[int] = set()
+        for shard in run.bodies(tx.conn, "slice shard", CutShard):
+            found[shard.table_id] = found[shard.table_id].plus(shard)
+            several.add(shard.table_id)
+        for slice_ in (found[i] for i in several):
+            state = chains.state(tx.conn, slice_.target_id).digest
+            tables.set_first_digest(tx, slice_.target_id, replace(state, rows=slice_.made.rows))
+        return found
 
     def _tables(
         self, conn: Connection, run: IncrementRun, made: Mapping[int, CutSlice | UnchangedSlice]
@@ -139,88 +156,129 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
         }
 
 
-class SlicePart(StreamPart[CutSlice]):
-    """Folds one source's changes since the last cut into the increment, and begins the new stream where they
-    end."""
+@dataclass(frozen=True)
+class _Folded:
+    """New segments of a slice, and what they amount to."""
+
+    segments: Sequence[Segment]
+    made: Made
+
+
+class _Cutter:
+    """Folds a shard's changes since the last cut into the increment."""
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(CutSlice)
         self._runtime = runtime
 
-    def is_quick(self, state: str) -> bool:
-        return state != "configure"
-
-    def work(self, run: IncrementRun, part: Part[CutSlice]) -> Slice | None:
-        if self.is_quick(part.state):
-            return None
-        body, runtime = part.body, self._runtime
+    def cut(self, body: CutShard) -> _Folded:
+        runtime = self._runtime
         with runtime.catalog.read() as conn:
             source = TableInfo.of(require_id(conn, body.table_id))
             if body.whole:
                 # A merge since the cut may have put later changes into the same segment; the state at the cut
                 # leaves them out.
-                window = Window(body.after, body.step, chain=chains.load(conn, source.id, body.step))
+                chain = chains.load(conn, source.id, body.step).narrowed(body.within)
+                window = Window(body.after, body.step, chain=chain, within=body.within)
             else:
-                window = Window(
-                    body.after, body.step, chains.log_between(conn, source.id, body.after, body.step)
-                )
-            recorded = commits.digest_at(conn, source.id, body.step)
+                logs = chains.log_between(conn, source.id, body.after, body.step)
+                found = tuple(s for s in logs if may_hold(s, body.within))
+                window = Window(body.after, body.step, found, within=body.within)
             base = [
                 s
                 for target_id, step in body.base or ()
                 if target_id is not None
                 for s in chains.load(conn, target_id, step).segments
             ]
-        name = runtime.session.file_name(body.target_id)
-        made = runtime.store.slice(source.schema, window, name)
+        made = runtime.store.slice(source.schema, window, runtime.session.file_name(body.target_id))
         try:
-            self._check(source, body, made, base, recorded)
+            return _Folded(made.segments, self._made(source, body, made, base))
         except StrandlineError:
             runtime.store.discard(made.segments)
             raise
-        return made
 
-    def _check(
-        self, source: TableInfo, body: CutSlice, made: Slice, base: list[Segment], recorded: Digest
-    ) -> None:
-        """What the earlier backups hold and these changes must lead to the digest that was recorded at the
-        cut."""
-        if body.base is None:
-            found = body.before + made.delta
-        else:
+    def _made(self, source: TableInfo, body: CutShard, slice_: Slice, base: Sequence[Segment]) -> Made:
+        delta = slice_.delta
+        if body.base is not None:
             # Dropping a column changed the hashes of rows that the window does not hold, so for once all of
             # them are read.
-            chain = Chain((*base, *made.segments), body.step)
-            found = self._runtime.store.digest(State(source.schema, chain))
-        if found != recorded:
-            raise Corrupted(
-                f"the changes of {source.path} since step {body.after} lead to {found.hex} "
-                f"({found.rows} rows), "
-                f"but {recorded.hex} ({recorded.rows} rows) was recorded",
-                f"Run db.check({source.path!r}), and take a full backup.",
-            )
+            state = State(source.schema, Chain((*base, *slice_.segments), body.step))
+            delta = self._runtime.store.digest(state.narrowed(body.within))
+        size = sum(s.bytes for s in slice_.segments)
+        return Made(slice_.rows, slice_.tombstones, size, delta)
+
+    def attach(self, tx: Writer, run: IncrementRun, body: CutShard, folded: _Folded) -> None:
+        if folded.segments:
+            # The changes are those of the window's steps, whenever they were folded.
+            ids = chains.insert_segments(tx, folded.segments, body.step)
+            chains.attach(tx, body.target_id, ids, body.step)
+        run.report(tx, IncrementProgress(bytes=(run.progress.bytes or 0) + folded.made.bytes))
+
+    def discard(self, folded: _Folded) -> None:
+        self._runtime.store.discard(folded.segments)
+
+    @property
+    def time_limit(self) -> float:
+        return self._runtime.settings.shard_seconds
+
+
+class SliceShardPart(Handler[IncrementRun, CutShard]):
+    """A shard of a source that has several."""
+
+    record = CutShard
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._cutter = _Cutter(runtime)
+
+    def work(self, run: IncrementRun, part: Part[CutShard]) -> _Folded:
+        return self._cutter.cut(part.body)
+
+    def configure(self, tx: Writer, run: IncrementRun, part: Part[CutShard], made: _Folded) -> CutShard:
+        self._cutter.attach(tx, run, part.body, made)
+        return part.body.done(made.made)
+
+    def discard(self, made: _Folded) -> None:
+        self._cutter.discard(made)
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return pause_after(error, attempt)
+
+    def time_limit(self, part: Part[CutShard]) -> float | None:
+        return self._cutter.time_limit
+
+
+class SlicePart(StreamPart[CutSlice]):
+    """The first shard of a source, or all of it, and the new stream, which begins where the changes end."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(CutSlice)
+        self._cutter = _Cutter(runtime)
+
+    def is_quick(self, state: str) -> bool:
+        return state != "configure"
+
+    def work(self, run: IncrementRun, part: Part[CutSlice]) -> _Folded | None:
+        return None if self.is_quick(part.state) else self._cutter.cut(part.body)
 
     def configure_all(
-        self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: Slice
+        self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: _Folded
     ) -> list[CutSlice]:
         (part,) = parts
         body = part.body
+        self._cutter.attach(tx, run, body, made)
         after = commits.digest_at(tx.conn, body.table_id, body.step)
-        if made.segments:
-            # The changes are those of the window's steps, whenever they were folded.
-            ids = chains.insert_segments(tx, made.segments, body.step)
-            chains.attach(tx, body.target_id, ids, body.step)
-        tables.add_state(tx, body.target_id, body.step, Digest(made.rows, after.value))
-        run.report(tx, IncrementProgress(bytes=(run.progress.bytes or 0) + made.bytes))
-        cut = replace(
-            body,
-            rows=made.rows,
-            tombstones=made.tombstones,
-            bytes=made.bytes,
-            delta=made.delta,
-            digest=after,
-        )
+        tables.add_state(tx, body.target_id, body.step, Digest(made.made.rows, after.value))
+        cut = replace(body.done(made.made), digest=after)
         return super().configure_all(tx, run, [replace(part, body=cut)], made)
+
+    def discard(self, made: _Folded) -> None:
+        self._cutter.discard(made)
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return pause_after(error, attempt)
+
+    def time_limit(self, part: Part[CutSlice]) -> float | None:
+        return None if self.is_quick(part.state) else self._cutter.time_limit
 
 
 class UnchangedPart(Handler[IncrementRun, Unchanged]):
@@ -240,6 +298,17 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
         sources = paths.by_ids(tx.conn, [slice_.table_id for slice_ in body.slices])
         begin_streams(tx, run, part, sources, body.stream, step=body.step)
         return body
+
+
+def _check(conn: Connection, cut: CutSlice) -> None:
+    """What the earlier backups hold and the changes must lead to the digest that was recorded at the cut."""
+    if cut.found != cut.digest:
+        path, recorded = require_id(conn, cut.table_id).path, cut.digest or Digest()
+        raise Corrupted(
+            f"the changes of {path} since step {cut.after} lead to {cut.found.hex} ({cut.found.rows} rows), "
+            f"but {recorded.hex} ({recorded.rows} rows) was recorded",
+            f"Run db.check({path!r}), and take a full backup.",
+        )
 
 
 def _parent(conn: Connection, collection: Path) -> BackupRecord:

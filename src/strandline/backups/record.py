@@ -173,8 +173,8 @@ def _check_links(chain: Sequence[BackupRecord]) -> None:
                 f"step {parent.step}",
                 f"Restore {parent.name} or an earlier backup.",
             )
-        for path in child.tables:
-            if path not in parent.tables:
+        for path, table in child.tables.items():
+            if path not in parent.tables and not table.slice.whole:
                 raise Corrupted(
                     f"{path} is in {child.name} but not in its parent {parent.name}",
                     f"Restore {parent.name}.",
@@ -185,17 +185,16 @@ def slices_of(
     chain: Sequence[BackupRecord], path: str, index: str | None = None
 ) -> list[tuple[int, SliceRecord]]:
     """The slices that add up to a table (or to one of its indexes) at the end of the chain, with their place
-    in it. The arithmetic of their digests is checked: CORRUPTED if they do not lead to the recorded end."""
+    in it. The arithmetic of their digests is checked: CORRUPTED if they do not lead to the recorded end. A
+    table that was not there at first begins with a whole slice."""
     found: list[tuple[int, SliceRecord]] = []
     for place, record in enumerate(chain):
         table = record.tables.get(path)
         slice_ = _slice_in(table, index)
+        if table is None:
+            found.clear()  # It was no member then. If it is one again, it begins anew.
+            continue
         if slice_ is None:
-            if table is None:
-                raise Corrupted(
-                    f"{path} is missing from {record.name}",
-                    "Restore an earlier backup, or take a new full one.",
-                )
             continue
         if slice_.whole:
             found.clear()

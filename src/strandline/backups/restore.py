@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from strandline.backups.record import SliceRecord, slice_segments, slices_of
 from strandline.backups.restore_parts import (
-    Checked,
     InlineShardPart,
     RebuildPart,
     Rebuilt,
@@ -23,9 +22,9 @@ from strandline.backups.restore_parts import (
     RestoreRun,
     Shard,
     ShardPart,
-    VerifyPart,
 )
 from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
+from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
 from strandline.catalog import board, chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
@@ -35,7 +34,7 @@ from strandline.model import Digest, Segment, TableSchema
 from strandline.operations.kind import Kind, PartPlan, Plan, Planning
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.storage.slices import shard_of
+from strandline.storage.shards import cuts, segments_by_shard
 
 INCOMING = "incoming restore"
 
@@ -62,7 +61,9 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             "inline shard": InlineShardPart(),
             "rebuild": RebuildPart(runtime),
             "verify": VerifyPart(runtime),
+            "verify shard": VerifyShardPart(runtime),
         }
+        self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[RestoreRequest]) -> Plan[RestoreBody, RestoreProgress]:
         request = run.request
@@ -71,7 +72,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         run.lock(tx, [wanted.collection], "outgoing restore")
         step = board.current_step(tx.conn)
         run.pin(tx, step)
-        targets = _Targets(tx, run, wanted, step)
+        targets = _Targets(tx, run, wanted, step, self._shard_bytes)
         targets.make()
         last = len(wanted.chain)
         shards = sorted(targets.shards, key=lambda found: found[0].increment)
@@ -86,7 +87,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         return Plan(parts, body, progress)
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
-        """Whatever was made begins to live at the step of the end."""
+        """Whatever was made begins to live at the step of the end, if it is what was backed up."""
         under = paths.under(tx.conn, run.operation.id)
         mine = [p for p in under if p.state == INCOMING and p.type == "table"]
         tables.begin_at(tx, [p.id for p in mine])
@@ -96,6 +97,8 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                     if not ref.definition.is_sync:
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
         body = run.body
+        if run.request.verify:
+            compare(tx.conn, run)
         # Also if nothing had changed in the last ones.
         run.report(tx, replace(run.progress, increment=body.increments))
         return RestoreResult(
@@ -116,6 +119,7 @@ class _Targets:
     run: Planning[RestoreRequest]
     wanted: RestorePlan
     step: int
+    shard_bytes: int
     made: dict[str, int] = field(default_factory=dict, init=False)
     shards: list[tuple[Shard, str]] = field(default_factory=list, init=False)
     rebuilds: list[Rebuilt] = field(default_factory=list, init=False)
@@ -137,7 +141,7 @@ class _Targets:
         )
         self.made.update({target.path: table.id for target, table in zip(targets, tables_, strict=True)})
         filled = [
-            Filled(target.source, None, table.id, target.record.schema)
+            Filled(target.source, None, table.id, target.record.schema, 1)
             for target, table in zip(targets, tables_, strict=True)
         ]
         states = {table.id: target.record.slice.after for target, table in zip(targets, tables_, strict=True)}
@@ -173,7 +177,8 @@ class _Targets:
             )
             states[impl.id] = index.slice.after if index.slice is not None else Digest()
             if index.holds == "data":
-                filled.append(Filled(target.source, definition.name, impl.id, schema))
+                least = len(target.record.schema.bounds) + 1
+                filled.append(Filled(target.source, definition.name, impl.id, schema, least))
             else:
                 name = f"{target.path}/{definition.name}"
                 self.rebuilds.append(Rebuilt(table_id=table.id, impl_id=impl.id, index=name))
@@ -197,10 +202,9 @@ class _Targets:
             held[place].append(slice_)
         segments = [slice_segments(self.tx.conn, *each) for each in zip(chain, held, strict=True)]
         for of, place, slice_ in slices:
-            by_shard: dict[int, list[Segment]] = {}
-            for segment in segments[place][slice_.target_id or 0]:
-                by_shard.setdefault(shard_of(of.schema, segment.min_key or ()), []).append(segment)
-            for shard, found in sorted(by_shard.items()):
+            there = segments[place][slice_.target_id or 0]
+            limits = cuts(of.schema.bounds, there, self.shard_bytes, of.least)
+            for shard, found in segments_by_shard(limits, there).items():
                 self.shards.append(self._shard(of, place, shard, found))
 
     def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> tuple[Shard, str]:
@@ -220,9 +224,11 @@ class _Targets:
 
 @dataclass(frozen=True)
 class Filled:
-    """A table or an index (by its name) of the backup, and the table that it goes into."""
+    """A table or an index (by its name) of the backup, and the table that it goes into. ``least``: how many
+    shards it has, if its segments allow it."""
 
     source: str
     index: str | None
     table_id: int
     schema: TableSchema
+    least: int

@@ -15,6 +15,7 @@ from strandline.catalog import many, paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.records import Record
+from strandline.storage.shards import MOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +70,8 @@ class RestorePlan:
                     "AS t2.",
                 )
 
-    def explain(self, *, copy: bool) -> Iterator[tuple[str, str, str]]:
-        """Lines of (what, name, details)."""
+    def explain(self, *, copy: bool, shard_bytes: int) -> Iterator[tuple[str, str, str]]:
+        """Lines of (what, name, details). How many shards there are is told by the size."""
         for place, record in enumerate(self.chain):
             kind = "full backup" if place == 0 else f"increment {place} of {len(self.chain) - 1}"
             yield "apply", record.name, f"{kind}, up to step {record.step}"
@@ -79,7 +80,8 @@ class RestorePlan:
             found = slices_of(self.chain, target.source)
             size = sum(s.bytes for _, s in found)
             moved += size
-            shards = len(target.record.schema.bounds) + 1
+            bounds = len(target.record.schema.bounds)
+            shards = max(bounds + 1, min(MOST, -(-size // shard_bytes)))
             rows = target.record.slice.after.rows
             yield "table", target.path, f"{rows} rows, {shards} shards, {len(found)} slices, {size} bytes"
             for index in target.record.indexes:

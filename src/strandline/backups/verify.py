@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from strandline.backups.record import BackupRecord, backup_records, chain_to, require_collection, slices_of
 from strandline.catalog import chains
 from strandline.errors import StrandlineError
+from strandline.model import Segment
+from strandline.operations.kind import pause_after
 from strandline.runtime import Runtime
+from strandline.storage.shards import cuts, segments_by_shard
 from strandline.tables.check import Problem, damaged_files
 
 
@@ -36,4 +42,18 @@ def verify(runtime: Runtime, collection: str) -> list[Problem]:
 def _damaged(runtime: Runtime, target_id: int, record: BackupRecord, at: str) -> list[Problem]:
     with runtime.catalog.read() as conn:
         chain = chains.load(conn, target_id, record.step)
-    return list(damaged_files(runtime, at, chain))
+    # A shard at a time: storage that fails now and then costs one of them again, not all.
+    shards = segments_by_shard(cuts((), chain.segments, runtime.settings.shard_bytes), chain.segments)
+    return [p for found in shards.values() for p in _patiently(runtime, at, found)]
+
+
+def _patiently(runtime: Runtime, at: str, segments: Sequence[Segment]) -> list[Problem]:
+    for attempt in itertools.count(1):
+        try:
+            return list(damaged_files(runtime, at, segments))
+        except StrandlineError as error:
+            pause = pause_after(error, attempt)
+            if pause is None:
+                raise
+            runtime.clock.sleep(pause)
+    raise AssertionError("a count has no end")

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
+    func,
     insert,
     or_,
     select,
@@ -43,6 +44,13 @@ def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
     """Whether a row of ``chains`` is a part of its table's state at a step."""
     at = sqltables.chains.c
     return and_(at.superseded.is_(False), at.reaches <= step, or_(at.removed.is_(None), at.removed > step))
+
+
+def is_log_between(after: int, upto: int) -> ColumnElement[bool]:
+    """Whether a row of ``chains``, with its segment, holds changes in ``(after, upto]``."""
+    segment = sqltables.segments.c
+    window = and_(segment.role == "log", segment.upto > after, segment.after < upto)
+    return and_(sqltables.chains.c.superseded.is_(False), window)
 
 
 # Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
@@ -140,15 +148,24 @@ def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple
     ids = conn.execute(
         select(sqltables.chains.c.segment_id)
         .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
-        .where(
-            sqltables.chains.c.table_id == table_id,
-            sqltables.chains.c.superseded.is_(False),
-            sqltables.segments.c.role == "log",
-            sqltables.segments.c.upto > after,
-            sqltables.segments.c.after < upto,
-        )
+        .where(sqltables.chains.c.table_id == table_id, is_log_between(after, upto))
     ).scalars()
     return _in_order(segments(conn, ids))
+
+
+def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int) -> dict[int, int]:
+    """The bytes of the logs that hold the changes of tables in ``(after, upto]``; without those that have
+    none."""
+    found: dict[int, int] = {}
+    for chunk in chunks(table_ids):
+        sizes = (
+            select(sqltables.chains.c.table_id, func.sum(sqltables.segments.c.bytes))
+            .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
+            .where(sqltables.chains.c.table_id.in_(chunk), is_log_between(after, upto))
+            .group_by(sqltables.chains.c.table_id)
+        )
+        found |= {row[0]: int(row[1]) for row in conn.execute(sizes)}
+    return found
 
 
 def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:

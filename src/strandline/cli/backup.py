@@ -21,10 +21,17 @@ def backup(
     incremental: Annotated[
         bool, typer.Option("--incremental", "-i", help="Only what changed since the last backup.")
     ] = False,
+    full_if_needed: Annotated[
+        bool,
+        typer.Option(
+            "--full-if-needed", help="Only what changed, or a full one where that is not possible, and why."
+        ),
+    ] = False,
     nowait: NoWait = False,
 ) -> None:
     """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since
     the last backup."""
     from strandline.cli.statements import start_operation
 
-    start_operation(cli, f"BACKUP {quote(collection)}{' INCREMENTAL' if incremental else ''}", nowait=nowait)
+    how = " INCREMENTAL OR FULL" if full_if_needed else " INCREMENTAL" if incremental else ""
+    start_operation(cli, f"BACKUP {quote(collection)}{how}", nowait=nowait)

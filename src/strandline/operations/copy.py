@@ -2,7 +2,8 @@
 
 The first transaction fixes the step, pins it, locks the sources and makes the targets, which stay invisible.
 Then there is one part for each table, for each index and for each implementation table; they may run in any
-order. A part attaches the segments that make up its source at the step to its target: no data moves. Where
+order. A part attaches the segments that make up its source at the step to its target: no data moves. What is
+cut into shards has a part for each of them before its own. Where
 streams are asked for, the part of a table creates the one on its source, at the same step, so what the copy
 does not hold the stream will.
 """
@@ -15,14 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from strandline import names
-from strandline.catalog import chains, commits, many, paths, tables
+from strandline.catalog import chains, commits, many, paths, sizes, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.versions import units_above
 from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
-from strandline.model import Digest
+from strandline.model import Digest, TableSchema
 from strandline.operations.kind import AnyRun, Handler, Part, PartPlan, Planning
 from strandline.operations.streams import (
     DropStreamPart,
@@ -31,26 +32,45 @@ from strandline.operations.streams import (
     StreamSpec,
     check_free,
 )
-from strandline.records import Record
+from strandline.records import Record, later
+from strandline.storage.shards import cuts, segments_by_shard
 
 
 @dataclass(frozen=True)
 class CopyRequest:
     """``tables``: pairs of source and target path. ``stream``: the stream to create on every source and on
     the implementation table of each of its synchronous indexes. ``omit_indexes``: targets get the definitions
-    of the indexes, not their data, and implementation tables get no streams."""
+    of the indexes, not their data, and implementation tables get no streams. ``shard_bytes``: about how much
+    of a table is one part."""
 
     tables: tuple[tuple[str, str], ...]
+    shard_bytes: int
     stream: StreamSpec | None = None
     omit_indexes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedTable(NewStream):
-    """A table, or implementation table, to be copied as it was at ``step``; ``omitted``: without its rows."""
+    """A table, or implementation table, to be copied as it was at ``step``; ``omitted``: without its rows;
+    ``sharded``: its segments are attached by the parts of its shards."""
 
     target_id: int
     omitted: bool
+    sharded: bool = later(False)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing else brings its segments."""
+        return not self.omitted and not self.sharded
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopiedShard(Record):
+    """A shard of a table to be copied: the segments that begin in it."""
+
+    target_id: int
+    step: int
+    segments: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +88,12 @@ class CopiedIndex(Record):
 
 def copy_handlers() -> dict[str, Handler[Any, Any]]:
     """The handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
-    return {"table": TablePart(CopiedTable), "index": IndexPart(), "drop stream": DropStreamPart()}
+    return {
+        "table": TablePart(CopiedTable),
+        "table shard": TableShardPart(),
+        "index": IndexPart(),
+        "drop stream": DropStreamPart(),
+    }
 
 
 def plan_copy(tx: Writer, run: Planning[Any], request: CopyRequest, step: int) -> list[PartPlan]:
@@ -93,6 +118,17 @@ def _check_distinct(request: CopyRequest) -> None:
         twice, number = counts.most_common(1)[0]
         if number > 1:
             raise InvalidArgument(f"{twice} is named twice as a {what}", f"Name each {what} once.")
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """A table, or implementation table, whose rows are copied. ``least``: how many shards it has, if its
+    segments allow it."""
+
+    source_id: int
+    target_id: int
+    schema: TableSchema
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -125,18 +161,39 @@ class _Copies:
         made = {
             ref.impl_id: pair for (_, ref), pair in zip(listed, zip(indexes, impls, strict=True), strict=True)
         }
-        return [
-            plan
-            for source, info in zip(sources, infos, strict=True)
-            for plan in (
-                self._copied(source, targets[info.id], omitted=False),
-                *(
-                    p
-                    for ref in info.indexes
-                    for p in self._index(info, ref, targets[info.id], *made[ref.impl_id])
-                ),
-            )
+        copied = [_Copied(info.id, targets[info.id].id, info.schema) for info in infos]
+        copied += [
+            _Copied(ref.impl_id, made[ref.impl_id][1].id, body.schema, len(info.schema.bounds) + 1)
+            for (info, ref), body in zip(listed, bodies, strict=True)
+            if not self._is_omitted(ref)
         ]
+        shards = self._shards(copied)
+        sharded = {shard.target_id for shard in shards}
+        parts = [PartPlan("table shard", shard) for shard in shards]
+        for info in infos:
+            target = targets[info.id]
+            parts.append(self._copied(info.id, target, omitted=False, sharded=target.id in sharded))
+            for ref in info.indexes:
+                index, impl = made[ref.impl_id]
+                parts.append(self._listed(info, ref, target, index, impl))
+                omitted = self._is_omitted(ref)
+                parts.append(self._copied(ref.impl_id, impl, omitted=omitted, sharded=impl.id in sharded))
+        return parts
+
+    def _shards(self, copied: Sequence[_Copied]) -> list[CopiedShard]:
+        """The shards of those that have several."""
+        size = sizes.bytes_of(self.tx.conn, [c.source_id for c in copied])
+        most = self.request.shard_bytes
+        large = [c for c in copied if size.get(c.source_id, 0) > most or c.schema.bounds or c.least > 1]
+        found = chains.copied(self.tx.conn, [c.source_id for c in large], self.step)
+        shards: list[CopiedShard] = []
+        for of in large:
+            segments = found.get(of.source_id, ())
+            by_shard = segments_by_shard(cuts(of.schema.bounds, segments, most, of.least), segments)
+            if len(by_shard) > 1:
+                ids = [tuple(s.id for s in begun) for begun in by_shard.values()]
+                shards += [CopiedShard(target_id=of.target_id, step=self.step, segments=i) for i in ids]
+        return shards
 
     def _is_omitted(self, ref: IndexRef) -> bool:
         return self.request.omit_indexes or ref.omitted or not ref.definition.is_sync
@@ -158,7 +215,7 @@ class _Copies:
     def _add(self, new: Sequence[NewPath]) -> list[Path]:
         return many.add(self.tx, new, step=self.step, state="creating", operation_id=self.run.id)
 
-    def _index(self, info: TableInfo, ref: IndexRef, target: Path, index: Path, impl: Path) -> list[PartPlan]:
+    def _listed(self, info: TableInfo, ref: IndexRef, target: Path, index: Path, impl: Path) -> PartPlan:
         omitted = self._is_omitted(ref)
         listed = replace(ref, index_id=index.id, impl_id=impl.id, version=impl.version, omitted=omitted)
         moved = CopiedIndex(
@@ -168,17 +225,35 @@ class _Copies:
             order=tuple(ref.name for ref in info.indexes),
             moves=not omitted and self.request.stream is not None,
         )
-        return [PartPlan("index", moved), self._copied(ref.impl_id, impl, omitted=omitted)]
+        return PartPlan("index", moved)
 
-    def _copied(self, source: Path | int, target: Path, *, omitted: bool) -> PartPlan:
+    def _copied(self, source_id: int, target: Path, *, omitted: bool, sharded: bool) -> PartPlan:
         body = CopiedTable(
-            table_id=source if isinstance(source, int) else source.id,
+            table_id=source_id,
             target_id=target.id,
             step=self.step,
             stream=None if omitted else self.request.stream,
             omitted=omitted,
+            sharded=sharded,
         )
-        return PartPlan("table", body)
+        # It looks at the end whether all of it is there.
+        return PartPlan("table", body, stage=1 if sharded else 0)
+
+
+class TableShardPart(Handler[AnyRun, CopiedShard]):
+    """Copies shards of tables."""
+
+    record = CopiedShard
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def configure_all(
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedShard]], made: Any
+    ) -> list[CopiedShard]:
+        attached: dict[int, list[int]] = {}
+        for part in parts:
+            attached.setdefault(part.body.target_id, []).extend(part.body.segments)
+        chains.attach_all(tx, attached, parts[0].body.step)  # one cut for all
+        return [part.body for part in parts]
 
 
 class TablePart(StreamPart[CopiedTable]):
@@ -190,9 +265,10 @@ class TablePart(StreamPart[CopiedTable]):
         step = parts[0].body.step  # one cut for all
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
         digests = commits.digests_at(tx.conn, copied.values(), step)
-        found = chains.all_chain_ids(tx.conn, copied.values(), step)
         tables.add_states(tx, {target: digests[source] for target, source in copied.items()}, step)
-        chains.attach_all(tx, {target: found.get(source, ()) for target, source in copied.items()}, step)
+        missing = {p.body.target_id: p.body.table_id for p in parts if p.body.is_alone}
+        found = chains.all_chain_ids(tx.conn, missing.values(), step)
+        chains.attach_all(tx, {target: found.get(source, ()) for target, source in missing.items()}, step)
         self._omit(tx, {p.body.target_id: p.body.table_id for p in parts if p.body.omitted}, step)
         return super().configure_all(tx, run, parts, made)
 

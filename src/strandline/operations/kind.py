@@ -23,6 +23,7 @@ from strandline.catalog.operations import Part as PartRow
 from strandline.catalog.paths import Path
 from strandline.catalog.versions import Claim, Conflict, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
+from strandline.errors import StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event
 from strandline.records import Record
 
@@ -210,6 +211,18 @@ AnyRun: TypeAlias = Run[Any, Any, Any]
 """For handlers that look at nothing but their part."""
 RunT = TypeVar("RunT", bound=AnyRun)
 """The operation that a part belongs to."""
+
+
+RETRY_SECONDS = (0.1, 0.4, 1.6, 6.4)
+"""Pauses after the first, the second ... failure of a part that works on files; after one more the operation
+fails."""
+
+
+def pause_after(error: Exception, attempt: int) -> float | None:
+    """How long to wait after the ``attempt``-th failure of a part that works on files; None if it will not
+    help: storage that fails may come back, but what is damaged or refused stays so."""
+    transient = isinstance(error, Unavailable | TimedOut) or not isinstance(error, StrandlineError)
+    return RETRY_SECONDS[attempt - 1] if transient and attempt <= len(RETRY_SECONDS) else None
 
 
 def read_part(row: PartRow, record: type[P]) -> Part[P]:

@@ -41,7 +41,7 @@ ALTER_FORM = (
     "RESET (SETTING, ...), ..."
 )
 DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
-BACKUP_FORM = "BACKUP collection [INCREMENTAL] [NOWAIT]"
+BACKUP_FORM = "BACKUP collection [INCREMENTAL [OR FULL]] [NOWAIT]"
 RESTORE_FORM = (
     "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
     "[INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
@@ -126,14 +126,12 @@ def read_backup(cursor: Cursor) -> Backup:
     cursor.expect("BACKUP")
     name = read_collection_name(cursor)
     incremental = cursor.accept("INCREMENTAL")
+    or_full = incremental and cursor.accept("OR", "FULL")
     nowait = cursor.accept("NOWAIT")
     if not cursor.done:
-        raise cursor.fault(
-            "expected the end of the statement"
-            if nowait
-            else "expected INCREMENTAL, NOWAIT or the end of the statement"
-        )
-    return Backup(name, incremental, nowait)
+        more = "NOWAIT or " if or_full else f"{'OR FULL' if incremental else 'INCREMENTAL'}, NOWAIT or "
+        raise cursor.fault(f"expected {'' if nowait else more}the end of the statement")
+    return Backup(name, incremental, nowait, or_full)
 
 
 def read_restore(cursor: Cursor) -> Restore:

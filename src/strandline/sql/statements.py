@@ -304,9 +304,12 @@ class DropBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class Backup(Statement):
+    """``or_full``: a full one, if an increment is not possible."""
+
     collection: str
     incremental: bool = False
     nowait: bool = False
+    or_full: bool = False
 
 
 @dataclass(frozen=True)

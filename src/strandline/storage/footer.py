@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import Column, Key, TableSchema, order
+from strandline.model import Column, KeyRange, TableSchema, order
 from strandline.storage.keys import Ints, Mask
 from strandline.types.arrays import column_to_python
 
@@ -91,9 +91,9 @@ class Footer:
             found += groups[fits.any(axis=1)].tolist()
         return found
 
-    def groups_between(self, schema: TableSchema, lower: Key | None, upper: Key | None) -> list[int]:
-        """The row groups that may hold a key from the prefix ``lower`` to the prefix ``upper``, both
-        included."""
+    def groups_between(self, schema: TableSchema, within: KeyRange) -> list[int]:
+        """The row groups that may hold a key of a range, or one that begins with its end."""
+        lower, upper = within.lower, within.upper
         depth = max(len(lower or ()), len(upper or ()))
         least: list[tuple[Any, ...]] = [()] * self.groups
         most: list[tuple[Any, ...]] = [()] * self.groups

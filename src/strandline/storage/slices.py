@@ -9,24 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.model import Chain, Digest, Key, Segment, TableSchema, order
+from strandline.model import EVERYWHERE, Chain, Digest, KeyRange, Segment
 
-__all__ = ["Slice", "Window", "shard_of"]
+__all__ = ["Slice", "Window"]
 
 
 @dataclass(frozen=True)
 class Window:
     """What to cut out: the changes in ``(after, upto]`` of ``logs``, or, where ``chain`` is given, its whole
-    state."""
+    state; of keys ``within`` a range."""
 
     after: int
     upto: int
     logs: tuple[Segment, ...] = ()
     chain: Chain | None = None
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self.logs if self.chain is None else self.chain.segments
+    within: KeyRange = EVERYWHERE
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,3 @@ class Slice:
     rows: int
     tombstones: int
     delta: Digest
-
-    @property
-    def bytes(self) -> int:
-        return sum(s.bytes for s in self.segments)
-
-
-def shard_of(schema: TableSchema, key: Key) -> int:
-    """Return the number of the shard that a key is in."""
-    ordered = order(key)
-    return sum(1 for bound in schema.bounds if order(bound) <= ordered[: len(bound)])

@@ -108,24 +108,18 @@ class Store:
         is the better way."""
         return self.lookup(state, keys) if self._are_few(len(keys), state) else None
 
-    def scan(
-        self,
-        state: State,
-        columns: Sequence[str] | None = None,
-        lower: Key | None = None,
-        upper: Key | None = None,
-    ) -> pa.Table | None:
-        """Return ``columns`` of the rows whose key begins with something from ``lower`` to ``upper``
-        (prefixes of keys, both included); None if too many would have to be read here: ``frame`` has them."""
+    def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
+        """Return ``columns`` of the rows; None if too many would have to be read here: ``frame`` has
+        them."""
         most = self._settings.scan_rows
-        if lower is None and upper is None:
+        if not state.within.is_limited:
             little = self._is_little(state.chain.segments, most)
         else:
-            rows, size = arrow.parts.between(self.shelf, state, lower, upper, self._settings.bulk_bytes)
+            rows, size = arrow.parts.needed(self.shelf, state, self._settings.bulk_bytes)
             little = rows <= most and size <= self._settings.bulk_bytes
         if not little:
             return None
-        return arrow.scan.scan(self.shelf, state, columns, lower, upper)
+        return arrow.scan.scan(self.shelf, state, columns)
 
     def touched(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
         """Return the keys that logs change at steps greater than ``after``."""
@@ -239,8 +233,10 @@ class Store:
             return arrow.entries.entries(self.shelf, state, impl, name)
         from strandline.storage import spark
 
-        here = self._settings.bulk_bytes
-        return spark.entries.entries(self.spark, self.shelf, state, impl, name, here=here)
+        here, shards = self._settings.bulk_bytes, len(state.schema.bounds) + 1
+        size = sum(s.bytes for s in state.chain.segments)
+        pieces = None if shards == 1 else max(shards, round(size / self._settings.target_file_bytes))
+        return spark.entries.entries(self.spark, self.shelf, state, impl, name, pieces=pieces, here=here)
 
     def follow(
         self,
@@ -260,7 +256,8 @@ class Store:
 
     def slice(self, schema: TableSchema, window: Window, name: str) -> Slice:
         """Return a window of a table, folded, as segments under a fresh name."""
-        if self._is_little(window.segments, FOLDED * self._settings.bulk_rows):
+        segments = window.logs if window.chain is None else window.chain.segments
+        if self._is_little(segments, FOLDED * self._settings.bulk_rows):
             return arrow.slices.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
@@ -305,14 +302,14 @@ class Store:
         """Return whether too many rows have to be folded, or too many segments looked at."""
         return upkeep.wants_compaction(chain, self._settings)
 
-    def compact(self, state: State, name: str) -> Compacted:
-        """Return a chain folded into base segments under a fresh name."""
+    def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
+        """Return a chain folded into base segments, at least so many, under a fresh name."""
         if self._is_little(state.chain.segments):
-            return arrow.compact.compact(self.shelf, state, name)
+            return arrow.compact.compact(self.shelf, state, name, least=least)
         from strandline.storage import spark
 
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
-        return spark.compact.compact(self.spark, self.shelf, state, name, target, here=here)
+        return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
     # --- checking ------------------------------------------------------------------------------------------
 

@@ -3,14 +3,14 @@ against its projection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from strandline.catalog import commits
 from strandline.catalog.stale import Ended
 from strandline.errors import StrandlineError
-from strandline.model import Chain, Digest
+from strandline.model import Digest, Segment
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
 from strandline.tables.snapshot import Reader, TableView, repeat
@@ -79,7 +79,7 @@ def _recorded(runtime: Runtime, view: TableView, step: int) -> Digest:
 
 def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:
     """Whether the table's rows can be read at all; what is wrong with them is added to ``problems``."""
-    damaged = list(damaged_files(runtime, view.info.path, view.chain))
+    damaged = list(damaged_files(runtime, view.info.path, view.chain.segments))
     problems += damaged
     if any(p.kind == "missing_file" for p in damaged):
         return False
@@ -117,9 +117,9 @@ def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: 
     return True
 
 
-def damaged_files(runtime: Runtime, path: str, chain: Chain) -> Iterator[Problem]:
+def damaged_files(runtime: Runtime, path: str, segments: Sequence[Segment]) -> Iterator[Problem]:
     """Segments that are missing or do not match their checksums."""
-    yield from _problems(path, runtime.store.damaged(chain.segments))
+    yield from _problems(path, runtime.store.damaged(segments))
 
 
 def _problems(path: str, findings: Iterable[Finding]) -> Iterator[Problem]:

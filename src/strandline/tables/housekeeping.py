@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from strandline.catalog import collect, commits, maintenance, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.versions import unit_above
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
 from strandline.model import Segment
 from strandline.runtime import Runtime
@@ -84,7 +85,11 @@ def compact(runtime: Runtime, path: str) -> bool:
     """Fold a table's logs into base segments, and return whether it was done. Files are checked against the
     recorded digest before anything refers to them."""
     with runtime.catalog.read() as conn:
-        table_id = paths.require(conn, path, "table").id
+        found = paths.require(conn, path, "table")
+        table_id = found.id
+        # An index has as many shards as its table.
+        above = [TableInfo.of(p) for p in unit_above(conn, found) if p.type == "table"]
+        least = 1 + sum(len(info.schema.bounds) for info in above)
     with _maintaining(runtime, table_id) as is_ours:
         if not is_ours:
             raise UnderOperation(
@@ -94,7 +99,7 @@ def compact(runtime: Runtime, path: str) -> bool:
         view = snapshot.table(path)
         if view.info.id != table_id or not any(s.role == "log" for s in view.chain.segments):
             return False  # Another table has taken the name, or there is nothing to fold.
-        made = runtime.store.compact(view.state, runtime.session.file_name(view.info.id))
+        made = runtime.store.compact(view.state, runtime.session.file_name(view.info.id), least=least)
         with runtime.catalog.read() as conn:
             recorded = commits.digest_at(conn, view.info.id, snapshot.step)
         if made.digest != recorded:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from strandline.catalog import commits
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
-from strandline.model import Key
+from strandline.model import Key, KeyRange
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, Range, key_ranges
 from strandline.sql.evaluate.simple import SimpleSelect, sort_rows
@@ -101,15 +101,15 @@ def _candidates(
     reader.read_whole(view)
     if not view.chain.segments:
         return []
-    rows = reader.runtime.store.scan(view.state, columns, *_bounds(key, constraints))
+    rows = reader.runtime.store.scan(view.state.narrowed(_range(key, constraints)), columns)
     if rows is None:
         return None
     values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]
     return list(zip(*values, strict=True)) if columns else [()] * rows.num_rows
 
 
-def _bounds(key: Sequence[str], constraints: Constraints) -> tuple[Key | None, Key | None]:
-    """Prefixes of keys between which all keys lie that satisfy the constraints."""
+def _range(key: Sequence[str], constraints: Constraints) -> KeyRange:
+    """A range in which all keys are that satisfy the constraints."""
     prefix: list[Any] = []
     for name in key:
         allowed = constraints.columns.get(name)
@@ -123,8 +123,8 @@ def _bounds(key: Sequence[str], constraints: Constraints) -> tuple[Key | None, K
         elif isinstance(allowed, Range):
             lower += [] if allowed.low is None else [allowed.low]
             upper += [] if allowed.high is None else [allowed.high]
-        return tuple(lower) or None, tuple(upper) or None
-    return tuple(prefix), tuple(prefix)
+        return KeyRange(tuple(lower) or None, tuple(upper) or None, closed=True)
+    return KeyRange(tuple(prefix), tuple(prefix), closed=True)
 
 
 def _select_here(reader: Reader, simple: SimpleSelect) -> tuple[list[str], list[tuple[Any, ...]]] | None:

@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import select, update
 
 from strandline.api.database import Database
-from strandline.backups.restore_parts import RETRY_SECONDS
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations, sqltables
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, TimedOut, Unavailable
+from strandline.operations.kind import RETRY_SECONDS
 from strandline.storage.files import Files
 from tests.backups.restore.story import (
     TABLES,

@@ -43,8 +43,8 @@ SETTINGS = Settings(
     commit_tries=12,
     session_seconds=LEASE_SECONDS,
 )
-BY_FILE = replace(SETTINGS, inline_rows=0, inline_bytes=0)
-"""Every commit goes to files."""
+BY_FILE = replace(SETTINGS, inline_rows=0, inline_bytes=0, shard_bytes=1)
+"""Every commit goes to files, and every file is a shard."""
 
 
 class Simulation:

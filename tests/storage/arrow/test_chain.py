@@ -22,6 +22,7 @@ from strandline.model import (
     WAS_LO,
     Chain,
     Key,
+    KeyRange,
     State,
     TableSchema,
     order,
@@ -120,7 +121,9 @@ def test_a_range_is_what_lies_between_two_prefixes(
             ),
         )
         lower, upper = data.draw(prefix), data.draw(prefix)
-        found = by_key(table, scan(history.shelf, State(table, history.chain()), lower=lower, upper=upper))
+        found = by_key(
+            table, scan(history.shelf, State(table, history.chain(), KeyRange(lower, upper, closed=True)))
+        )
         expected = {
             key: row
             for key, row in history.states[-1].items()
@@ -305,12 +308,17 @@ def test_a_range_finds_null_in_a_row_group_that_also_has_values(files: QuickFile
     table = schema("a Int64", "v Int64", key="a")
     history = History(files, table)
     history.write("UPSERT", ["a", "v"], [(None, 0), *((i, i) for i in range(100, 9_000))], inline=False)
-    assert scan(Shelf(files), State(table, history.chain()), upper=(50,)).to_pydict() == {
+    assert scan(
+        Shelf(files), State(table, history.chain(), KeyRange(None, (50,), closed=True))
+    ).to_pydict() == {
         "a": [None],
         "v": [0],
     }
-    assert scan(Shelf(files), State(table, history.chain()), lower=(None,), upper=(None,)).num_rows == 1
-    assert scan(Shelf(files), State(table, history.chain()), lower=(8_999,)).num_rows == 1
+    assert (
+        scan(Shelf(files), State(table, history.chain(), KeyRange((None,), (None,), closed=True))).num_rows
+        == 1
+    )
+    assert scan(Shelf(files), State(table, history.chain(), KeyRange((8_999,)))).num_rows == 1
 
 
 def test_only_row_groups_that_may_hold_the_key_are_read(
@@ -342,7 +350,7 @@ def test_a_second_key_column_narrows_the_search_where_the_first_does_not(files: 
     footer = segments.footer_of(Shelf(files), history.segments[0])
     assert footer.groups_with(table, [pa.array(["one"]), pa.array([20_000])]) == [2]
     assert footer.groups_with(table, [pa.array(["one", "one"]), pa.array([None, 39_999])]) == [4]
-    assert footer.groups_between(table, ("one", 8_192), ("one", 16_383)) == [1]
+    assert footer.groups_between(table, KeyRange(("one", 8_192), ("one", 16_383))) == [1]
 
 
 @pytest.mark.parametrize("options", [{"write_statistics": False}, {}])
@@ -358,7 +366,7 @@ def test_keys_whose_statistics_are_missing_or_left_out_are_found(
     assert lookup(Shelf(files), State(table, chain), [(keys[4_321],), ("é",)]) == {
         (keys[4_321],): (keys[4_321], 4_321)
     }
-    assert scan(Shelf(files), State(table, chain), lower=(keys[10],), upper=(keys[12],)).column(
+    assert scan(Shelf(files), State(table, chain, KeyRange((keys[10],), (keys[12],), closed=True))).column(
         "v"
     ).to_pylist() == [
         10,

@@ -18,10 +18,11 @@ from strandline.storage.arrow.slices import by_shard, write_slice
 from strandline.storage.files import LocalFiles
 from strandline.storage.segment import Inline, read_segment
 from strandline.storage.shelf import Shelf
-from strandline.storage.slices import Slice, Window, shard_of
+from strandline.storage.slices import Slice, Window
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema
+from tests.values import shard_of
 
 INLINE = Inline(2_000, 1 << 18)
 KV = schema("k Int64", "v Utf8", "n Int32", key="k")

@@ -252,9 +252,10 @@ def log_of(df: DataFrame, schema: TableSchema) -> list[Row]:
     return plain(df, schema, [*schema.names, OP, WAS_HI, WAS_LO, *([STEP] if STEP in df.columns else [])])
 
 
-def write_on_spark(target: Target, shelf: Shelf, mode: Mode, rows: DataFrame) -> Outcome:
-    """A write on Spark that brings no rows here, however few they are."""
-    made = write(shelf, target, mode, rows, Few(-1, 0))
+def write_on_spark(target: Target, shelf: Shelf, mode: Mode, rows: DataFrame, *, here: int = HERE) -> Outcome:
+    """A write on Spark that brings no rows here, however few they are. Up to ``here`` bytes of files are
+    described in this process, more by executors, which takes another job."""
+    made = write(shelf, target, mode, rows, Few(-1, here))
     assert isinstance(made, Outcome)
     return made
 

@@ -21,6 +21,7 @@ from strandline.storage.spark import rows as module
 from strandline.storage.spark.changes import changes, fold
 from strandline.storage.spark.scan import scan
 from strandline.types import parse_type
+from tests.effort import EVERY
 from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, in_order, log_of, plain, random_table
 
 
@@ -32,7 +33,7 @@ def folding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if EVERY else 2))
 def test_state_of_all_types_at_every_step(
     spark: SparkSession, tmp_path: Path, folding: str, seed: int
 ) -> None:

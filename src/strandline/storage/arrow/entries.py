@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from strandline.model import STEP, State, TableSchema
+from strandline.storage.arrow.base import write_base
 from strandline.storage.arrow.scan import scan
+from strandline.storage.arrow.slices import evenly
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.rows import Written
-from strandline.storage.segment import write_segment
 from strandline.storage.shelf import Shelf
 
 __all__ = ["entries"]
@@ -16,20 +17,12 @@ __all__ = ["entries"]
 
 def entries(shelf: Shelf, state: State, impl: TableSchema, name: str) -> Written:
     """Return base segments with the entries of an index for the table's state, whose step is also the step of
-    each entry, and their digest."""
+    each entry, and their digest. There are as many as the table has shards, so that the index has them,
+    too."""
     rows = scan(shelf, state, impl.names)
     if rows.num_rows == 0:
         return Written()
     digest = digest_of(*row_hashes(impl, {n: rows[n] for n in impl.names}))
     stepped = rows.append_column(STEP, pa.array([state.chain.step] * rows.num_rows, pa.int64()))
-    segment = write_segment(
-        shelf.files,
-        impl,
-        stepped,
-        name=f"{name}.parquet",
-        role="base",
-        fresh=True,
-        stepped=True,
-        upto=state.chain.step,
-    )
-    return Written((segment,), digest)
+    pieces = evenly(impl, stepped, len(state.schema.bounds) + 1)
+    return Written(write_base(shelf, impl, pieces, name, upto=state.chain.step), digest)

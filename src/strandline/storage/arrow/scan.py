@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import BEGINNING, OP, Key, Segment, State, split, visible
+from strandline.model import BEGINNING, OP, Segment, State, split, visible
 from strandline.storage.arrow.parts import empty, part
 from strandline.storage.keys import firsts_and_lasts, match
 from strandline.storage.segment import ERASE
@@ -17,15 +17,8 @@ from strandline.storage.shelf import Shelf
 __all__ = ["scan"]
 
 
-def scan(
-    shelf: Shelf,
-    state: State,
-    columns: Sequence[str] | None = None,
-    lower: Key | None = None,
-    upper: Key | None = None,
-) -> pa.Table:
-    """Return ``columns`` (None: all of the schema; STEP may be among them) of the rows of the state whose key
-    begins with something from ``lower`` to ``upper`` (prefixes of keys, both included; None: no limit), in no
+def scan(shelf: Shelf, state: State, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return ``columns`` (None: all of the schema; STEP may be among them) of the rows of the state, in no
     particular order."""
     schema, chain = state.schema, state.chain
     names = list(schema.names if columns is None else columns)
@@ -34,7 +27,7 @@ def scan(
 
     def read(segments: Sequence[Segment], asked: Sequence[str]) -> pa.Table:
         parts = [
-            part(shelf, schema, segment, asked, after=BEGINNING, upto=chain.step, lower=lower, upper=upper)
+            part(shelf, schema, segment, asked, after=BEGINNING, upto=chain.step, within=state.within)
             for segment in segments
         ]
         return pa.concat_tables([empty(schema, asked), *parts])

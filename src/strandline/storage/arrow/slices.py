@@ -53,11 +53,21 @@ def write_slice(shelf: Shelf, schema: TableSchema, window: Window, name: str, in
 
 def _rows(shelf: Shelf, schema: TableSchema, window: Window) -> pa.Table:
     if window.chain is None:
-        return fold(shelf, schema, window.logs, after=window.after, upto=window.upto)
-    rows = scan(shelf, State(schema, window.chain), [*schema.names, STEP])
+        return fold(shelf, schema, window.logs, after=window.after, upto=window.upto, within=window.within)
+    rows = scan(shelf, State(schema, window.chain, window.within), [*schema.names, STEP])
     nothing = pa.nulls(rows.num_rows, pa.int64())
     rows = rows.append_column(OP, pa.array(["U"] * rows.num_rows, pa.string()))
     return rows.append_column(WAS_HI, nothing).append_column(WAS_LO, nothing)
+
+
+def evenly(schema: TableSchema, rows: pa.Table, pieces: int) -> Iterator[pa.Table]:
+    """Yield the rows in so many ranges of keys with about the same number of rows each."""
+    if pieces > 1:
+        rows = rows.take(sort_indices([rows.column(name) for name in schema.key]))
+    ends = [rows.num_rows * i // pieces for i in range(pieces + 1)]
+    for first, end in pairwise(ends):
+        if first < end:
+            yield rows.slice(first, end - first)
 
 
 def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Segment, TableSchema
+from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, KeyRange, Segment, TableSchema
 from strandline.storage.shelf import Shelf
-from strandline.storage.spark.columns import col
+from strandline.storage.spark.columns import col, inside
 from strandline.storage.spark.rows import POSITION, one_commit, rows_of
 from strandline.storage.spark.session import working
 
@@ -43,15 +43,17 @@ def fold(
     *,
     after: int,
     upto: int,
+    within: KeyRange = EVERYWHERE,
 ) -> DataFrame:
-    """Return the last change in ``(after, upto]`` of each key, with its STEP, and with the hash of the row
-    that was there before the first of them. The same columns as those of ``changes``."""
+    """Return the last change in ``(after, upto]`` of each key ``within`` a range, with its STEP, and with the
+    hash of the row that was there before the first of them. The same columns as those of ``changes``."""
     logs = [s for s in segments if s.role == "log"]
     names = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
     with working(spark):
         if one_commit(logs):
-            return rows_of(spark, shelf, schema, logs, names, after=after, upto=upto)
+            return inside(rows_of(spark, shelf, schema, logs, names, after=after, upto=upto), schema, within)
         rows = rows_of(spark, shelf, schema, logs, names, after=after, upto=upto, position=True)
+        rows = inside(rows, schema, within)
         newest = Window.partitionBy(*map(col, schema.key)).orderBy(F.desc(POSITION), F.desc(STEP))
         everything = newest.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
         numbered = rows.select(

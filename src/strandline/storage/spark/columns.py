@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, TableSchema
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, KeyRange, TableSchema
 from strandline.names import backticked
 from strandline.types import Type
 from strandline.types.arrays import column_to_python
@@ -22,6 +22,7 @@ __all__ = [
     "META",
     "before",
     "col",
+    "inside",
     "key_text",
     "keys_from",
     "keys_in",
@@ -120,6 +121,20 @@ def before(schema: TableSchema, bound: Key) -> Column:
         smaller.append(reduce(Column.__and__, [*equal, less]))
         equal.append(here.isNull() if value is None else here.isNotNull() & (here == there))
     return F.coalesce(reduce(Column.__or__, smaller), F.lit(False))
+
+
+def inside(df: DataFrame, schema: TableSchema, within: KeyRange) -> DataFrame:
+    """The rows whose keys are in a range."""
+    if within.lower is not None:
+        df = df.where(~before(schema, within.lower))
+    if within.upper is None:
+        return df
+    last = [
+        col(c.name).eqNullSafe(literal(c.type, v))
+        for c, v in zip(schema.key_columns, within.upper, strict=False)
+    ]
+    ends = before(schema, within.upper)
+    return df.where(ends | reduce(Column.__and__, last) if within.closed else ends)
 
 
 def key_text(schema: TableSchema) -> Column:

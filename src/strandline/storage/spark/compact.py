@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import pairwise
-from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
 from strandline.errors import StrandlineError
-from strandline.model import BEGINNING, STEP, Chain, Digest, Key, Segment, State, order, split, visible
+from strandline.model import (
+    BEGINNING,
+    STEP,
+    Chain,
+    Digest,
+    KeyRange,
+    Segment,
+    State,
+    may_hold,
+    order,
+    split,
+    visible,
+)
 from strandline.storage.arrow.lookup import touched
 from strandline.storage.compacted import Compacted, is_good_size
 from strandline.storage.keys import Wanted
 from strandline.storage.rows import Written
+from strandline.storage.shards import ranges
 from strandline.storage.shelf import Shelf
-from strandline.storage.spark.columns import before
 from strandline.storage.spark.hashes import digest_of
 from strandline.storage.spark.ranges import apart_from
 from strandline.storage.spark.rows import is_brought_along, rows_of
@@ -28,19 +37,29 @@ from strandline.storage.spark.sort import write_sorted
 __all__ = ["compact"]
 
 SHARDS_AT_ONCE = 3
-Shard: TypeAlias = tuple[Key | None, Key | None]
-"""From a key prefix to another, the second one excluded; None: no limit."""
 
 
 def compact(
-    spark: SparkSession, shelf: Shelf, state: State, name: str, target_bytes: int, *, here: int
+    spark: SparkSession,
+    shelf: Shelf,
+    state: State,
+    name: str,
+    target_bytes: int,
+    *,
+    least: int = 1,
+    here: int,
 ) -> Compacted:
     """Fold a chain, and leave alone what is as compaction would make it. Rows keep the step of their last
-    change. Files are written below ``name-<n>``, one folder for each shard; they are durable when this
-    returns, and gone when it raises. Up to ``here`` bytes of a shard are described in this process."""
+    change. Files are written below ``name-<n>``, one folder for each shard, ``least`` of them or more; they
+    are durable when this returns, and gone when it raises. Up to ``here`` bytes of a shard are described in
+    this process."""
     schema, chain = state.schema, state.chain
     kept, stale = _sorted_out(shelf, state, target_bytes)
-    shards = _shards(schema.bounds, stale)
+    shards = [
+        (within, part)
+        for within in ranges(schema.bounds)
+        if (part := tuple(s for s in stale if may_hold(s, within)))
+    ]
     prefixes = [f"{name}-{i}" for i in range(len(shards))]
     try:
         # Each shard is a job of its own: they share the executors, and a small one need not wait for a large
@@ -51,13 +70,13 @@ def compact(
                     _rewrite,
                     spark,
                     shelf,
-                    State(schema, Chain(part, chain.step)),
-                    shard,
+                    State(schema, Chain(part, chain.step), within),
                     name=prefix,
                     target_bytes=target_bytes,
+                    least=1 if schema.bounds else least,
                     here=here,
                 )
-                for (shard, part), prefix in zip(shards, prefixes, strict=True)
+                for (within, part), prefix in zip(shards, prefixes, strict=True)
             ]
             written = [job.result() for job in jobs]
         digest = Digest()
@@ -95,34 +114,13 @@ def _sorted_out(shelf: Shelf, state: State, target_bytes: int) -> tuple[list[Seg
     return kept, tuple(s for s in segments if s not in kept)
 
 
-def _shards(bounds: Sequence[Key], segments: tuple[Segment, ...]) -> list[tuple[Shard, tuple[Segment, ...]]]:
-    """Shards that have one of the segments in them, each with those that it has."""
-    limits = [None, *bounds, None]
-    found: list[tuple[Shard, tuple[Segment, ...]]] = []
-    for lower, upper in pairwise(limits):
-        if part := tuple(s for s in segments if _reaches(s, lower, upper)):
-            found.append(((lower, upper), part))
-    return found
-
-
-def _reaches(segment: Segment, lower: Key | None, upper: Key | None) -> bool:
-    least, most = order(segment.min_key or ()), order(segment.max_key or ())
-    return (lower is None or most >= order(lower)) and (upper is None or least < order(upper))
-
-
 def _rewrite(
-    spark: SparkSession, shelf: Shelf, part: State, shard: Shard, *, name: str, target_bytes: int, here: int
+    spark: SparkSession, shelf: Shelf, part: State, *, name: str, target_bytes: int, least: int, here: int
 ) -> Written:
     schema, chain = part.schema, part.chain
-    lower, upper = shard
     with working(spark):
         rows = scan(spark, shelf, part, [*schema.names, STEP])
-        if lower is not None:
-            rows = rows.where(~before(schema, lower))
-        if upper is not None:
-            rows = rows.where(before(schema, upper))
-        inside = [s for s in chain.segments if not _crosses(s, lower, upper)]
-        size = sum(s.bytes for s in inside) + sum(s.bytes // 2 for s in chain.segments if s not in inside)
+        size = sum(s.bytes // 2 if _crosses(s, part.within) else s.bytes for s in chain.segments)
         return write_sorted(
             rows,
             shelf,
@@ -132,11 +130,12 @@ def _rewrite(
             fresh=True,
             stepped=True,
             upto=chain.step,
-            partitions=max(1, round(size / target_bytes)),
+            partitions=max(least, round(size / target_bytes)),
             here=here,
         )
 
 
-def _crosses(segment: Segment, lower: Key | None, upper: Key | None) -> bool:
+def _crosses(segment: Segment, within: KeyRange) -> bool:
+    lower, upper = within.lower, within.upper
     least, most = order(segment.min_key or ()), order(segment.max_key or ())
     return (lower is not None and least < order(lower)) or (upper is not None and most >= order(upper))

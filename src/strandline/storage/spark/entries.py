@@ -16,13 +16,30 @@ __all__ = ["entries"]
 
 
 def entries(
-    spark: SparkSession, shelf: Shelf, state: State, impl: TableSchema, name: str, *, here: int
+    spark: SparkSession,
+    shelf: Shelf,
+    state: State,
+    impl: TableSchema,
+    name: str,
+    *,
+    pieces: int | None = None,
+    here: int,
 ) -> Written:
     """Return base segments with the entries of an index for the table's state, whose step is also the step of
-    each entry, and their digest. Up to ``here`` bytes are described in this process."""
+    each entry, and their digest. ``pieces``: how many, None if their size alone decides. Up to ``here`` bytes
+    are described in this process."""
     step = state.chain.step
     with working(spark):
         rows = scan(spark, shelf, state, impl.names).withColumn(STEP, F.lit(step).cast("bigint"))
         return write_sorted(
-            rows, shelf, impl, name, role="base", fresh=True, stepped=True, upto=step, here=here
+            rows,
+            shelf,
+            impl,
+            name,
+            role="base",
+            fresh=True,
+            stepped=True,
+            upto=step,
+            partitions=pieces,
+            here=here,
         )

@@ -14,7 +14,7 @@ from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, 
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.segment import ERASE
 from strandline.storage.shelf import Shelf
-from strandline.storage.spark.columns import col, renamed, same_key
+from strandline.storage.spark.columns import col, inside, renamed, same_key
 from strandline.storage.spark.ranges import apart_from
 from strandline.storage.spark.rows import POSITION, is_brought_along, local, one_commit, rows_of, union
 from strandline.storage.spark.session import working
@@ -30,8 +30,15 @@ def scan(spark: SparkSession, shelf: Shelf, state: State, columns: Sequence[str]
     their logical names, in the physical types. Nothing runs yet, except that a small log is read and folded
     here. Filters on the DataFrame reach the Parquet files. The DataFrame is good as long as the chain's files
     are there."""
+    names = list(state.schema.names if columns is None else columns)
+    if not state.within.is_limited:
+        return _scan(spark, shelf, state, names)
+    found = _scan(spark, shelf, state, list(dict.fromkeys([*names, *state.schema.key])))
+    return inside(found, state.schema, state.within).select(*map(col, names))
+
+
+def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str]) -> DataFrame:
     schema, chain = state.schema, state.chain
-    names = list(schema.names if columns is None else columns)
     old, middle, new = split(visible(chain))
 
     def rows(segments: Sequence[Segment], asked: Sequence[str]) -> DataFrame:

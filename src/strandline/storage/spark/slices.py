@@ -44,8 +44,10 @@ def write_slice(
 
 def _rows(spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window) -> DataFrame:
     if window.chain is None:
-        return fold(spark, shelf, schema, window.logs, after=window.after, upto=window.upto)
-    rows = scan(spark, shelf, State(schema, window.chain), [*schema.names, STEP])
+        return fold(
+            spark, shelf, schema, window.logs, after=window.after, upto=window.upto, within=window.within
+        )
+    rows = scan(spark, shelf, State(schema, window.chain, window.within), [*schema.names, STEP])
     nothing = F.lit(None).cast("bigint")
     return rows.withColumns({OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing})
 

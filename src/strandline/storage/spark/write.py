@@ -13,7 +13,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from strandline.errors import StrandlineError
-from strandline.model import BEGINNING, OP, PENDING, WAS_HI, WAS_LO, Segment, State, TableSchema, visible
+from strandline.model import (
+    BEGINNING,
+    OP,
+    PENDING,
+    WAS_HI,
+    WAS_LO,
+    KeyRange,
+    Segment,
+    State,
+    TableSchema,
+    visible,
+)
 from strandline.model import Column as TableColumn
 from strandline.storage.files import Files
 from strandline.storage.rows import Mode, Outcome, Target, Written
@@ -31,7 +42,6 @@ from strandline.storage.spark.incoming import (
     refuse_present,
     typed,
 )
-from strandline.storage.spark.ranges import narrowed
 from strandline.storage.spark.rows import rows_of, union
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
@@ -228,7 +238,8 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
         if count <= few.rows and bytes_ <= few.bytes:
             return now.toArrow().cast(pa.schema([(name, schema[name].type.arrow) for name in now.columns]))
         lower, upper = keys_from(ends, schema)
-        near = replace(work.state, chain=narrowed(work.state.chain, lower, upper))
+        chain = work.state.chain.narrowed(KeyRange(lower, upper, closed=True))
+        near = replace(work.state, chain=chain)
         old = scan(work.spark, work.shelf, near)
         if count <= BROADCAST_ROWS:
             old = old.join(F.broadcast(renamed(now, schema.key)), same_key(schema), "left_semi")

@@ -1,0 +1,177 @@
+"""The check of a restore before anything of it is published: everything is read again, shard by shard, and
+compared with what was recorded when it was backed up.
+
+A part for each table finds out into which shards it and its indexes fall; the part of a shard reads the bytes
+of the segments that begin in it, and adds up the rows that are in it. The sums are compared at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from sqlalchemy import Connection
+
+from strandline.backups.restore_parts import (
+    NOTHING_PUBLISHED,
+    RestorePart,
+    RestoreRun,
+    check_time,
+    deadline_of,
+    incoming_chain,
+)
+from strandline.catalog import board, chains, paths
+from strandline.catalog.paths import require_id
+from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import Writer
+from strandline.errors import Corrupted
+from strandline.model import Chain, Digest, KeyRange, Segment, State
+from strandline.operations.kind import Handler, Part, PartPlan
+from strandline.records import Record, later
+from strandline.runtime import Runtime
+from strandline.storage.shards import begins_in, cuts, ranges, spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Record):
+    """A table to be compared, with its indexes, with what was recorded."""
+
+    table_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A shard of a table, or of its ``index``. When it was read: ``digest`` is what its rows add up to,
+    ``entries`` what they do in the columns of each index of the table."""
+
+    index: str | None
+    within: KeyRange
+    digest: Digest | None = later()
+    entries: Mapping[str, Digest] | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedShard(Record):
+    """A shard of a table or of an index of it; what is one shard as a whole goes together with the others
+    that are. ``until``: when the time for the whole restore is over."""
+
+    table_id: int
+    pieces: tuple[Piece, ...]
+    until: float | None
+
+
+class VerifyPart(Handler[RestoreRun, Checked]):
+    """Finds the shards of tables and their indexes, as they are now that all of them are there."""
+
+    record = Checked
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._shard_bytes = runtime.settings.shard_bytes
+
+    def configure_all(
+        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Checked]], made: Any
+    ) -> list[Checked]:
+        check_time(run, tx.now)
+        infos = [TableInfo.of(path) for path in paths.by_ids(tx.conn, [p.body.table_id for p in parts])]
+        ids = [i for table in infos for i in (table.id, *(ref.impl_id for ref in table.indexes))]
+        found = chains.copied(tx.conn, ids, board.current_step(tx.conn))
+        until, stage = deadline_of(run), parts[0].row.stage + 1
+        shards = [
+            CheckedShard(table_id=table.id, pieces=pieces, until=until)
+            for table in infos
+            for pieces in self._pieces(table, found)
+        ]
+        run.add_parts(tx, [PartPlan("verify shard", shard, stage) for shard in shards])
+        return [part.body for part in parts]
+
+    def _pieces(
+        self, table: TableInfo, segments: Mapping[int, Sequence[Segment]]
+    ) -> Iterator[tuple[Piece, ...]]:
+        small = []
+        for index, id_ in [(None, table.id), *((ref.name, ref.impl_id) for ref in table.indexes)]:
+            bounds, least = (table.schema.bounds, 1) if index is None else ((), len(table.schema.bounds) + 1)
+            limits = cuts(bounds, spread(segments.get(id_, ())), self._shard_bytes, least)
+            found = [Piece(index=index, within=within) for within in ranges(limits)]
+            if len(found) == 1:
+                small += found
+            else:
+                yield from ((piece,) for piece in found)
+        if small:
+            yield tuple(small)
+
+
+class VerifyShardPart(RestorePart[CheckedShard]):
+    """Reads a shard of what was restored."""
+
+    record = CheckedShard
+
+    def _make(self, run: RestoreRun, body: CheckedShard) -> tuple[Piece, ...]:
+        with self.runtime.catalog.read() as conn:
+            table = TableInfo.of(require_id(conn, body.table_id))
+            ids: dict[str | None, int] = {ref.name: ref.impl_id for ref in table.indexes}
+            ids[None] = table.id
+            held = {p.index: incoming_chain(conn, ids[p.index]) for p in body.pieces}
+        return tuple(self._read(table, held[piece.index], piece) for piece in body.pieces)
+
+    def _read(self, table: TableInfo, chain: Chain, piece: Piece) -> Piece:
+        store, impls = (
+            self.runtime.store,
+            {r.name: r.definition.impl_schema(table.schema) for r in table.indexes},
+        )
+        _check_bytes(self.runtime, [s for s in chain.segments if begins_in(s, piece.within)])
+        state = State(table.schema if piece.index is None else impls[piece.index], chain)
+        state = state.narrowed(piece.within)
+        entries = {i: store.digest(state, impl) for i, impl in impls.items() if piece.index is None}
+        return replace(piece, digest=store.digest(state), entries=entries)
+
+    def configure(
+        self, tx: Writer, run: RestoreRun, part: Part[CheckedShard], made: tuple[Piece, ...]
+    ) -> CheckedShard:
+        return replace(part.body, pieces=made)
+
+    def time_limit(self, part: Part[CheckedShard]) -> float | None:
+        return self.seconds_left(part.body.until)
+
+
+def _check_bytes(runtime: Runtime, segments: Sequence[Segment]) -> None:
+    """Whatever this process remembers of the segments, what counts is what is stored now."""
+    inline = {s.id: s for s in segments if s.file is None}
+    with runtime.catalog.read() as conn:
+        for id_, data, checksum in chains.inline_rows(conn, inline):
+            inline[id_] = replace(inline[id_], data=data, checksum=checksum)
+    for finding in runtime.store.damaged([inline.get(s.id, s) for s in segments]):
+        raise Corrupted(finding.message, NOTHING_PUBLISHED)
+
+
+def compare(conn: Connection, run: RestoreRun) -> None:
+    """Refuse what did not come back as it was recorded."""
+    found: dict[tuple[int, str | None], Digest] = {}
+    derived: dict[tuple[int, str], Digest] = {}
+    for shard in run.bodies(conn, "verify shard", CheckedShard):
+        for piece in shard.pieces:
+            of = (shard.table_id, piece.index)
+            found[of] = found.get(of, Digest()) + (piece.digest or Digest())
+            for index, digest in (piece.entries or {}).items():
+                derived[shard.table_id, index] = derived.get((shard.table_id, index), Digest()) + digest
+    infos = [TableInfo.of(path) for path in paths.by_ids(conn, run.body.tables.values())]
+    heads = chains.states(conn, [i for t in infos for i in (t.id, *(r.impl_id for r in t.indexes))])
+    for table in infos:
+        if (table.id, None) not in found:
+            continue  # a version that knew no shards has compared it already
+        _compare(table.path, heads[table.id].digest, found[table.id, None])
+        for ref in table.indexes:
+            path, recorded = f"{table.path}/{ref.name}", heads[ref.impl_id].digest
+            _compare(path, recorded, found[table.id, ref.name])
+            if derived[table.id, ref.name] != recorded:
+                raise Corrupted(f"the restored index {path} does not match its table", NOTHING_PUBLISHED)
+
+
+def _compare(path: str, recorded: Digest, found: Digest) -> None:
+    if found != recorded:
+        raise Corrupted(
+            f"{path} was backed up with {recorded.rows} rows ({recorded.hex}), but {found.rows} rows "
+            f"({found.hex}) came back",
+            NOTHING_PUBLISHED,
+        )
