@@ -59,6 +59,11 @@ _STATES = select(sqltables.tables).where(sqltables.among(sqltables.tables.c.path
 _CHAIN = select(sqltables.chains.c.segment_id).where(
     sqltables.chains.c.table_id == bindparam("table"), is_part_at(bindparam("at"))
 )
+_ALL_CHAINS = select(sqltables.chains.c.table_id, sqltables.chains.c.segment_id).where(
+    sqltables.among(sqltables.chains.c.table_id, "tables"),
+    sqltables.chains.c.added <= bindparam("at"),
+    or_(sqltables.chains.c.removed.is_(None), sqltables.chains.c.removed > bindparam("at")),
+)
 _NEW_SEGMENT = insert(sqltables.segments).returning(sqltables.segments.c.id)
 
 
@@ -264,16 +269,15 @@ def attach(
 ) -> None:
     """Make segments part of a table's chain from ``step`` on. By reference: the same segment may be in many
     chains."""
-    attach_all(tx, {table_id: segment_ids}, step, reaches)
+    row = {"table_id": table_id, "added": step, "reaches": step if reaches is None else reaches}
+    if rows := [{**row, "segment_id": i, "superseded": False} for i in segment_ids]:
+        tx.conn.execute(insert(sqltables.chains), rows)
 
 
-def attach_all(
-    tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int, reaches: int | None = None
-) -> None:
+def attach_all(tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int) -> None:
     """The same for many tables, by their ids."""
-    reached = step if reaches is None else reaches
     columns = ("table_id", "segment_id", "added", "reaches", "superseded")
-    rows = [(table_id, i, step, reached, False) for table_id, ids in segment_ids.items() for i in ids]
+    rows = [(table_id, i, step, step, False) for table_id, ids in segment_ids.items() for i in ids]
     many.insert_rows(tx, sqltables.chains, columns, rows)
 
 
@@ -292,11 +296,8 @@ def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
 
 def all_chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
     """The same for many tables, by their ids; without those that have none."""
-    at, found = sqltables.chains.c, defaultdict[int, list[int]](list)
-    live = select(at.table_id, at.segment_id).where(
-        sqltables.among(at.table_id, "tables"), at.added <= step, or_(at.removed.is_(None), at.removed > step)
-    )
-    for table_id, segment_id in conn.execute(live, {"tables": list(table_ids)}):
+    found = defaultdict[int, list[int]](list)
+    for table_id, segment_id in conn.execute(_ALL_CHAINS, {"tables": list(table_ids), "at": step}):
         found[table_id].append(segment_id)
     return found
 

@@ -165,6 +165,23 @@ def add(
     ]
 
 
+def add_one(
+    tx: Writer,
+    new: NewPath,
+    *,
+    step: int | None = None,
+    state: str = READY,
+    operation_id: str | None = None,
+) -> Path:
+    """The same for one path."""
+    return add(tx, [new], step=step, state=state, operation_id=operation_id)[0]
+
+
+def make_parent(tx: Writer, path: str, step: int | None = None) -> Path:
+    """The parent directory of a path, made with all that is missing above it."""
+    return make_parents(tx, [path], step)[0][path]
+
+
 def make_parents(
     tx: Writer, wanted: Iterable[str], step: int | None = None
 ) -> tuple[dict[str, Path], list[int]]:

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, literal, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, literal, select, update
 
 from strandline import names, records
 from strandline.catalog import sqltables
 from strandline.catalog.writer import Writer
-from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
-from strandline.records import Nothing, R, Record, RecordType
+from strandline.errors import Internal, InvalidArgument, PathNotFound, UnderOperation
+from strandline.records import R, Record, RecordType
 
 READY = "ready"
 ROOT_ID = 1
@@ -24,6 +24,9 @@ _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id")
 _LISTED = sqltables.among(sqltables.paths.c.id, "row_ids")
 _ROWS = select(sqltables.paths).where(_LISTED)
 _NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_LISTED)
+_NAMES_BELOW = (
+    select(sqltables.paths.c.name).distinct().where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
+)
 _SET_STATE = (
     update(sqltables.paths)
     .where(_LISTED)
@@ -180,9 +183,7 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
 
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
     """The names of what is directly below some paths, of those with this ``ending``."""
-    at = sqltables.paths.c
-    names_ = select(at.name).distinct().where(sqltables.among(at.parent_id, "parents"))
-    ended = names_.where(at.name.endswith(ending, autoescape=True))
+    ended = _NAMES_BELOW.where(sqltables.paths.c.name.endswith(ending, autoescape=True))
     return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars())
 
 
@@ -264,59 +265,6 @@ def check_own_name(name: str, what: str) -> None:
             f"the {what} name {name!r} is reserved",
             "Only an index has something of this name; choose another one.",
         )
-
-
-def make_parents(tx: Writer, path: str, step: int | None = None) -> Path:
-    """The parent directory of a path, made with all that is missing above it."""
-    parts = names.split(path)
-    if not parts:
-        raise InvalidArgument("the root cannot be created", "Name a path below it.")
-    parent = require(tx.conn, "/")
-    for depth in range(1, len(parts)):
-        here = names.join(parts[:depth])
-        parent = find(tx.conn, here) or add(
-            tx, parent, parts[depth - 1], "directory", body=Nothing(), step=step
-        )
-        if parent.type not in DIRECTORIES:
-            raise InvalidArgument(
-                f"{here} is a {parent.type}, so nothing can be created below it",
-                "Choose a path inside a directory.",
-            )
-    return parent
-
-
-def add(
-    tx: Writer,
-    parent: Path,
-    name: str,
-    type_: str,
-    *,
-    body: Record,
-    step: int | None = None,
-    version: int = 1,
-    state: str = READY,
-    operation_id: str | None = None,
-) -> Path:
-    """A new path, there from ``step`` on (default: the writer's)."""
-    path = f"{parent.path.rstrip('/')}/{name}"
-    names.check_name(name)
-    if find(tx.conn, path) is not None:
-        raise AlreadyExists(f"{path} already exists")
-    row = tx.conn.execute(
-        insert(sqltables.paths)
-        .values(
-            parent_id=parent.id,
-            name=name,
-            type=type_,
-            version=version,
-            state=state,
-            operation_id=operation_id,
-            created_step=tx.step if step is None else step,
-            body=records.to_text(body),
-        )
-        .returning(sqltables.paths)
-    ).one()
-    return of_row(row, path)
 
 
 def set_body(tx: Writer, path_id: int, body: Record) -> None:
