@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
 from strandline import records
 from strandline.catalog import board, chains, many, paths, sqltables, tables
@@ -300,11 +300,11 @@ def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, director
 
 def _unlock(tx: Writer, operation_id: str, created_at: int | None = None) -> None:
     """Let others have the paths again; new ones are there from ``created_at`` on."""
-    at = sqltables.paths.c
-    mine = update(sqltables.paths).where(at.operation_id == operation_id)
+    values: dict[str, Any] = {"state": READY, "operation_id": None}
     if created_at is not None:
-        tx.conn.execute(mine.where(at.state.in_(CREATED_STATES)).values(created_step=created_at))
-    tx.conn.execute(mine.values(state=READY, operation_id=None))
+        # In one statement with the rest, for a database may write the whole row again for each.
+        values["created_step"] = case((_AT.state.in_(CREATED_STATES), created_at), else_=_AT.created_step)
+    tx.conn.execute(update(sqltables.paths).where(_AT.operation_id == operation_id).values(values))
     tx.conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == operation_id))
 
 
