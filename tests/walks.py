@@ -33,6 +33,7 @@ EVERYWHERE = frozenset(
         "names",
         "records",
         "retry",
+        "catalog/sqltables",
     }
 )
 """What everything else is made of: words and values, which are no stations on a way."""

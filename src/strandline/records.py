@@ -199,7 +199,7 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
 
     options = _options(kind)
     names = {special.name or name: special for name, special in options.items()}
-    needed = {name for name, special in names.items() if not special.later}
+    order, needed = (*names,), {name for name, special in names.items() if not special.later}
     changed: dict[str, Any] = {
         name: override(rename=special.name, struct_hook=special.read and _hook(special.read))
         for name, special in options.items()
@@ -210,7 +210,7 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     def read(value: Any, _: Any) -> Any:
         if type(value) is not dict:
             raise _Misfit(f"{value!r} is not an object")
-        if value.keys() != names.keys():
+        if (*value,) != order and value.keys() != names.keys():  # As it is written, they are in order.
             _refuse(sorted(needed - value.keys()), "the field {} is missing")
             _refuse(sorted(value.keys() - names.keys()), "the field {} is not known")
         return structure(value, kind)

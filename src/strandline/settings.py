@@ -32,7 +32,8 @@ class Settings:
     Arrow."""
     bulk_bytes: int = 48 * 1024 * 1024
     """... and so is work on rows that take more memory than this, however few they are. More bytes of files
-    than this are copied, checked and described by executors; fewer in the process."""
+    than this are copied, checked and described by executors; fewer in the process, and up to eight times as
+    many if a restore has no more to copy."""
     scan_rows: int = 200_000
     """A statement that must look at more rows than this is evaluated on Spark."""
     inline_rows: int = 2_000

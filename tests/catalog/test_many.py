@@ -11,7 +11,7 @@ from sqlalchemy import event, insert, text
 
 import strandline
 from strandline import Database, records
-from strandline.catalog import operations, paths, sqltables, tables
+from strandline.catalog import many, operations, paths, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
@@ -28,7 +28,7 @@ def make_tables(catalog: Catalog, count: int) -> list[int]:
     """Empty tables ``/many/t0`` and so on, as they are after their creation; answers their ids."""
     with catalog.write() as tx:
         step, now = tx.step, catalog.clock.now()
-        above = paths.make_parents(tx, "/many/t", step)
+        above = many.make_parent(tx, "/many/t", step)
         body = records.to_text(TableBody(schema=SCHEMA, indexes=()))
         first = above.id + 1
         path = {"parent_id": above.id, "type": "table", "state": "ready", "created_step": step, "version": 1}

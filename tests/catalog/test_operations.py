@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import select
 
 from strandline import records
-from strandline.catalog import board, cache, chains, operations, paths, sessions, sqltables
+from strandline.catalog import board, cache, chains, many, operations, paths, sessions, sqltables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.many import NewPath
 from strandline.catalog.operations import DONE, RUNNING, Failure, Operation
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody
@@ -106,10 +107,12 @@ def test_an_error_is_raised_again_as_it_was() -> None:
 def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> None:
     with orders.write() as tx:
         table = paths.require(tx.conn, "/orders")
-        gone = paths.add(tx, table, "old", "stream", body=STREAM, step=1)
+        gone = many.add_one(tx, NewPath(table, "old", "stream", STREAM), step=1)
         operations.lock(tx, "op", [table], "altering")
         operations.lock(tx, "op", [gone], "dropping")
-        made = paths.add(tx, table, "new", "stream", body=STREAM, step=1, state="creating", operation_id="op")
+        made = many.add_one(
+            tx, NewPath(table, "new", "stream", STREAM), step=1, state="creating", operation_id="op"
+        )
         registry.move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
         sessions.add_pin(tx, "op", 1)
         before = cache.present(tx.conn).generation
@@ -141,14 +144,11 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
     with orders.write() as tx:
         table = paths.require(tx.conn, "/orders")
         operations.lock(tx, "op", [table], "outgoing restore")
-        directory = paths.make_parents(tx, "/new/deep/t", 1)
+        directory = many.make_parent(tx, "/new/deep/t", 1)
         outer = paths.require(tx.conn, "/new")
-        made = paths.add(
+        made = many.add_one(
             tx,
-            directory,
-            "t",
-            "table",
-            body=TableBody(schema=SCHEMA),
+            NewPath(directory, "t", "table", TableBody(schema=SCHEMA)),
             step=1,
             state="incoming restore",
             operation_id="op",

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from strandline import names
-from strandline.catalog import board, paths, sqltables
+from strandline.catalog import board, many, paths, sqltables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.many import FEW_ROWS, NewPath
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
 from strandline.records import Nothing
 
@@ -35,8 +36,8 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str) -> None:
     with catalog.write() as tx:
-        parent = paths.make_parents(tx, f"/{name}/{name}/x", 1)
-        made = paths.add(tx, parent, "x", "table", body=Nothing(), step=1)
+        parent = many.make_parent(tx, f"/{name}/{name}/x", 1)
+        made = many.add_one(tx, NewPath(parent, "x", "table", Nothing()), step=1)
     with catalog.read() as conn:
         found = paths.require(conn, f"{name}/{name}/x")
         assert found == made
@@ -57,7 +58,7 @@ def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) 
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
         for name in given_:
-            paths.add(tx, root, name, "directory", body=Nothing(), step=1)
+            many.add_one(tx, NewPath(root, name, "directory", Nothing()), step=1)
     with catalog.read() as conn:
         assert [p.name for p in paths.children(conn, paths.require(conn, "/"))] == sorted(given_)
 
@@ -65,25 +66,25 @@ def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) 
 def test_names_are_case_sensitive(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
-        paths.add(tx, root, "T", "directory", body=Nothing(), step=1)
+        many.add_one(tx, NewPath(root, "T", "directory", Nothing()), step=1)
         assert paths.find(tx.conn, "/t") is None
-        paths.add(tx, root, "t", "directory", body=Nothing(), step=1)
+        many.add_one(tx, NewPath(root, "t", "directory", Nothing()), step=1)
 
 
 def test_what_is_there_is_not_made_again(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
-        paths.add(tx, root, "t", "table", body=Nothing(), step=1)
+        many.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1)
         with pytest.raises(AlreadyExists, match="/t already exists"):
-            paths.add(tx, root, "t", "directory", body=Nothing(), step=1)
+            many.add_one(tx, NewPath(root, "t", "directory", Nothing()), step=1)
         with pytest.raises(InvalidArgument, match="/t is a table"):
-            paths.make_parents(tx, "/t/below", 1)
+            many.make_parent(tx, "/t/below", 1)
 
 
 def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) -> None:
     with catalog.write() as tx:
-        parent = paths.make_parents(tx, "/shop/orders", 1)
-        paths.add(tx, parent, "orders", "table", body=Nothing(), step=1)
+        parent = many.make_parent(tx, "/shop/orders", 1)
+        many.add_one(tx, NewPath(parent, "orders", "table", Nothing()), step=1)
         with pytest.raises(PathNotFound) as missing:
             paths.require(tx.conn, "/shop/order")
         assert "'orders'" in missing.value.hint
@@ -96,7 +97,7 @@ def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) 
 
 def test_a_version_only_grows(catalog: Catalog) -> None:
     with catalog.write() as tx:
-        made = paths.add(tx, paths.require(tx.conn, "/"), "t", "table", body=Nothing(), step=1)
+        made = many.add_one(tx, NewPath(paths.require(tx.conn, "/"), "t", "table", Nothing()), step=1)
         paths.set_version(tx, made.id, 2)
         for stale in (2, 1, 0):
             with pytest.raises(Internal, match="would not grow"):
@@ -109,7 +110,7 @@ def test_a_version_only_grows(catalog: Catalog) -> None:
 
 def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) -> None:
     with catalog.write() as tx:
-        made = paths.add(tx, paths.require(tx.conn, "/"), "t", "table", body=Nothing(), step=1)
+        made = many.add_one(tx, NewPath(paths.require(tx.conn, "/"), "t", "table", Nothing()), step=1)
         paths.set_state(tx, [made.id], "altering", "op-1")
         locked = paths.require(tx.conn, "/t")
         with pytest.raises(UnderOperation, match="path is under operation: /t is altering by operation op-1"):
@@ -122,16 +123,16 @@ def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) 
 def test_an_id_is_not_given_twice(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
-        first = paths.add(tx, root, "t", "table", body=Nothing(), step=1)
+        first = many.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1)
         paths.remove(tx, [first.id])
         assert paths.find(tx.conn, "/t") is None
-        assert paths.add(tx, root, "t", "table", body=Nothing(), step=1).id > first.id
+        assert many.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1).id > first.id
 
 
 def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
-        a, b = (paths.add(tx, root, name, "table", body=Nothing(), step=1) for name in ("a", "b"))
+        a, b = (many.add_one(tx, NewPath(root, name, "table", Nothing()), step=1) for name in ("a", "b"))
         first = board.publish(tx, [a, b])
         time = tx.now
     catalog.clock.sleep(1.0)
@@ -225,3 +226,49 @@ def test_splitting_undoes_joining(parts: list[str]) -> None:
     except InvalidArgument:
         return
     assert names.split(names.join(parts)) == tuple(parts)
+
+
+ODD = ["plain", "a'b", 'a"b', "a\\b", "tab\tnew\nline", "ü € 語", "{1,2}", "NULL", "%s ? :x"]
+
+
+@pytest.mark.parametrize("count", [1, FEW_ROWS - 1, FEW_ROWS, 3 * FEW_ROWS])
+def test_rows_by_the_thousand_are_what_they_were(catalog: Catalog, count: int) -> None:
+    """However the driver takes them: text of any kind, numbers, yes and no, nothing."""
+    columns = ("generation", "path_id", "path", "version", "dropped", "time")
+    rows = [(7, i, ODD[i % len(ODD)], 2**40 + i, i % 2 == 0, i / 3) for i in range(count)]
+    states = [(i, 1, i, "00", 1, None if i % 2 else i) for i in range(count)]
+    with catalog.write() as tx:
+        many.insert_rows(tx, sqltables.board, columns, [])
+        many.insert_rows(tx, sqltables.board, columns, rows)
+        kept = ("path_id", "step", "rows", "digest", "kept_from", "followed_step")
+        many.insert_rows(tx, sqltables.tables, kept, states)
+    with catalog.read() as conn:
+        told = conn.execute(select(sqltables.board).where(sqltables.board.c.generation == 7)).all()
+        followed = conn.execute(select(sqltables.tables.c.path_id, sqltables.tables.c.followed_step)).all()
+    assert sorted(tuple(row) for row in told) == rows
+    assert sorted(map(tuple, followed)) == [(row[0], row[5]) for row in states]
+
+
+def test_rows_by_the_thousand_go_with_their_transaction(catalog: Catalog) -> None:
+    rows = [(i, 1, 1, False) for i in range(2 * FEW_ROWS)]
+    with contextlib.suppress(ZeroDivisionError), catalog.write() as tx:
+        many.insert_rows(tx, sqltables.holds, ("owner_id", "table_id", "step", "keeps_state"), rows)
+        raise ZeroDivisionError
+    with catalog.read() as conn:
+        assert conn.execute(select(sqltables.holds)).all() == []
+
+
+def test_what_is_among_a_list_is_found(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        root = paths.require(tx.conn, "/")
+        wanted = [name for name in ODD if "/" not in name and name.isprintable()]
+        made = many.add(tx, [NewPath(root, name, "directory", Nothing()) for name in wanted], step=1)
+    at = sqltables.paths.c
+    by_id = select(at.id).where(sqltables.among(at.id, "ids"))
+    by_name = select(at.name).where(sqltables.among(at.name, "names"))
+    with catalog.read() as conn:
+        ids = [path.id for path in made]
+        assert sorted(conn.execute(by_id, {"ids": [*ids, 10**12]}).scalars()) == sorted(ids)
+        assert conn.execute(by_id, {"ids": []}).all() == []
+        for name in wanted:
+            assert conn.execute(by_name, {"names": [name, "not there"]}).scalars().all() == [name]

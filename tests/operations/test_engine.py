@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import operations, paths, sqltables
+from strandline.catalog import many, operations, paths, sqltables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING
 from strandline.catalog.writer import Writer
 from strandline.clock import SystemClock
@@ -159,12 +160,9 @@ class Trouble(Handler[AnyRun, Told]):
     def propose(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
         table = paths.require(tx.conn, "/orders", "table")
         run.move(tx, part, table)
-        paths.add(
+        many.add_one(
             tx,
-            table,
-            f"made{part.id}",
-            "stream",
-            body=Nothing(),
+            NewPath(table, f"made{part.id}", "stream", Nothing()),
             step=1,
             state="creating",
             operation_id=run.operation.id,

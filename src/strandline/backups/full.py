@@ -24,6 +24,7 @@ from strandline.backups.collection import (
 )
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, require_collection
 from strandline.catalog import board, chains, many, paths, sizes
+from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -127,16 +128,8 @@ class Backup(Kind[CollectionRequest, B, G]):
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
         name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
-        return paths.add(
-            tx,
-            collection,
-            name,
-            "backup",
-            body=Nothing(),
-            step=step,
-            state="creating",
-            operation_id=run.id,
-        )
+        new = NewPath(collection, name, "backup", Nothing())
+        return many.add_one(tx, new, step=step, state="creating", operation_id=run.id)
 
     def _record(
         self, tx: Writer, run: Run[CollectionRequest, B, G], backup: Path, record: BackupRecord

@@ -10,6 +10,7 @@ from strandline.backups.collection import Collection, CollectionRequest, collect
 from strandline.backups.record import require_collection
 from strandline.catalog import many, paths, tables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.many import NewPath
 from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists
 from strandline.operations.kind import Body, Kind, Plan, Planning, Run
@@ -26,8 +27,8 @@ def create_collection(catalog: Catalog, name: str, collection: Collection) -> in
             raise AlreadyExists(
                 f"there is a backup collection {name!r} already", "Choose another name, or drop it first."
             )
-        parent = paths.make_parents(tx, path)
-        row = paths.add(tx, parent, name, "backup_collection", body=collection)
+        parent = many.make_parent(tx, path)
+        row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
         tables.publish(tx, [row.id])
         return tx.step
 

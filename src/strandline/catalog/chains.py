@@ -31,7 +31,7 @@ from sqlalchemy import (
     update,
 )
 
-from strandline.catalog import board, sessions, sqltables
+from strandline.catalog import board, many, sessions, sqltables
 from strandline.catalog.stale import Ended, Stale
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
@@ -55,8 +55,14 @@ def is_log_between(after: int, upto: int) -> ColumnElement[bool]:
 
 # Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
 _STATE = select(sqltables.tables).where(sqltables.tables.c.path_id == bindparam("table"))
+_STATES = select(sqltables.tables).where(sqltables.among(sqltables.tables.c.path_id, "tables"))
 _CHAIN = select(sqltables.chains.c.segment_id).where(
     sqltables.chains.c.table_id == bindparam("table"), is_part_at(bindparam("at"))
+)
+_ALL_CHAINS = select(sqltables.chains.c.table_id, sqltables.chains.c.segment_id).where(
+    sqltables.among(sqltables.chains.c.table_id, "tables"),
+    sqltables.chains.c.added <= bindparam("at"),
+    or_(sqltables.chains.c.removed.is_(None), sqltables.chains.c.removed > bindparam("at")),
 )
 _NEW_SEGMENT = insert(sqltables.segments).returning(sqltables.segments.c.id)
 
@@ -81,11 +87,7 @@ def state(conn: Connection, table_id: int) -> TableState:
 
 def states(conn: Connection, table_ids: Iterable[int]) -> dict[int, TableState]:
     """The heads of tables that cannot have gone, by id."""
-    found: dict[int, TableState] = {}
-    for chunk in chunks(table_ids):
-        rows = conn.execute(select(sqltables.tables).where(sqltables.tables.c.path_id.in_(chunk)))
-        found |= {row.path_id: state_of(row) for row in rows}
-    return found
+    return {row.path_id: state_of(row) for row in conn.execute(_STATES, {"tables": list(table_ids)})}
 
 
 def check_kept(head: TableState, step: int) -> None:
@@ -267,21 +269,16 @@ def attach(
 ) -> None:
     """Make segments part of a table's chain from ``step`` on. By reference: the same segment may be in many
     chains."""
-    attach_all(tx, {table_id: segment_ids}, step, reaches)
-
-
-def attach_all(
-    tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int, reaches: int | None = None
-) -> None:
-    """The same for many tables, by their ids."""
-    row = {"added": step, "reaches": step if reaches is None else reaches, "removed": None}
-    rows = [
-        {**row, "table_id": table_id, "segment_id": i, "superseded": False}
-        for table_id, ids in segment_ids.items()
-        for i in ids
-    ]
-    if rows:
+    row = {"table_id": table_id, "added": step, "reaches": step if reaches is None else reaches}
+    if rows := [{**row, "segment_id": i, "superseded": False} for i in segment_ids]:
         tx.conn.execute(insert(sqltables.chains), rows)
+
+
+def attach_all(tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int) -> None:
+    """The same for many tables, by their ids."""
+    columns = ("table_id", "segment_id", "added", "reaches", "superseded")
+    rows = [(table_id, i, step, step, False) for table_id, ids in segment_ids.items() for i in ids]
+    many.insert_rows(tx, sqltables.chains, columns, rows)
 
 
 def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
@@ -299,13 +296,9 @@ def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
 
 def all_chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
     """The same for many tables, by their ids; without those that have none."""
-    at, found = sqltables.chains.c, defaultdict[int, list[int]](list)
-    for chunk in chunks(table_ids):
-        live = select(at.table_id, at.segment_id).where(
-            at.table_id.in_(chunk), at.added <= step, or_(at.removed.is_(None), at.removed > step)
-        )
-        for table_id, segment_id in conn.execute(live):
-            found[table_id].append(segment_id)
+    found = defaultdict[int, list[int]](list)
+    for table_id, segment_id in conn.execute(_ALL_CHAINS, {"tables": list(table_ids), "at": step}):
+        found[table_id].append(segment_id)
     return found
 
 

@@ -10,7 +10,12 @@ from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from strandline.catalog import many, sqltables
 from strandline.catalog.writer import Writer
-from strandline.chunks import chunks
+
+# One after the other, for each has an index of its own.
+_ENDS = [
+    delete(sqltables.holds).where(sqltables.among(column, "gone"))
+    for column in (sqltables.holds.c.owner_id, sqltables.holds.c.table_id)
+]
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,9 @@ def is_held(conn: Connection, table_id: int) -> bool:
 
 def remove(tx: Writer, path_ids: Iterable[int]) -> None:
     """End the holds of paths that go, and those of others on them."""
-    at = sqltables.holds.c
-    for ids in chunks(path_ids):
-        tx.conn.execute(delete(sqltables.holds).where(at.owner_id.in_(ids) | at.table_id.in_(ids)))
+    if gone := list(path_ids):
+        for ends in _ENDS:
+            tx.conn.execute(ends, {"gone": gone})
 
 
 def kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:

@@ -8,23 +8,23 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, insert, select, update
 
 from strandline import names, records
 from strandline.catalog import paths, sqltables
 from strandline.catalog.paths import DIRECTORIES, READY, Path
 from strandline.catalog.writer import Writer
-from strandline.chunks import chunks
 from strandline.errors import AlreadyExists, InvalidArgument
 from strandline.records import Nothing, Record
 
 _AT = sqltables.paths.c
 _NAMED = select(sqltables.paths).where(
-    _AT.parent_id == bindparam("parent"), _AT.name.in_(bindparam("children", expanding=True))
+    _AT.parent_id == bindparam("parent"), sqltables.among(_AT.name, "children")
 )
 _BELOW = select(sqltables.paths).where(
-    _AT.name == bindparam("child"), _AT.parent_id.in_(bindparam("parents", expanding=True))
+    _AT.name == bindparam("child"), sqltables.among(_AT.parent_id, "parents")
 )
+_USED = select(_AT.parent_id).distinct().where(sqltables.among(_AT.parent_id, "parents"))
 # In any order: what is told back says which one it is, so that the database may take many rows at once.
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
@@ -107,8 +107,8 @@ def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[
             by_parent[parent_id].append(name)
         else:
             by_name[name].append(parent_id)
-    asked = [(_NAMED, {"parent": p, "children": c}) for p, found in by_parent.items() for c in chunks(found)]
-    asked += [(_BELOW, {"child": n, "parents": c}) for n, found in by_name.items() for c in chunks(found)]
+    asked = [(_NAMED, {"parent": parent, "children": found}) for parent, found in by_parent.items()]
+    asked += [(_BELOW, {"child": name, "parents": found}) for name, found in by_name.items()]
     return {(row.parent_id, row.name): row for query, bound in asked for row in conn.execute(query, bound)}
 
 
@@ -163,6 +163,23 @@ def add(
         )
         for one, text in zip(new, texts, strict=True)
     ]
+
+
+def add_one(
+    tx: Writer,
+    new: NewPath,
+    *,
+    step: int | None = None,
+    state: str = READY,
+    operation_id: str | None = None,
+) -> Path:
+    """The same for one path."""
+    return add(tx, [new], step=step, state=state, operation_id=operation_id)[0]
+
+
+def make_parent(tx: Writer, path: str, step: int | None = None) -> Path:
+    """The parent directory of a path, made with all that is missing above it."""
+    return make_parents(tx, [path], step)[0][path]
 
 
 def make_parents(
@@ -226,10 +243,7 @@ def remove_empty(tx: Writer, directories: Iterable[int]) -> None:
     """Remove those of the directories that have nothing in them but each other."""
     left = set(directories)
     while left:
-        used: set[int] = set()
-        for chunk in chunks(left):
-            below = select(_AT.parent_id, func.count()).where(_AT.parent_id.in_(chunk))
-            used |= {row[0] for row in tx.conn.execute(below.group_by(_AT.parent_id))}
+        used = set(tx.conn.execute(_USED, {"parents": list(left)}).scalars())
         if used == left:
             return
         paths.remove(tx, left - used)

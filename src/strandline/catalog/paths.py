@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, literal, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, literal, select, update
 
 from strandline import names, records
 from strandline.catalog import sqltables
 from strandline.catalog.writer import Writer
-from strandline.chunks import chunks
-from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
-from strandline.records import Nothing, R, Record, RecordType
+from strandline.errors import Internal, InvalidArgument, PathNotFound, UnderOperation
+from strandline.records import R, Record, RecordType
 
 READY = "ready"
 ROOT_ID = 1
@@ -22,9 +21,19 @@ IMPL_TABLE = "indexImplTable"
 
 # Walking the tree is what the catalog does most; statements that are built once cost half as much.
 _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
-_IN_LIST = sqltables.paths.c.id.in_(bindparam("row_ids", expanding=True))
-_ROWS = select(sqltables.paths).where(_IN_LIST)
-_NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_IN_LIST)
+_LISTED = sqltables.among(sqltables.paths.c.id, "row_ids")
+_ROWS = select(sqltables.paths).where(_LISTED)
+_NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_LISTED)
+_NAMES_BELOW = (
+    select(sqltables.paths.c.name).distinct().where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
+)
+_SET_STATE = (
+    update(sqltables.paths)
+    .where(_LISTED)
+    .values(state=bindparam("new_state"), operation_id=bindparam("new_operation"))
+)
+_REMOVE = delete(sqltables.paths).where(_LISTED)
+_FORGET = delete(sqltables.descriptions).where(sqltables.among(sqltables.descriptions.c.path_id, "row_ids"))
 _UNDER = (
     select(sqltables.paths)
     .where(sqltables.paths.c.operation_id == bindparam("operation"))
@@ -103,8 +112,9 @@ def require_id(conn: Connection, path_id: int | None) -> Path:
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     """Those of the paths that exist, in the order asked for."""
     wanted = list(dict.fromkeys(path_ids))
-    found = (row for chunk in chunks(wanted) for row in conn.execute(_ROWS, {"row_ids": chunk}))
-    known = {path.id: path for path in named(conn, found)}
+    known = (
+        {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}))} if wanted else {}
+    )
     return [known[i] for i in wanted if i in known]
 
 
@@ -126,7 +136,7 @@ def full_names(conn: Connection, rows: Sequence[Row[Any]]) -> dict[int, str]:
     above: dict[int, tuple[int | None, str]] = {row.id: (row.parent_id, row.name) for row in rows}
     missing = {parent for parent, _ in above.values() if parent is not None} - above.keys()
     while missing:
-        more = [row for chunk in chunks(missing) for row in conn.execute(_NAMES, {"row_ids": chunk})]
+        more = conn.execute(_NAMES, {"row_ids": list(missing)}).all()
         above |= {id_: (parent, name) for id_, parent, name in more}
         missing = {parent for _, parent, _ in more if parent is not None} - above.keys()
     known: dict[int, str] = {}
@@ -173,12 +183,8 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
 
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
     """The names of what is directly below some paths, of those with this ``ending``."""
-    at = sqltables.paths.c
-    found: set[str] = set()
-    for chunk in chunks(parent_ids):
-        names_ = select(at.name).distinct().where(at.parent_id.in_(chunk))
-        found |= set(conn.execute(names_.where(at.name.endswith(ending, autoescape=True))).scalars())
-    return found
+    ended = _NAMES_BELOW.where(sqltables.paths.c.name.endswith(ending, autoescape=True))
+    return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars())
 
 
 def backups(conn: Connection, collection: Path, *, last: bool = False) -> list[Path]:
@@ -261,59 +267,6 @@ def check_own_name(name: str, what: str) -> None:
         )
 
 
-def make_parents(tx: Writer, path: str, step: int | None = None) -> Path:
-    """The parent directory of a path, made with all that is missing above it."""
-    parts = names.split(path)
-    if not parts:
-        raise InvalidArgument("the root cannot be created", "Name a path below it.")
-    parent = require(tx.conn, "/")
-    for depth in range(1, len(parts)):
-        here = names.join(parts[:depth])
-        parent = find(tx.conn, here) or add(
-            tx, parent, parts[depth - 1], "directory", body=Nothing(), step=step
-        )
-        if parent.type not in DIRECTORIES:
-            raise InvalidArgument(
-                f"{here} is a {parent.type}, so nothing can be created below it",
-                "Choose a path inside a directory.",
-            )
-    return parent
-
-
-def add(
-    tx: Writer,
-    parent: Path,
-    name: str,
-    type_: str,
-    *,
-    body: Record,
-    step: int | None = None,
-    version: int = 1,
-    state: str = READY,
-    operation_id: str | None = None,
-) -> Path:
-    """A new path, there from ``step`` on (default: the writer's)."""
-    path = f"{parent.path.rstrip('/')}/{name}"
-    names.check_name(name)
-    if find(tx.conn, path) is not None:
-        raise AlreadyExists(f"{path} already exists")
-    row = tx.conn.execute(
-        insert(sqltables.paths)
-        .values(
-            parent_id=parent.id,
-            name=name,
-            type=type_,
-            version=version,
-            state=state,
-            operation_id=operation_id,
-            created_step=tx.step if step is None else step,
-            body=records.to_text(body),
-        )
-        .returning(sqltables.paths)
-    ).one()
-    return of_row(row, path)
-
-
 def set_body(tx: Writer, path_id: int, body: Record) -> None:
     at = sqltables.paths.c.id == path_id
     tx.conn.execute(update(sqltables.paths).where(at).values(body=records.to_text(body)))
@@ -331,15 +284,14 @@ def set_version(tx: Writer, path_id: int, version: int) -> None:
 
 
 def set_state(tx: Writer, path_ids: Iterable[int], state: str, operation_id: str | None) -> None:
-    for ids in chunks(path_ids):
-        change = update(sqltables.paths).where(sqltables.paths.c.id.in_(ids))
-        tx.conn.execute(change.values(state=state, operation_id=operation_id))
+    if ids := list(path_ids):
+        tx.conn.execute(_SET_STATE, {"row_ids": ids, "new_state": state, "new_operation": operation_id})
 
 
 def remove(tx: Writer, path_ids: Iterable[int]) -> None:
-    for ids in chunks(path_ids):
-        tx.conn.execute(delete(sqltables.paths).where(sqltables.paths.c.id.in_(ids)))
-        tx.conn.execute(delete(sqltables.descriptions).where(sqltables.descriptions.c.path_id.in_(ids)))
+    if ids := list(path_ids):
+        tx.conn.execute(_REMOVE, {"row_ids": ids})
+        tx.conn.execute(_FORGET, {"row_ids": ids})
 
 
 def of_row(row: Row[Any], path: str) -> Path:

@@ -6,10 +6,15 @@ Ids are never used again. Bodies are JSON text. Times are seconds since the epoc
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
+    ARRAY,
+    JSON,
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Float,
     ForeignKey,
     Index,
@@ -19,8 +24,11 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    bindparam,
     literal_column,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 metadata = MetaData()
 
@@ -231,3 +239,26 @@ Index(
     sqlite_where=is_open,
     postgresql_where=is_open,
 )
+
+
+class _Each(FunctionElement[Any]):
+    """The values of a list, as rows."""
+
+    inherit_cache = True
+
+
+def among(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """Whether a column has one of the values that are bound to ``name``. They go to the database as one
+    value, however many there are: a statement that names each takes longer to write than to carry out."""
+    listed = ARRAY(column.type).with_variant(JSON(), "sqlite")
+    return column.bool_op("IN")(_Each(bindparam(name, type_=listed)))
+
+
+@compiles(_Each, "postgresql")
+def _each_of_array(element: Any, compiler: Any, **given: Any) -> str:
+    return f"(SELECT unnest({compiler.process(element.clauses, **given)}))"
+
+
+@compiles(_Each, "sqlite")
+def _each_of_json(element: Any, compiler: Any, **given: Any) -> str:
+    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **given)}))"

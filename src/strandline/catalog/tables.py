@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, func, select, update
 from strandline import records
 from strandline.catalog import board, chains, holds, many, paths, sqltables
 from strandline.catalog.holds import Hold
+from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.stale import Stale
 from strandline.catalog.writer import Writer
@@ -23,6 +24,8 @@ from strandline.errors import AlreadyExists, PathNotFound
 from strandline.model import Digest, IndexDef, IndexKind, TableSchema
 from strandline.names import did_you_mean
 from strandline.records import Record, later
+
+_FORGET = delete(sqltables.tables).where(sqltables.among(sqltables.tables.c.path_id, "gone"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +117,8 @@ def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[Index
     """Create an empty table with its indexes, with the directories above it."""
     if paths.find(tx.conn, path) is not None:
         raise AlreadyExists(f"{path} already exists")
-    parent = paths.make_parents(tx, path)
-    row = paths.add(tx, parent, path.rsplit("/", 1)[1], "table", body=TableBody(schema=table))
+    parent = many.make_parent(tx, path)
+    row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
     add_state(tx, row.id, tx.step, Digest())
     refs = tuple(add_index_paths(tx, row, index, table=table, digest=Digest()) for index in indexes)
     info = replace(TableInfo.of(row), indexes=refs)
@@ -129,9 +132,9 @@ def add_index_paths(
 ) -> IndexRef:
     """The paths of an index and of its implementation table; the caller lists it in the table's body and
     publishes."""
-    index_row = paths.add(tx, table_row, index.name, "index", body=index)
+    index_row = many.add_one(tx, NewPath(table_row, index.name, "index", index))
     impl = TableBody(schema=index.impl_schema(table))
-    impl_row = paths.add(tx, index_row, IMPL_TABLE, "table", body=impl)
+    impl_row = many.add_one(tx, NewPath(index_row, IMPL_TABLE, "table", impl))
     add_state(tx, impl_row.id, tx.step, digest)
     if not index.is_sync:
         begin_following(tx, impl_row.id, table_row.id, tx.step)
@@ -192,8 +195,7 @@ def drop(tx: Writer, root: Path) -> None:
 
 def forget(tx: Writer, ids: Sequence[int]) -> None:
     """Forget the state of tables that go, and end the holds of all that go."""
-    for chunk in chunks(ids):
-        tx.conn.execute(delete(sqltables.tables).where(sqltables.tables.c.path_id.in_(chunk)))
+    tx.conn.execute(_FORGET, {"gone": list(ids)})
     holds.remove(tx, ids)
 
 

@@ -21,7 +21,6 @@ from strandline.catalog import board, many, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
-from strandline.chunks import chunks
 from strandline.errors import Internal
 
 _AT, _CLAIM = sqltables.paths.c, sqltables.claims.c
@@ -40,6 +39,7 @@ _CLAIMED = (
     .where(_CLAIM.operation_id == bindparam("operation"))
     .order_by(_CLAIM.path_id)
 )
+_HELD = select(sqltables.claims).where(sqltables.among(_CLAIM.path_id, "paths"))
 _MINE = select(_CLAIM.path_id).where(_CLAIM.operation_id == bindparam("operation"))
 _NEXT = select(_CLAIM.version).where(_CLAIM.path_id == _AT.id).scalar_subquery()
 _GROW = update(sqltables.paths).where(_AT.id.in_(_MINE)).values(version=_NEXT)
@@ -147,12 +147,7 @@ class VersionRegistry:
 
     def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, Held]:
         """The claims on paths, whosever they are."""
-        at = sqltables.claims.c
-        return {
-            row.path_id: _held(row)
-            for chunk in chunks(path_ids)
-            for row in conn.execute(select(sqltables.claims).where(at.path_id.in_(chunk)))
-        }
+        return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)})}
 
     def claims(self, conn: Connection, operation_id: str) -> list[Held]:
         rows = conn.execute(
