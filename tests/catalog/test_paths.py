@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
 from strandline import names
 from strandline.catalog import board, many, paths, sqltables
@@ -256,6 +257,15 @@ def test_rows_by_the_thousand_go_with_their_transaction(catalog: Catalog) -> Non
         raise ZeroDivisionError
     with catalog.read() as conn:
         assert conn.execute(select(sqltables.holds)).all() == []
+
+
+def test_rows_that_are_refused_are_refused_as_others_are(catalog: Catalog) -> None:
+    """What went wrong is an error of SQLAlchemy's, whichever way the rows took."""
+    rows = [(1, 1, i, "00", 1) for i in range(2 * FEW_ROWS)]  # the same table again and again
+    with pytest.raises(IntegrityError), catalog.write() as tx:
+        many.insert_rows(tx, sqltables.tables, ("path_id", "step", "rows", "digest", "kept_from"), rows)
+    with catalog.write() as tx:
+        assert tx.conn.execute(select(sqltables.tables)).all() == []
 
 
 def test_what_is_among_a_list_is_found(catalog: Catalog) -> None:
