@@ -68,7 +68,7 @@ class Walk:
 
     @property
     def stations(self) -> list[str]:
-        return [module for module in self.modules if _unit(module) not in EVERYWHERE]
+        return [module for module in self.modules if not {module, _unit(module)} & EVERYWHERE]
 
 
 @contextmanager
