@@ -13,7 +13,14 @@ from strandline import names
 from strandline.catalog import board, many, paths, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.many import FEW_ROWS, NewPath
-from strandline.errors import AlreadyExists, Internal, InvalidArgument, PathNotFound, UnderOperation
+from strandline.errors import (
+    AlreadyExists,
+    Internal,
+    InvalidArgument,
+    PathNotFound,
+    StrandlineError,
+    UnderOperation,
+)
 from strandline.records import Nothing
 
 NAMES = [
@@ -256,6 +263,14 @@ def test_rows_by_the_thousand_go_with_their_transaction(catalog: Catalog) -> Non
         raise ZeroDivisionError
     with catalog.read() as conn:
         assert conn.execute(select(sqltables.holds)).all() == []
+
+
+def test_rows_that_are_refused_are_refused_as_others_are(catalog: Catalog) -> None:
+    rows = [(1, 1, i, "00", 1) for i in range(2 * FEW_ROWS)]  # the same table again and again
+    with pytest.raises(StrandlineError, match="refused a request"), catalog.write() as tx:
+        many.insert_rows(tx, sqltables.tables, ("path_id", "step", "rows", "digest", "kept_from"), rows)
+    with catalog.write() as tx:
+        assert tx.conn.execute(select(sqltables.tables)).all() == []
 
 
 def test_what_is_among_a_list_is_found(catalog: Catalog) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, bindparam, insert, select, update
+from sqlalchemy.exc import DBAPIError
 
 from strandline import names, records
 from strandline.catalog import paths, sqltables
@@ -233,10 +234,21 @@ def insert_rows(tx: Writer, table: Table, columns: Sequence[str], rows: Sequence
     elif len(rows) < FEW_ROWS:
         tx.conn.execute(insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
     else:
-        cursor = tx.conn.connection.cursor()
-        with cursor.copy(f"COPY {table.name} ({listed}) FROM STDIN") as copy:
+        _copy(tx.conn, f"COPY {table.name} ({listed}) FROM STDIN", rows)
+
+
+def _copy(conn: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    driver: Any = conn.dialect.dbapi
+    try:
+        with conn.connection.cursor().copy(statement) as copy:
             for row in rows:
                 copy.write_row(row)
+    except driver.Error as error:
+        # Whoever waits for the catalog knows the errors of SQLAlchemy.
+        lost = conn.dialect.is_disconnect(error, None, None)
+        raise DBAPIError.instance(
+            statement, None, error, driver.Error, connection_invalidated=lost, dialect=conn.dialect
+        ) from error
 
 
 def remove_empty(tx: Writer, directories: Iterable[int]) -> None:
