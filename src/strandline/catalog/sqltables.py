@@ -241,24 +241,28 @@ Index(
 )
 
 
-class _Each(FunctionElement[Any]):
-    """The values of a list, as rows."""
+class _Among(FunctionElement[bool]):
+    """Whether a value is in a list."""
 
     inherit_cache = True
+    type = Boolean()
 
 
 def among(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
     """Whether a column has one of the values that are bound to ``name``. They go to the database as one
     value, however many there are: a statement that names each takes longer to write than to carry out."""
     listed = ARRAY(column.type).with_variant(JSON(), "sqlite")
-    return column.bool_op("IN")(_Each(bindparam(name, type_=listed)))
+    return _Among(column, bindparam(name, type_=listed))
 
 
-@compiles(_Each, "postgresql")
-def _each_of_array(element: Any, compiler: Any, **given: Any) -> str:
-    return f"(SELECT unnest({compiler.process(element.clauses, **given)}))"
+@compiles(_Among, "postgresql")
+def _among_array(element: Any, compiler: Any, **given: Any) -> str:
+    # Not IN with a query: the planner would see a table to be joined, and might read all of the other one.
+    column, values = (compiler.process(clause, **given) for clause in element.clauses)
+    return f"({column} = ANY({values}))"
 
 
-@compiles(_Each, "sqlite")
-def _each_of_json(element: Any, compiler: Any, **given: Any) -> str:
-    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **given)}))"
+@compiles(_Among, "sqlite")
+def _among_json(element: Any, compiler: Any, **given: Any) -> str:
+    column, values = (compiler.process(clause, **given) for clause in element.clauses)
+    return f"({column} IN (SELECT value FROM json_each({values})))"
