@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, literal, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, select, update
 
 from strandline import names, records
 from strandline.catalog import sqltables
@@ -211,21 +211,17 @@ def _below(
     conn: Connection, root: Path, rows: Select[Any], depth: int | None, *, through: Sequence[str] = ()
 ) -> Iterator[tuple[Row[Any], str]]:
     """Rows with their full names; ``through``: only what is below paths of these types. However many there
-    are, one query finds them."""
-    at = sqltables.paths.c
-    if depth == 1:
-        found = rows.where(at.parent_id == root.id)
-    else:
-        first = select(at.id, at.type, literal(1).label("level")).where(at.parent_id == root.id)
-        tree = first.cte("tree", recursive=True)
-        deeper = select(at.id, at.type, tree.c.level + 1).where(at.parent_id == tree.c.id)
-        if through:
-            deeper = deeper.where(tree.c.type.in_(through))
-        tree = tree.union_all(deeper if depth is None else deeper.where(tree.c.level < depth))
-        found = rows.join(tree, tree.c.id == at.id)
+    are, one query finds those of a level, by the index: asked for all levels at once, PostgreSQL may read the
+    whole tree for a few of them."""
     below: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in conn.execute(found):
-        below[row.parent_id].append(row)
+    children = rows.where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
+    level, parents = 0, [root.id]
+    while parents and level != depth:
+        found = conn.execute(children, {"parents": parents}).all()
+        for row in found:
+            below[row.parent_id].append(row)
+        parents = [row.id for row in found if not through or row.type in through]
+        level += 1
 
     def under(parent_id: int, base: str) -> list[tuple[Row[Any], str]]:
         # Sorted here, because two databases may collate text differently; the last one first, as it is taken
