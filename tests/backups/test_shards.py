@@ -178,6 +178,20 @@ def test_a_shard_that_fails_is_tried_again_by_itself(
         assert table(db, "again/t") == table(db, "t")
 
 
+def test_verification_tries_a_shard_again(tmp_path: Path, clock: ManualClock) -> None:
+    files = Failing(tmp_path)
+    with open_at(tmp_path, clock=clock, files=files, settings=IN_FILES) as db:
+        db.sql(TABLE)
+        fill(db)
+        db.sql(f"CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c")
+        began, files.left = clock.now(), len(RETRY_SECONDS)
+        assert db.verify("c") == []
+        assert clock.now() - began == pytest.approx(sum(RETRY_SECONDS))
+        files.left = len(RETRY_SECONDS) + 1
+        with pytest.raises(Unavailable, match="away"):
+            db.verify("c")
+
+
 class Hanging(QuickFiles):
     """Does not answer to one who reads, until it is let go."""
 

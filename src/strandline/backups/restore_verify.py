@@ -116,10 +116,8 @@ class VerifyShardPart(RestorePart[CheckedShard]):
         return tuple(self._read(table, held[piece.index], piece) for piece in body.pieces)
 
     def _read(self, table: TableInfo, chain: Chain, piece: Piece) -> Piece:
-        store, impls = (
-            self.runtime.store,
-            {r.name: r.definition.impl_schema(table.schema) for r in table.indexes},
-        )
+        store = self.runtime.store
+        impls = {ref.name: ref.definition.impl_schema(table.schema) for ref in table.indexes}
         _check_bytes(self.runtime, [s for s in chain.segments if begins_in(s, piece.within)])
         state = State(table.schema if piece.index is None else impls[piece.index], chain)
         state = state.narrowed(piece.within)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from strandline.backups.record import BackupRecord, backup_records, chain_to, require_collection, slices_of
 from strandline.catalog import chains
 from strandline.errors import StrandlineError
 from strandline.model import Segment
-from strandline.operations.kind import pause_after
+from strandline.operations.kind import RETRY_SECONDS, pause_after
+from strandline.retry import tries
 from strandline.runtime import Runtime
 from strandline.storage.shards import cuts, segments_by_shard
 from strandline.tables.check import Problem, damaged_files
@@ -48,12 +48,10 @@ def _damaged(runtime: Runtime, target_id: int, record: BackupRecord, at: str) ->
 
 
 def _patiently(runtime: Runtime, at: str, segments: Sequence[Segment]) -> list[Problem]:
-    for attempt in itertools.count(1):
+    for number in tries(runtime.clock, RETRY_SECONDS.__getitem__):
         try:
             return list(damaged_files(runtime, at, segments))
         except StrandlineError as error:
-            pause = pause_after(error, attempt)
-            if pause is None:
+            if pause_after(error, number + 1) is None:
                 raise
-            runtime.clock.sleep(pause)
-    raise AssertionError("a count has no end")
+    raise AssertionError("tries without a limit have no end")
