@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING
 
 from strandline.api.result import Result
 from strandline.backups import lifecycle
-from strandline.backups.collection import Collection, CollectionRequest, collection_path
+from strandline.backups.attach import attach
+from strandline.backups.collection import (
+    Collection,
+    CollectionRequest,
+    SendRequest,
+    boolean,
+    collection_path,
+    repository_of,
+)
 from strandline.backups.restore_request import restore_request
 from strandline.catalog import paths
-from strandline.errors import PreconditionFailed
+from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.records import Record
 from strandline.sql import statements as st
 
@@ -58,6 +66,34 @@ def backup(db: Database, statement: st.Backup) -> Result:
             raise
         request = CollectionRequest(collection=statement.collection, because=error.message)
         return _operation(db, "backup", request, nowait=statement.nowait)
+
+
+def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
+    request = SendRequest(
+        collection=statement.collection, backup=statement.backup, url=repository_of(statement.url)
+    )
+    return _operation(db, "send backup", request, nowait=statement.nowait)
+
+
+def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
+    """What was found in the repository, backup by backup."""
+    take_over = False
+    for name, value in statement.settings:
+        if name != "TAKE_OVER":
+            raise InvalidArgument(f"ATTACH has no setting {name}", "It has TAKE_OVER.")
+        take_over = boolean(name, value)
+    step, found = attach(db.runtime, statement.name, repository_of(statement.url), take_over=take_over)
+    rows = [
+        (
+            each.name,
+            each.manifest.backup.kind if each.manifest else None,
+            len(each.manifest.backup.tables) if each.manifest else None,
+            each.manifest.backup.rows if each.manifest else None,
+            each.problem or "attached",
+        )
+        for each in found
+    ]
+    return Result(("backup", "kind", "tables", "rows", "state"), rows, step=step)
 
 
 def restore(db: Database, statement: st.Restore) -> Result:

@@ -35,6 +35,8 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.AlterBackupCollection: "backups.alter_collection",
     st.DropBackupCollection: "backups.drop_collection",
     st.Backup: "backups.backup",
+    st.CopyBackup: "backups.copy_backup",
+    st.AttachBackupCollection: "backups.attach_collection",
     st.Restore: "backups.restore",
 }
 """A module of this package and a function in it. The module is loaded by the first statement that needs it: a

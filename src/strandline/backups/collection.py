@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
 from strandline.records import Record, kept, later
+from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
 
@@ -20,6 +22,8 @@ META = "__ydb_backup_meta"
 STREAM_SUFFIX = "_continuousBackupImpl"
 _TIME = "%Y%m%d%H%M%SZ"
 
+CLUSTER = "cluster"
+"""The storage of a collection whose backups are kept in the warehouse."""
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
 SETTINGS = (STORAGE, INCREMENTAL, OMIT)
 
@@ -34,20 +38,32 @@ class CollectionRequest(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SendRequest(Record):
+    """Backups are to be sent to a repository. ``backup`` None: the last one. ``url`` None: the repository is
+    that of the collection."""
+
+    collection: str
+    backup: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionSettings:
     """The settings of a collection, kept under the names that statements give them."""
 
-    storage: str = kept(default="cluster", name=STORAGE)
+    storage: str = kept(default=CLUSTER, name=STORAGE)
     incremental: bool = kept(default=False, name=INCREMENTAL)
     omit_indexes: bool = kept(default=False, name=OMIT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
-    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken."""
+    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken. ``attached``:
+    its repository belongs to another warehouse, so that it can only be restored from here."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
+    attached: bool = later(False)
 
     @property
     def incremental(self) -> bool:
@@ -67,7 +83,8 @@ class Collection(Record):
         given = list(settings)
         if STORAGE not in [name for name, _ in given]:
             raise InvalidArgument(
-                "a backup collection needs the setting STORAGE", "Add STORAGE = 'cluster' to WITH (...)."
+                "a backup collection needs the setting STORAGE",
+                "Add STORAGE = 'cluster' to WITH (...), or the folder or URL of a repository.",
             )
         return Collection(tables=None if tables is None else tuple(tables)).with_settings(given)
 
@@ -80,14 +97,11 @@ class Collection(Record):
                 raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
             seen.add(name)
             if name == STORAGE:
-                if value != "cluster":
-                    raise InvalidArgument(
-                        f"STORAGE cannot be {value!r}", "The one storage is 'cluster': the warehouse itself."
-                    )
+                changed = replace(changed, storage=storage_of(str(value)))
             elif name == INCREMENTAL:
-                changed = replace(changed, incremental=_boolean(name, value))
+                changed = replace(changed, incremental=boolean(name, value))
             else:
-                changed = replace(changed, omit_indexes=_boolean(name, value))
+                changed = replace(changed, omit_indexes=boolean(name, value))
         return replace(self, settings=changed)
 
     def without_settings(self, names: Iterable[str]) -> Collection:
@@ -99,7 +113,9 @@ class Collection(Record):
                 raise InvalidArgument(f"the setting {name} is named twice", "Name each setting once.")
             seen.add(name)
             if name == STORAGE:
-                raise InvalidArgument("STORAGE has no default to go back to", "Set it to 'cluster'.")
+                raise InvalidArgument(
+                    "STORAGE has no default to go back to", "Set it to 'cluster', or to another place."
+                )
             changed = (
                 replace(changed, incremental=False)
                 if name == INCREMENTAL
@@ -125,6 +141,34 @@ class Collection(Record):
                 "Create a collection that names its tables.",
             )
         return self.tables
+
+
+def storage_of(value: str) -> str:
+    """The one form of a place for backups: the warehouse itself, the full path of a folder, or a URL.
+    Anything else is refused: a mistyped word must not become a folder."""
+    if value == CLUSTER:
+        return value
+    text = value.removeprefix("file://") if value.startswith("file:///") else value
+    if is_url(text):
+        return bucket_of(text).url
+    path = os.path.expanduser(text)
+    if not os.path.isabs(path) or "\0" in path:
+        raise InvalidArgument(
+            f"STORAGE cannot be {value!r}",
+            "Write 'cluster' for the warehouse itself, the full path of a folder, or a URL with "
+            f"{', '.join(f'{scheme}://' for scheme in SCHEMES)}.",
+        )
+    return os.path.normpath(path)
+
+
+def repository_of(value: str) -> str:
+    """The one form of a repository's place."""
+    place = storage_of(value)
+    if place == CLUSTER:
+        raise InvalidArgument(
+            "'cluster' is the warehouse itself, not a repository", "Name the full path of a folder, or a URL."
+        )
+    return place
 
 
 def check_setting(name: str) -> None:
@@ -164,7 +208,7 @@ def stream_name(backup: str) -> str:
     return backup.split("_", 1)[0] + STREAM_SUFFIX
 
 
-def _boolean(name: str, value: Any) -> bool:
+def boolean(name: str, value: Any) -> bool:
     text = str(value).lower()
     if text not in ("true", "false"):
         raise InvalidArgument(f"{name} must be 'true' or 'false', not {value!r}", f"Write {name} = 'true'.")

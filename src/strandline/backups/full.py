@@ -15,10 +15,12 @@ from typing import Any, TypeAlias, TypeVar
 from sqlalchemy import Connection
 
 from strandline.backups.collection import (
+    CLUSTER,
     STREAM_SUFFIX,
     BackupKind,
     Collection,
     CollectionRequest,
+    SendRequest,
     next_name,
     stream_name,
 )
@@ -113,6 +115,13 @@ class Backup(Kind[CollectionRequest, B, G]):
             raise PreconditionFailed(
                 f"the collection {path.name!r} has no tables", "Create a table, or add one to the collection."
             )
+        if collection.attached:
+            raise PreconditionFailed(
+                f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
+                "another warehouse",
+                "Restore from it, or let this warehouse go on with it: ATTACH BACKUP COLLECTION again, WITH "
+                "(TAKE_OVER = 'true').",
+            )
         run.lock(tx, [path], "copying")
         return path, collection, [(member, TableInfo.of(member)) for member in members]
 
@@ -130,6 +139,13 @@ class Backup(Kind[CollectionRequest, B, G]):
         name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
         new = NewPath(collection, name, "backup", Nothing())
         return many.add_one(tx, new, step=step, state="creating", operation_id=run.id)
+
+    def follow(self, conn: Connection, run: Run[CollectionRequest, B, G]) -> tuple[str, Record] | None:
+        """What is not to be kept in the warehouse is sent to where it is."""
+        collection = require_collection(conn, run.request.collection).record(Collection)
+        if collection.settings.storage == CLUSTER:
+            return None
+        return "send backup", SendRequest(collection=run.request.collection)
 
     def _record(
         self, tx: Writer, run: Run[CollectionRequest, B, G], backup: Path, record: BackupRecord

@@ -15,7 +15,7 @@ from strandline.catalog import chains, paths
 from strandline.catalog.paths import Path
 from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Digest, IndexDef, Segment, TableSchema
-from strandline.records import Record
+from strandline.records import Record, later
 
 Holds: TypeAlias = Literal["data", "definition"]
 """Whether a backup has an index's entries, or only says how it is defined (asynchronous and omitted
@@ -75,7 +75,7 @@ class TableRecord:
 class BackupRecord(Record):
     """One backup. It holds the changes in ``(after_step, step]``; a full one begins at nothing
     (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment will
-    read, if there are any."""
+    read, if there are any. ``stored``: the repository that has it; None: it is in the warehouse."""
 
     name: str
     kind: BackupKind
@@ -85,6 +85,7 @@ class BackupRecord(Record):
     time: float
     stream: str | None
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
+    stored: str | None = later()
 
     @property
     def slices(self) -> list[SliceRecord]:
@@ -130,7 +131,7 @@ def slice_segments(
     them must be there: one too few is a state that never was."""
     wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
     ids = [i for i in wanted if i is not None]
-    found = chains.copied(conn, ids, backup.step)
+    found = chains.held(conn, ids, backup.step)
     for target_id, size in wanted.items():
         if target_id is None or sum(s.bytes for s in found.get(target_id, ())) != size:
             raise Corrupted(

@@ -13,8 +13,10 @@ from strandline import names
 from strandline.errors import SyntaxFault, Unsupported
 from strandline.sql.backups import (
     read_alter_collection,
+    read_attach,
     read_backup,
     read_collection_name,
+    read_copy_backup,
     read_create_collection,
     read_drop_collection,
     read_restore,
@@ -165,6 +167,8 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "CREATE BACKUP": read_create_collection,
     "ALTER BACKUP": read_alter_collection,
     "DROP BACKUP": read_drop_collection,
+    "ATTACH BACKUP": read_attach,
+    "COPY BACKUP": read_copy_backup,
     "BACKUP": read_backup,
     "RESTORE": read_restore,
 }

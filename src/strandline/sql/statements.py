@@ -313,6 +313,23 @@ class Backup(Statement):
 
 
 @dataclass(frozen=True)
+class CopyBackup(Statement):
+    """Bring a backup, with all that it needs, to a repository."""
+
+    backup: str
+    collection: str
+    url: str
+    nowait: bool = False
+
+
+@dataclass(frozen=True)
+class AttachBackupCollection(Statement):
+    name: str
+    url: str
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True)
 class RestoreTable:
     """One table to restore; ``as_path`` None: under its own path."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
 
-__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "checksum_of", "fault"]
 
 CHUNK = 1 << 20
 AHEAD_BYTES = 4 << 20
@@ -28,6 +28,11 @@ AHEAD_BYTES = 4 << 20
 file does not wait for all of it."""
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
+
+
+def checksum_of(data: bytes) -> str:
+    """Return the checksum of a file's content, in the form that ``Segment.checksum`` has."""
+    return PREFIX + xxhash.xxh3_128_hexdigest(data)
 
 
 class Files(Protocol):
@@ -68,6 +73,11 @@ class Files(Protocol):
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
+        ...
+
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        """Copies a file under a name that tells its content, so that others may copy the same to it at the
+        same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
         ...
 
     def seal(self, names: Iterable[str]) -> None:
@@ -161,8 +171,12 @@ class LocalFiles:
             raise NotADirectoryError(errno.ENOTDIR, "it is a link that leads to no folder", self.root)
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
+        return self._name_if_absent(name, lambda ready: self.write(ready, data))
+
+    def _name_if_absent(self, name: str, make: Callable[[str], Any]) -> bool:
+        """Give the name to a file that is made under another one, and return whether it was free."""
         ready = f"{name}.{uuid.uuid4().hex}"
-        self.write(ready, data)
+        make(ready)
         try:
             is_first = self._give_name(self.path(ready), self.path(name))
         except OSError as error:
@@ -183,6 +197,9 @@ class LocalFiles:
                 raise Corrupted(f"the file {source_name} does not have the checksum that was recorded for it")
 
         return self._store(name, checked())
+
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
     def seal(self, names: Iterable[str]) -> None:
         folders: set[str] = set()

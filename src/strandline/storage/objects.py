@@ -113,6 +113,14 @@ class ObjectFiles:
             self._send(name, checked())
         return size
 
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        try:
+            self.copy(source, source_name, name, checksum)
+        except Internal:
+            # An object appears as a whole, so the other one is what this one would have been.
+            if not self.exists(name):
+                raise
+
     def seal(self, names: Iterable[str]) -> None:
         for name in names:
             self.size(name)  # What is there is durable.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from strandline.errors import Corrupted, Internal
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segment, TableSchema
-from strandline.storage.digest import checksum_of
-from strandline.storage.files import Files, fault
+from strandline.storage.files import Files, checksum_of, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Mask, keys_of, sort_indices
 from strandline.storage.shelf import Shelf, Whole
@@ -30,6 +29,7 @@ __all__ = [
     "NEVER",
     "ROW_GROUP_ROWS",
     "Inline",
+    "Sink",
     "columns_of",
     "describe_file",
     "footer_of",
@@ -73,8 +73,14 @@ class Inline:
 NEVER = Inline()
 
 
+class Sink(Protocol):
+    """Where new files go."""
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+
 def write_segment(
-    files: Files,
+    files: Sink,
     schema: TableSchema,
     table: pa.Table,
     *,
