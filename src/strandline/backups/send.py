@@ -16,7 +16,6 @@ from typing import ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline import __version__
 from strandline.backups.collection import CLUSTER, Collection, SendRequest
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import (
@@ -48,6 +47,7 @@ from strandline.operations.kind import (
 )
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
+from strandline.version import VERSION
 
 TOGETHER = 256
 """So many small tables and indexes are one part at most."""
@@ -270,7 +270,7 @@ class ManifestPart(_SendPart[Listed]):
         there.add(
             Manifest(
                 repository=there.marker.id,
-                engine=__version__,
+                engine=VERSION,
                 warehouse=here,
                 collection=path.name,
                 tables=collection.tables,

@@ -16,10 +16,10 @@ from typing import Any
 from strandline.errors import Internal
 from strandline.model import is_elsewhere
 from strandline.settings import Settings
-from strandline.storage.files import Files, checksum_of
+from strandline.storage.files import Files
 from strandline.storage.location import files_at
 
-__all__ = ["OBJECTS", "ByContent", "Everywhere", "absolute", "object_name"]
+__all__ = ["OBJECTS", "Everywhere", "absolute", "object_name"]
 
 OBJECTS = "objects"
 
@@ -33,17 +33,6 @@ def object_name(checksum: str) -> str:
 def absolute(root: str, name: str, use: str) -> str:
     """Return the name by which the catalog knows an object. ``use``: what no other segment has."""
     return f"{root.rstrip('/')}/{name}#{use}"
-
-
-class ByContent:
-    """The objects of a repository, as a place for new files: what they are called is told by what they
-    hold."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    def write(self, name: str, data: bytes) -> None:
-        self._files.write_if_absent(object_name(checksum_of(data)), data)
 
 
 class Everywhere:
