@@ -10,7 +10,7 @@ those who know the repository.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from strandline.errors import Internal
@@ -36,13 +36,14 @@ def absolute(root: str, name: str, use: str) -> str:
 
 
 class Everywhere:
-    """``own``: the files of the warehouse. ``opened``: repositories that are open already, by their
-    places."""
+    """``own``: the files of the warehouse. ``opened``: repositories that are open already, by their places;
+    ``opener`` opens others."""
 
     def __init__(self, own: Files, settings: Settings, opened: Mapping[str, Files] | None = None) -> None:
         self.own = own
         self._settings = settings
         self._opened = dict(opened or {})
+        self.opener: Callable[[str], Files] = lambda root: files_at(root, settings)
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -52,7 +53,7 @@ class Everywhere:
         """Return the files of a repository."""
         with self._lock:
             if root not in self._opened:
-                self._opened[root] = files_at(root, self._settings)
+                self._opened[root] = self.opener(root)
             return self._opened[root]
 
     def found(self, name: str) -> tuple[Files, str]:
