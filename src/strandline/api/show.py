@@ -93,7 +93,9 @@ def backups(db: Database, statement: st.ShowBackups) -> Result:
         found = paths.children(conn, require_collection(conn, statement.collection))
     for path in found:
         if path.state == "creating":
-            rows.append((path.name, path.name.rsplit("_", 1)[1], None, None, None, None, None, path.state))
+            rows.append(
+                (path.name, path.name.rsplit("_", 1)[1], None, None, None, None, None, path.state, False)
+            )
             continue
         record = path.record(BackupRecord)
         state = "done" if path.state == "ready" else path.state
@@ -107,6 +109,7 @@ def backups(db: Database, statement: st.ShowBackups) -> Result:
                 record.rows,
                 record.bytes,
                 state,
+                record.pinned,
             )
         )
-    return Result(("name", "kind", "parent", "step", "tables", "rows", "bytes", "state"), rows)
+    return Result(("name", "kind", "parent", "step", "tables", "rows", "bytes", "state", "pinned"), rows)

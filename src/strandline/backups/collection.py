@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias
@@ -12,6 +13,7 @@ from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
 from strandline.records import Record, kept, later
+from strandline.sql.retention import parse_keep
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
 
@@ -21,7 +23,7 @@ STREAM_SUFFIX = "_continuousBackupImpl"
 _TIME = "%Y%m%d%H%M%SZ"
 
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
-SETTINGS = (STORAGE, INCREMENTAL, OMIT)
+RETENTION, MINIMUM, MAX_CHAIN = "RETENTION", "MINIMUM", "MAX_CHAIN"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +37,28 @@ class CollectionRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionSettings:
-    """The settings of a collection, kept under the names that statements give them."""
+    """The settings of a collection, kept under the names that statements give them. ``retention``: the rules
+    by which backups are kept, as they are written; None: all of them stay. ``minimum``: so many of the newest
+    full backups stay with all that builds on them. ``max_chain``: the most backups that a chain may have, the
+    full one included."""
 
     storage: str = kept(default="cluster", name=STORAGE)
     incremental: bool = kept(default=False, name=INCREMENTAL)
     omit_indexes: bool = kept(default=False, name=OMIT)
+    retention: str | None = kept(default=None, name=RETENTION, later=True)
+    minimum: int = kept(default=1, name=MINIMUM, later=True)
+    max_chain: int | None = kept(default=None, name=MAX_CHAIN, later=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
-    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken."""
+    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken. ``dropped``: a
+    backup that was dropped when there was none after it. Its name is not given out again, and no increment
+    continues an earlier one."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
+    dropped: str | None = later()
 
     @property
     def incremental(self) -> bool:
@@ -79,15 +90,8 @@ class Collection(Record):
             if name in seen:
                 raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
             seen.add(name)
-            if name == STORAGE:
-                if value != "cluster":
-                    raise InvalidArgument(
-                        f"STORAGE cannot be {value!r}", "The one storage is 'cluster': the warehouse itself."
-                    )
-            elif name == INCREMENTAL:
-                changed = replace(changed, incremental=_boolean(name, value))
-            else:
-                changed = replace(changed, omit_indexes=_boolean(name, value))
+            field, read = _SETTINGS[name]
+            changed = replace(changed, **{field: read(name, value)})
         return replace(self, settings=changed)
 
     def without_settings(self, names: Iterable[str]) -> Collection:
@@ -100,11 +104,8 @@ class Collection(Record):
             seen.add(name)
             if name == STORAGE:
                 raise InvalidArgument("STORAGE has no default to go back to", "Set it to 'cluster'.")
-            changed = (
-                replace(changed, incremental=False)
-                if name == INCREMENTAL
-                else replace(changed, omit_indexes=False)
-            )
+            field, _ = _SETTINGS[name]
+            changed = replace(changed, **{field: getattr(CollectionSettings(), field)})
         return replace(self, settings=changed)
 
     def with_table(self, path: str) -> Collection:
@@ -125,14 +126,6 @@ class Collection(Record):
                 "Create a collection that names its tables.",
             )
         return self.tables
-
-
-def check_setting(name: str) -> None:
-    if name not in SETTINGS:
-        raise InvalidArgument(
-            f"a backup collection has no setting {name}",
-            did_you_mean(name, SETTINGS) or f"It has {', '.join(SETTINGS)}.",
-        )
 
 
 def collection_path(name: str) -> str:
@@ -169,3 +162,41 @@ def _boolean(name: str, value: Any) -> bool:
     if text not in ("true", "false"):
         raise InvalidArgument(f"{name} must be 'true' or 'false', not {value!r}", f"Write {name} = 'true'.")
     return text == "true"
+
+
+def _storage(name: str, value: Any) -> str:
+    if value != "cluster":
+        raise InvalidArgument(
+            f"{name} cannot be {value!r}", "The one storage is 'cluster': the warehouse itself."
+        )
+    return "cluster"
+
+
+def _rules(name: str, value: Any) -> str:
+    return str(parse_keep(str(value)))
+
+
+def _number(name: str, value: Any) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise InvalidArgument(f"{name} must be a number from 1 on, not {value!r}", f"Write {name} = 2.")
+    return int(text)
+
+
+_SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
+    STORAGE: ("storage", _storage),
+    INCREMENTAL: ("incremental", _boolean),
+    OMIT: ("omit_indexes", _boolean),
+    RETENTION: ("retention", _rules),
+    MINIMUM: ("minimum", _number),
+    MAX_CHAIN: ("max_chain", _number),
+}
+"""For each setting the field that has it, and what reads its value."""
+
+
+def check_setting(name: str) -> None:
+    if name not in _SETTINGS:
+        raise InvalidArgument(
+            f"a backup collection has no setting {name}",
+            did_you_mean(name, _SETTINGS) or f"It has {', '.join(_SETTINGS)}.",
+        )

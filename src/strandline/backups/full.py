@@ -73,17 +73,21 @@ def _is_ours(path: Path, operation_id: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class BackupBody(Body):
-    """``members``: the ids of the tables, by path. ``step``: where all of them are cut."""
+    """``members``: the ids of the tables, by path. ``step``: where all of them are cut. ``retention``: the
+    rules of the collection. ``warning``: what its result has to warn of."""
 
     backup_id: int
     step: int
     members: dict[str, int]
+    retention: str | None = later()
+    warning: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackupResult(Record):
     """``tables`` and ``rows`` count, ``rows`` without those of indexes. ``because``: why it is a full one,
-    though an increment was asked for."""
+    though an increment was asked for. ``retention``: the rules that were applied when it was done;
+    ``removed``: the backups that they did not keep; ``not_removed``: why that was not possible."""
 
     backup: str
     step: int
@@ -91,6 +95,10 @@ class BackupResult(Record):
     rows: int
     bytes: int
     because: str | None = later()
+    warning: str | None = later()
+    retention: str | None = later()
+    removed: tuple[str, ...] | None = later()
+    not_removed: str | None = later()
 
 
 B = TypeVar("B", bound=BackupBody)
@@ -127,7 +135,9 @@ class Backup(Kind[CollectionRequest, B, G]):
         """The path of the backup, which has no record before it is finished."""
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
-        name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
+        dropped = collection.record(Collection).dropped
+        earlier = [*paths.names_below(tx.conn, [collection.id]), *([dropped] if dropped else [])]
+        name = next_name(self.kind, tx.now, earlier, taken)
         new = NewPath(collection, name, "backup", Nothing())
         return many.add_one(tx, new, step=step, state="creating", operation_id=run.id)
 
@@ -142,6 +152,8 @@ class Backup(Kind[CollectionRequest, B, G]):
             rows=record.rows,
             bytes=record.bytes,
             because=run.request.because,
+            warning=run.body.warning,
+            retention=run.body.retention,
         )
 
 
@@ -177,7 +189,12 @@ class FullBackup(Backup[BackupBody, Nothing]):
         parts = plan_copy(tx, run, request, step)
         outdated = outdated_streams(tx.conn, run, path)
         parts += plan_drops(tx, run, outdated) if outdated else []
-        body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m, _ in members})
+        body = BackupBody(
+            backup_id=backup.id,
+            step=step,
+            members={m.path: m.id for m, _ in members},
+            retention=collection.settings.retention,
+        )
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: FullRun) -> BackupResult:

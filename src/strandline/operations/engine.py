@@ -89,7 +89,9 @@ class InOrder:
 
 class Engine:
     """The operations of one catalog as this process sees and runs them. Safe to use from any thread.
-    ``together``: how many parts may make a transition in one transaction."""
+    ``together``: how many parts may make a transition in one transaction. ``after``: called with an operation
+    and its result when it is durably done, by the thread that carried it out; who waits for the operation in
+    this process waits for this as well."""
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class Engine:
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
         together: int = 1,
+        after: Callable[[Operation, Record], None] = lambda operation, result: None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
     ) -> None:
         self.catalog = catalog
@@ -110,6 +113,7 @@ class Engine:
         self.scheduler: Scheduler = scheduler or InOrder()
         self.registry = registry or VersionRegistry()
         self.together = together
+        self._after = after
         self.stopping = threading.Event()
         self._new_id = new_id
         self._driven: set[str] = set()
@@ -313,6 +317,7 @@ class Engine:
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
         self._ended(operation, DONE)
+        self._after(operation, result)
 
     def undo(self, operation: Operation, state: str, error: StrandlineError) -> None:
         """Roll back all that the operation did, in one transaction."""
@@ -470,7 +475,7 @@ class Engine:
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
             operation = self.get(operation_id)
             on_progress(operation)
-            if operation.is_over:
+            if operation.is_over and (operation_id not in self._driven or self.stopping.is_set()):
                 return operation
             if self.stopping.is_set():
                 raise Unavailable(
