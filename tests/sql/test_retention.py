@@ -41,7 +41,10 @@ RULES = st.builds(
             "PRUNE c KEEP DAILY 7 WEEKLY 4 MONTHLY 12 YEARLY 3",
             Prune("c", Keep(daily=7, weekly=4, monthly=12, yearly=3)),
         ),
-        ("PRUNE c KEEP DAILY 7 KEEP LAST 1 FULL KEEP WITHIN 12h", Prune("c", Keep(1, "12h", 7))),
+        (
+            "PRUNE c KEEP DAILY 7 KEEP LAST 1 FULL KEEP WITHIN 12h",
+            Prune("c", Keep(last=1, within="12h", daily=7)),
+        ),
     ],
 )
 def test_statements(text: str, statement: object) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.api.progress import OperationInfo
-from strandline.backups.after import retain
-from strandline.backups.full import BackupResult, FullBackup
+from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
 from strandline.backups.removal import DropBackups
@@ -42,7 +41,6 @@ class Operations:
             kinds,
             metrics=runtime.metrics,
             together=runtime.settings.parts_together,
-            after=self._after,
         )
         self._threads: list[threading.Thread] = []
 
@@ -78,10 +76,6 @@ class Operations:
 
     def _run(self, operation_id: str) -> Operation:
         return self.engine.run(operation_id, self._runtime.settings.workers)
-
-    def _after(self, operation: Operation, result: Record) -> None:
-        if isinstance(result, BackupResult) and result.retention is not None:
-            retain(self.engine, operation, result)
 
     def wait(
         self,

@@ -94,7 +94,7 @@ def backups(db: Database, statement: st.ShowBackups) -> Result:
     for path in found:
         if path.state == "creating":
             rows.append(
-                (path.name, path.name.rsplit("_", 1)[1], None, None, None, None, None, path.state, False)
+                (path.name, path.name.rsplit("_", 1)[1], None, None, None, None, None, False, path.state)
             )
             continue
         record = path.record(BackupRecord)
@@ -108,8 +108,8 @@ def backups(db: Database, statement: st.ShowBackups) -> Result:
                 len(record.tables),
                 record.rows,
                 record.bytes,
-                state,
                 record.pinned,
+                state,
             )
         )
-    return Result(("name", "kind", "parent", "step", "tables", "rows", "bytes", "state", "pinned"), rows)
+    return Result(("name", "kind", "parent", "step", "tables", "rows", "bytes", "pinned", "state"), rows)

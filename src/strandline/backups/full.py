@@ -25,7 +25,7 @@ from strandline.backups.collection import (
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, require_collection
 from strandline.catalog import board, chains, many, paths, sizes
 from strandline.catalog.many import NewPath
-from strandline.catalog.operations import CREATED_STATES
+from strandline.catalog.operations import CREATED_STATES, Operation
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.versions import units_above
@@ -33,6 +33,7 @@ from strandline.catalog.writer import Writer
 from strandline.errors import PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
+from strandline.operations.engine import Engine
 from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
 from strandline.operations.streams import StreamSpec, plan_drops
 from strandline.records import Nothing, Record, later
@@ -155,6 +156,13 @@ class Backup(Kind[CollectionRequest, B, G]):
             warning=run.body.warning,
             retention=run.body.retention,
         )
+
+    def follow(self, engine: Engine, operation: Operation, result: BackupResult) -> None:
+        """What the rules of the collection do not keep any more goes."""
+        if result.retention is not None:
+            from strandline.backups.follow import retain  # It needs the streams that this module replaces.
+
+            retain(engine, operation, result)
 
 
 FullRun: TypeAlias = Run[CollectionRequest, BackupBody, Nothing]

@@ -89,9 +89,7 @@ class InOrder:
 
 class Engine:
     """The operations of one catalog as this process sees and runs them. Safe to use from any thread.
-    ``together``: how many parts may make a transition in one transaction. ``after``: called with an operation
-    and its result when it is durably done, by the thread that carried it out; who waits for the operation in
-    this process waits for this as well."""
+    ``together``: how many parts may make a transition in one transaction."""
 
     def __init__(
         self,
@@ -103,7 +101,6 @@ class Engine:
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
         together: int = 1,
-        after: Callable[[Operation, Record], None] = lambda operation, result: None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
     ) -> None:
         self.catalog = catalog
@@ -113,7 +110,6 @@ class Engine:
         self.scheduler: Scheduler = scheduler or InOrder()
         self.registry = registry or VersionRegistry()
         self.together = together
-        self._after = after
         self.stopping = threading.Event()
         self._new_id = new_id
         self._driven: set[str] = set()
@@ -317,7 +313,7 @@ class Engine:
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
         self._ended(operation, DONE)
-        self._after(operation, result)
+        self.kinds[operation.kind].follow(self, operation, result)
 
     def undo(self, operation: Operation, state: str, error: StrandlineError) -> None:
         """Roll back all that the operation did, in one transaction."""
@@ -471,7 +467,7 @@ class Engine:
         workers: int = 1,
     ) -> Operation:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
-        leaves it running."""
+        leaves it running. What follows one of this process is waited for as well."""
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
             operation = self.get(operation_id)
             on_progress(operation)

@@ -334,7 +334,7 @@ class PinBackup(Statement):
     pinned: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Keep:
     """Rules by which backups are kept; one that any of them keeps stays. ``last``: so many full ones, with
     what builds on them; ``within``: those that are younger than that, as written (``30d``); the others: the
