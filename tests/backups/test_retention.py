@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -77,13 +78,15 @@ def test_chains_are_whole(records: list[BackupRecord], rules: Keep) -> None:
 
 @given(collections(), RULES, RULES)
 def test_more_rules_keep_more(records: list[BackupRecord], some: Keep, others: Keep) -> None:
-    more = replace(some, **{n: getattr(others, n) for n in RULE_NAMES if getattr(some, n) is None})
+    added: dict[str, Any] = {n: getattr(others, n) for n in RULE_NAMES if getattr(some, n) is None}
+    more = replace(some, **added)
     assert kept(decide(records, some, NOW, minimum=1)) <= kept(decide(records, more, NOW, minimum=1))
 
 
 @given(collections(), RULES, st.sampled_from(["last", "daily", "weekly", "monthly", "yearly"]))
 def test_a_larger_number_keeps_more(records: list[BackupRecord], rules: Keep, rule: str) -> None:
-    larger = replace(rules, **{rule: (getattr(rules, rule) or 0) + 1})
+    one_more: dict[str, Any] = {rule: (getattr(rules, rule) or 0) + 1}
+    larger = replace(rules, **one_more)
     assert kept(decide(records, rules, NOW, minimum=1)) <= kept(decide(records, larger, NOW, minimum=1))
 
 
@@ -162,7 +165,8 @@ def test_buckets_are_those_of_utc(rule: str, buckets: list[str]) -> None:
     moments = ["2026-11-08 23:59:59", "2026-11-09 00:00:00", "2026-11-15 23:59:59", "2026-11-16 00:00:00"]
     agos = [NOW - datetime.fromisoformat(f"{moment}+00:00").timestamp() for moment in moments]
     records = taken(*(("full", ago) for ago in agos))
-    decisions = decide(records, replace(Keep(), **{rule: 9}), NOW, minimum=1)
+    rules: dict[str, Any] = {rule: 9}
+    decisions = decide(records, Keep(**rules), NOW, minimum=1)
     found = [r.removeprefix(f"{rule} ") for d in decisions for r in d.reasons if r.startswith(rule)]
     assert found == buckets
     newest = {"weekly": [0, 2, 3], "monthly": [3], "yearly": [3], "daily": [0, 1, 2, 3]}[rule]
