@@ -4,6 +4,7 @@ holds any more is freed."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import sqltables
 from strandline.errors import PathNotFound, PreconditionFailed, StrandlineError, UnderOperation
 from tests.backups.reading import CLUSTER, HERE, backups, contents, last, leaks, records, streams
-from tests.tables.examples import rows
+from tests.tables.examples import QuickFiles, rows
 from tests.world import ManualClock
 
 DAY = 86400.0
@@ -350,3 +351,54 @@ def test_what_is_refused_changes_nothing(db: Database, clock: ManualClock) -> No
             db.sql(statement)
         assert refused.value.hint, statement
     assert (db.step, backups(db), len(db.operations())) == before
+
+
+class Meanwhile(QuickFiles):
+    """Files where something happens just before the first of a folder is looked at."""
+
+    act: Callable[[], None] | None = None
+    folder = ""
+
+    def size(self, name: str) -> int:
+        self._now(name)
+        return super().size(name)
+
+    def readable(self, name: str) -> str:
+        self._now(name)
+        return super().readable(name)
+
+    def _now(self, name: str) -> None:
+        if self.act is not None and name.startswith(self.folder):
+            act, self.act = self.act, None
+            act()
+
+
+@pytest.mark.parametrize("what", ["verified", "read"])
+def test_a_backup_that_goes_while_it_is_read_stays_until_then(
+    connect: Callable[..., Database], clock: ManualClock, tmp_path: Path, what: str
+) -> None:
+    db = connect(clock=clock, settings={"inline_rows": 0})
+    make(db)
+    take(db, clock, "fif")
+    record = records(db)[1]
+    files = Meanwhile(tmp_path / "warehouse")
+    files.folder = f"data/{record.tables['/t'].slice.target_id}/"
+    other = connect(clock=clock, files=files)
+
+    def drop_and_collect() -> None:
+        db.sql(f"DROP BACKUP c '{record.parent}' CONFIRM")
+        clock.sleep(1)
+        db.collect()
+
+    files.act = drop_and_collect
+    assert list(db.runtime.files.names(files.folder.rstrip("/")))
+    if what == "verified":
+        assert other.verify("c") == []
+    else:
+        assert len(rows(other, f"SELECT k, v FROM t IN BACKUP c AT '{record.name}'")) == 2
+    assert files.act is None
+    assert len(backups(db)) == 1
+    other.close()
+    held(db, clock)
+    assert list(db.runtime.files.names(files.folder.rstrip("/"))) == []
+    assert leaks(db) == []
