@@ -237,6 +237,7 @@ def test_nothing_else_happens_to_a_collection_while_it_is_backed_up(db: Database
         "ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'true')",
         "BACKUP c",
         "BACKUP other",
+        "PRUNE c KEEP LAST 1 FULL CONFIRM",
         "DROP TABLE t",
         "ALTER TABLE t DROP INDEX by_v",
         "ALTER TABLE t ADD COLUMN x Int32",

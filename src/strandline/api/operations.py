@@ -11,6 +11,7 @@ from strandline.api.progress import OperationInfo
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
+from strandline.backups.removal import DropBackups
 from strandline.backups.restore import Restore
 from strandline.backups.send import SendBackup
 from strandline.catalog.operations import Operation
@@ -33,6 +34,7 @@ class Operations:
             IncrementalBackup(runtime),
             DropCollection(),
             SendBackup(runtime),
+            DropBackups(),
             Restore(runtime),
         ]
         self.engine = Engine(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias
@@ -13,6 +14,7 @@ from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
 from strandline.records import Record, kept, later
+from strandline.sql.retention import parse_keep
 from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
@@ -25,7 +27,7 @@ _TIME = "%Y%m%d%H%M%SZ"
 CLUSTER = "cluster"
 """The storage of a collection whose backups are kept in the warehouse."""
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
-SETTINGS = (STORAGE, INCREMENTAL, OMIT)
+RETENTION, MINIMUM, MAX_CHAIN = "RETENTION", "MINIMUM", "MAX_CHAIN"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,21 +50,40 @@ class SendRequest(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Retained(Record):
+    """The result of an operation after which rules are applied. ``retention``: the rules; ``removed``: the
+    backups that they did not keep; ``not_removed``: why that was not possible."""
+
+    retention: str | None = later()
+    removed: tuple[str, ...] | None = later()
+    not_removed: str | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionSettings:
-    """The settings of a collection, kept under the names that statements give them."""
+    """The settings of a collection, kept under the names that statements give them. ``retention``: the rules
+    by which backups are kept, as they are written; None: all of them stay. ``minimum``: so many of the newest
+    full backups stay with all that builds on them. ``max_chain``: the most backups that a chain may have, the
+    full one included."""
 
     storage: str = kept(default=CLUSTER, name=STORAGE)
     incremental: bool = kept(default=False, name=INCREMENTAL)
     omit_indexes: bool = kept(default=False, name=OMIT)
+    retention: str | None = kept(default=None, name=RETENTION, later=True)
+    minimum: int = kept(default=1, name=MINIMUM, later=True)
+    max_chain: int | None = kept(default=None, name=MAX_CHAIN, later=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
-    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken. ``attached``:
-    its repository belongs to another warehouse, so that it can only be restored from here."""
+    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken. ``dropped``: a
+    backup that was dropped when there was none after it. Its name is not given out again, and no increment
+    continues an earlier one. ``attached``: its repository belongs to another warehouse, so that it can only
+    be restored from here."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
+    dropped: str | None = later()
     attached: bool = later(False)
 
     @property
@@ -96,12 +117,8 @@ class Collection(Record):
             if name in seen:
                 raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
             seen.add(name)
-            if name == STORAGE:
-                changed = replace(changed, storage=storage_of(str(value)))
-            elif name == INCREMENTAL:
-                changed = replace(changed, incremental=boolean(name, value))
-            else:
-                changed = replace(changed, omit_indexes=boolean(name, value))
+            field, read = _SETTINGS[name]
+            changed = replace(changed, **{field: read(name, value)})
         return replace(self, settings=changed)
 
     def without_settings(self, names: Iterable[str]) -> Collection:
@@ -116,11 +133,8 @@ class Collection(Record):
                 raise InvalidArgument(
                     "STORAGE has no default to go back to", "Set it to 'cluster', or to another place."
                 )
-            changed = (
-                replace(changed, incremental=False)
-                if name == INCREMENTAL
-                else replace(changed, omit_indexes=False)
-            )
+            field, _ = _SETTINGS[name]
+            changed = replace(changed, **{field: getattr(CollectionSettings(), field)})
         return replace(self, settings=changed)
 
     def with_table(self, path: str) -> Collection:
@@ -171,14 +185,6 @@ def repository_of(value: str) -> str:
     return place
 
 
-def check_setting(name: str) -> None:
-    if name not in SETTINGS:
-        raise InvalidArgument(
-            f"a backup collection has no setting {name}",
-            did_you_mean(name, SETTINGS) or f"It has {', '.join(SETTINGS)}.",
-        )
-
-
 def collection_path(name: str) -> str:
     return f"{ROOT}/{name}"
 
@@ -213,3 +219,37 @@ def boolean(name: str, value: Any) -> bool:
     if text not in ("true", "false"):
         raise InvalidArgument(f"{name} must be 'true' or 'false', not {value!r}", f"Write {name} = 'true'.")
     return text == "true"
+
+
+def _storage(name: str, value: Any) -> str:
+    return storage_of(str(value))
+
+
+def _rules(name: str, value: Any) -> str:
+    return str(parse_keep(str(value)))
+
+
+def _number(name: str, value: Any) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise InvalidArgument(f"{name} must be a number from 1 on, not {value!r}", f"Write {name} = 2.")
+    return int(text)
+
+
+_SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
+    STORAGE: ("storage", _storage),
+    INCREMENTAL: ("incremental", boolean),
+    OMIT: ("omit_indexes", boolean),
+    RETENTION: ("retention", _rules),
+    MINIMUM: ("minimum", _number),
+    MAX_CHAIN: ("max_chain", _number),
+}
+"""For each setting the field that has it, and what reads its value."""
+
+
+def check_setting(name: str) -> None:
+    if name not in _SETTINGS:
+        raise InvalidArgument(
+            f"a backup collection has no setting {name}",
+            did_you_mean(name, _SETTINGS) or f"It has {', '.join(_SETTINGS)}.",
+        )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
@@ -26,6 +26,9 @@ from strandline.catalog.writer import Writer
 from strandline.errors import StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event
 from strandline.records import Record, later
+
+if TYPE_CHECKING:
+    from strandline.operations.engine import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,3 +337,7 @@ class Kind(ABC, Generic[Q, B, G]):
         """What comes after it: an operation of this kind and with this request, which begins in the moment in
         which it ends well."""
         return None
+
+    def after(self, engine: Engine, operation: Operation, result: Any) -> None:
+        """What is to be done when the operation is durably done, by the thread that carried it out. It must
+        not fail, and does not happen if the process dies before."""
