@@ -18,7 +18,8 @@ BackupKind: TypeAlias = Literal["full", "incremental"]
 ROOT = f"{names.BACKUPS}/collections"
 META = "__ydb_backup_meta"
 STREAM_SUFFIX = "_continuousBackupImpl"
-_TIME = "%Y%m%d%H%M%SZ"
+TIME = "%Y%m%d%H%M%SZ"
+"""How a time is written in names."""
 
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
 SETTINGS = (STORAGE, INCREMENTAL, OMIT)
@@ -44,7 +45,8 @@ class CollectionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
-    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken."""
+    """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when a backup is
+    taken."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
@@ -63,7 +65,7 @@ class Collection(Record):
             for path, number in Counter(tables).items():
                 if number > 1:
                     raise InvalidArgument(f"the collection names table {path} twice", "Name each table once.")
-                names.check_no_backup(path)
+                names.check_place(path)
         given = list(settings)
         if STORAGE not in [name for name, _ in given]:
             raise InvalidArgument(
@@ -108,7 +110,7 @@ class Collection(Record):
         return replace(self, settings=changed)
 
     def with_table(self, path: str) -> Collection:
-        names.check_no_backup(path)
+        names.check_place(path)
         if path in self._explicit():
             raise AlreadyExists(f"table {path} is in the collection already")
         return replace(self, tables=(*self._explicit(), path))
@@ -149,14 +151,14 @@ def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Ite
     if earlier and max(earlier) >= moment:
         moment = max(earlier) + timedelta(seconds=1)
     taken = set(streams)
-    while stream_name(name := f"{moment.strftime(_TIME)}_{kind}") in taken:
+    while stream_name(name := f"{moment.strftime(TIME)}_{kind}") in taken:
         moment += timedelta(seconds=1)
     return name
 
 
 def time_of(backup: str) -> datetime:
     """The moment that a backup's name tells."""
-    return datetime.strptime(backup.split("_", 1)[0], _TIME).replace(tzinfo=timezone.utc)
+    return datetime.strptime(backup.split("_", 1)[0], TIME).replace(tzinfo=timezone.utc)
 
 
 def stream_name(backup: str) -> str:
