@@ -24,8 +24,8 @@ from strandline.backups.restore_parts import (
     Shard,
     ShardPart,
 )
-from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
-from strandline.backups.restore_replace import Old, exchange, lock_old
+from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, Target, plan_restore
+from strandline.backups.restore_replace import exchange, lock_old
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
 from strandline.catalog import board, chains, many, paths, tables
 from strandline.catalog.many import NewPath
@@ -79,7 +79,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         run.lock(tx, [wanted.collection], "outgoing restore")
         step = board.current_step(tx.conn)
         run.pin(tx, step)
-        old = lock_old(tx, run, wanted.targets)
+        old = lock_old(tx, run, wanted.targets) if request.replace else Old()
         targets = _Targets(tx, run, wanted, step, self._shard_bytes, old=old)
         targets.make()
         last = len(wanted.chain)
@@ -103,7 +103,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
         """Whatever was made begins to live at the step of the end, if it is what was backed up."""
         under = paths.under(tx.conn, run.operation.id)
-        replaced = exchange(tx, run, under)
+        replaced = exchange(tx, run, under) if run.body.kept_in is not None else {}
         mine = [p for p in under if p.state == INCOMING and p.type == "table"]
         tables.begin_at(tx, [p.id for p in mine])
         for path in mine:

@@ -4,7 +4,7 @@ shows it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from sqlalchemy import Connection
@@ -48,6 +48,24 @@ class Target:
     record: TableRecord
     in_the_way: Path | None
     replaced: Path | None
+
+
+@dataclass(frozen=True)
+class Old:
+    """The tables that will be replaced: they will be ``kept_in`` this directory. ``versions``: their own ones
+    and those of all that is below them, by path."""
+
+    kept_in: str | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    def place(self, path: str) -> str:
+        """Where the restored table is until the end."""
+        return f"{self.kept_in}{path}" if path in self.versions else path
+
+    def version(self, path: str, recorded: int) -> int:
+        """The version that what is restored has: the recorded one, unless who knows the old one would not
+        see that it is another."""
+        return max(recorded, self.versions.get(path, 0) + 1)
 
 
 @dataclass(frozen=True)

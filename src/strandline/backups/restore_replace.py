@@ -13,8 +13,7 @@ out of date and starts again, on the restored table, instead of being written wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -22,7 +21,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import TIME
 from strandline.backups.restore_parts import RestoreRun
-from strandline.backups.restore_plan import Target
+from strandline.backups.restore_plan import Old, Target
 from strandline.catalog import many, paths
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.streams import StreamBody
@@ -34,34 +33,15 @@ from strandline.operations.kind import Planning
 BEING_REPLACED = "being replaced"
 
 
-@dataclass(frozen=True)
-class Old:
-    """The tables that will be replaced: they will be ``kept_in`` this directory. ``versions``: their own ones
-    and those of all that is below them, by path."""
-
-    kept_in: str | None = None
-    versions: Mapping[str, int] = field(default_factory=dict)
-
-    def place(self, path: str) -> str:
-        """Where the restored table is until the end."""
-        return f"{self.kept_in}{path}" if path in self.versions else path
-
-    def version(self, path: str, recorded: int) -> int:
-        """The version that what is restored has: the recorded one, unless who knows the old one would not
-        see that it is another."""
-        return max(recorded, self.versions.get(path, 0) + 1)
-
-
 def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[Target]) -> Old:
     """Keep other operations off the tables that will be replaced, and off all that is below them."""
     roots = [target.replaced for target in targets if target.replaced is not None]
-    if not roots:
-        return Old()
     found = many.subtrees(tx.conn, roots)
     ending = [path for path in found if path.type == "stream" and path.record(StreamBody).owner is not None]
     run.lock(tx, found, BEING_REPLACED)
     paths.set_state(tx, [stream.id for stream in ending], "dropping", run.id)
-    return Old(_new_directory(tx.conn, tx.now), {path.path: path.version for path in found})
+    kept_in = _new_directory(tx.conn, tx.now) if roots else None
+    return Old(kept_in, {path.path: path.version for path in found})
 
 
 def _new_directory(conn: Connection, now: float) -> str:

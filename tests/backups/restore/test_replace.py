@@ -328,9 +328,7 @@ def test_each_restore_keeps_in_a_directory_of_its_own(
 ) -> None:
     """Also if there is more than one in a second."""
     with open_at(copy_of(in_catalog).folder, clock=ManualClock(TOLD_AT)) as db:
-        places = [
-            kept_in(replaced(db, "RESTORE c TABLE orders WITH (REPLACE = 'true')")) for _ in range(3)
-        ]
+        places = [kept_in(replaced(db, "RESTORE c TABLE orders WITH (REPLACE = 'true')")) for _ in range(3)]
         assert places == [f"/.replaced/2025061515064{second}Z" for second in range(3)]
 
 
