@@ -180,17 +180,24 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("form", "workers"),
-    [("in_files", 1), ("in_files", 4), ("on_postgres", 4), *([("on_postgres", 1)] if EVERY else [])],
+    ("form", "workers", "prefix"),
+    [
+        ("in_files", 1, "/r"),
+        ("in_files", 4, "/r"),
+        ("on_postgres", 4, "/r"),
+        ("on_postgres", 4, ""),
+        *([("on_postgres", 1, "/r"), ("in_files", 4, "")] if EVERY else []),
+    ],
 )
 def test_kill_9(
-    request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int
+    request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int, prefix: str
 ) -> None:
     """Dead in the middle of it, among them once with other threads that were in the middle of something
     else."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.backups.restore.killed"])
-    statement = "RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')"
+    where, replace = ("INTO 'r'", "false") if prefix else ("", "true")
+    statement = f"RESTORE c {where} WITH (MODE = 'copy', VERIFY = 'data', REPLACE = '{replace}')"
     for number, last in enumerate((2, 28, 63) if workers == 1 else (11, 47, 72)):
         victim = copy_of(request.getfixturevalue(form))
         with open_at(victim.folder, victim.url) as db:
@@ -211,5 +218,5 @@ def test_kill_9(
             found = evidence(db)
             assert found["leaks"] == found["disagreements"] == []
             assert found["unknown"] == set()
-            assert state(db, "/r") == victim.story.states[victim.story.backups[-1]]
-            assert all(db.check(f"/r{table}").ok for table in ("/orders", "/dir/items"))
+            assert state(db, prefix) == victim.story.states[victim.story.backups[-1]]
+            assert all(db.check(f"{prefix}{table}").ok for table in TABLES)
