@@ -22,7 +22,8 @@ BackupKind: TypeAlias = Literal["full", "incremental"]
 ROOT = f"{names.BACKUPS}/collections"
 META = "__ydb_backup_meta"
 STREAM_SUFFIX = "_continuousBackupImpl"
-_TIME = "%Y%m%d%H%M%SZ"
+TIME = "%Y%m%d%H%M%SZ"
+"""How a time is written in names."""
 
 CLUSTER = "cluster"
 """The storage of a collection whose backups are kept in the warehouse."""
@@ -76,10 +77,10 @@ class CollectionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
-    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken. ``dropped``: a
-    backup that was dropped when there was none after it. Its name is not given out again, and no increment
-    continues an earlier one. ``attached``: its repository belongs to another warehouse, so that it can only
-    be restored from here."""
+    """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when a backup is taken.
+    ``dropped``: a backup that was dropped when there was none after it. Its name is not given out again, and
+    no increment continues an earlier one. ``attached``: its repository belongs to another warehouse, so that
+    it can only be restored from here."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
@@ -100,7 +101,7 @@ class Collection(Record):
             for path, number in Counter(tables).items():
                 if number > 1:
                     raise InvalidArgument(f"the collection names table {path} twice", "Name each table once.")
-                names.check_no_backup(path)
+                names.check_place(path)
         given = list(settings)
         if STORAGE not in [name for name, _ in given]:
             raise InvalidArgument(
@@ -138,7 +139,7 @@ class Collection(Record):
         return replace(self, settings=changed)
 
     def with_table(self, path: str) -> Collection:
-        names.check_no_backup(path)
+        names.check_place(path)
         if path in self._explicit():
             raise AlreadyExists(f"table {path} is in the collection already")
         return replace(self, tables=(*self._explicit(), path))
@@ -199,14 +200,14 @@ def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Ite
     if earlier and max(earlier) >= moment:
         moment = max(earlier) + timedelta(seconds=1)
     taken = set(streams)
-    while stream_name(name := f"{moment.strftime(_TIME)}_{kind}") in taken:
+    while stream_name(name := f"{moment.strftime(TIME)}_{kind}") in taken:
         moment += timedelta(seconds=1)
     return name
 
 
 def time_of(backup: str) -> datetime:
     """The moment that a backup's name tells."""
-    return datetime.strptime(backup.split("_", 1)[0], _TIME).replace(tzinfo=timezone.utc)
+    return datetime.strptime(backup.split("_", 1)[0], TIME).replace(tzinfo=timezone.utc)
 
 
 def stream_name(backup: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
+from strandline import names
 from strandline.backups.collection import (
     CLUSTER,
     STREAM_SUFFIX,
@@ -50,8 +51,11 @@ def member_tables(conn: Connection, collection: Collection) -> list[Path]:
     if collection.tables is not None:
         return many.require_tables(conn, collection.tables)
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
-    # Those that an operation is about to create are not there yet.
-    return [path for path in everywhere if path.state not in CREATED_STATES]
+    # Those that an operation is about to create are not there yet, and those that a restore has replaced are
+    # none of the database any more.
+    return [
+        path for path in everywhere if path.state not in CREATED_STATES and not names.is_replaced(path.path)
+    ]
 
 
 def outdated_streams(

@@ -162,9 +162,9 @@ class Run(Generic[Q, B, G]):
         """Claim the next version of a table, and of all that must move with it."""
         self.move_all(tx, [(part, path)])
 
-    def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any], Path]]) -> None:
-        """The same for many parts, each with its table."""
-        wishes = [Wish(part.id, path) for part, path in moves]
+    def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any] | None, Path]]) -> None:
+        """The same for many parts, each with its table; without a part what the end itself changes."""
+        wishes = [Wish(0 if part is None else part.id, path) for part, path in moves]
         for wish, claim in self.registry.move_all(tx, self.operation.id, wishes):
             self._note_claim(wish, claim)
             if isinstance(claim, Conflict):

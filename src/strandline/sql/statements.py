@@ -333,6 +333,7 @@ class AttachBackupCollection(Statement):
     settings: tuple[Setting, ...] = ()
 
 
+@dataclass(frozen=True)
 class DropBackup(Statement):
     """``confirm``: do it; else only say what would go."""
 
