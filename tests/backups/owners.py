@@ -10,11 +10,13 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strandline.backups import lease as leases
 from strandline.backups.lease import ALLOWANCE_SECONDS, Lease, take
 from strandline.errors import StrandlineError, Unavailable
+from strandline.storage.files import Files, LocalFiles
+from strandline.storage.objects import ObjectFiles
 from tests.storage.examples import QuickFiles
 from tests.world import Death
 
@@ -25,10 +27,12 @@ ACTIONS = 25
 class Owners:
     """``passed``: how often ``check`` said yes. ``wrong``: when it should not have."""
 
-    def __init__(self, root: Path, seed: int, *, spread: float = ALLOWANCE_SECONDS) -> None:
+    def __init__(
+        self, files: LocalFiles | ObjectFiles, seed: int, *, spread: float = ALLOWANCE_SECONDS
+    ) -> None:
         self.random = random.Random(seed)
         self.time = 1_000_000.0
-        self.files = QuickFiles(root)
+        self.files = files
         self.passed = 0
         self.wrong: list[str] = []
         count = self.random.randint(2, 4)
@@ -61,7 +65,10 @@ class Actor:
         self.world, self.owner, self.skew = world, owner, skew
         self.done = self.looks_at_clock = False
         self._turn, self._back, self._dies = threading.Semaphore(0), threading.Semaphore(0), False
-        self._files = _ActorFiles(self)
+        files = world.files
+        self._files = (
+            _ActorFiles(self, files) if isinstance(files, LocalFiles) else _ActorObjects(self, files)
+        )
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -117,12 +124,10 @@ class Actor:
                     lease = None
 
 
-class _ActorFiles(QuickFiles):
-    """Whatever is done to them takes a turn of its own, and may go wrong before or after it is done."""
+class _Acting(Files if TYPE_CHECKING else object):
+    """Whatever is done to files takes a turn of its own, and may go wrong before or after it is done."""
 
-    def __init__(self, actor: Actor) -> None:
-        super().__init__(actor.world.files.root)
-        self._actor = actor
+    _actor: Actor
 
     def names(self, folder: str = "") -> Iterator[str]:
         self._actor.pause()
@@ -143,6 +148,12 @@ class _ActorFiles(QuickFiles):
             return False  # It got lost, and the same was asked for again.
         return answer
 
+
+class _ActorFiles(_Acting, QuickFiles):
+    def __init__(self, actor: Actor, files: LocalFiles) -> None:
+        super().__init__(files.root)
+        self._actor = actor
+
     def _create(self, path: str) -> int:
         self._actor.pause()
         return super()._create(path)
@@ -154,3 +165,17 @@ class _ActorFiles(QuickFiles):
     def _unlink(self, path: str) -> None:
         self._actor.pause()
         super()._unlink(path)
+
+
+class _ActorObjects(_Acting, ObjectFiles):
+    def __init__(self, actor: Actor, files: ObjectFiles) -> None:
+        super().__init__(files.location, files._settings)
+        self._actor = actor
+
+    def _put(self, name: str, data: bytes) -> None:
+        self._actor.pause()
+        super()._put(name, data)
+
+    def _delete(self, names: list[str], *, retries: int | None = None) -> None:
+        self._actor.pause()
+        super()._delete(names, retries=retries)

@@ -133,6 +133,23 @@ def test_an_operation_that_is_resumed_has_its_lease_at_once(files: Files, clock:
     resumed.check()
 
 
+def test_others_wait_for_who_may_still_think_that_it_has_the_lease(files: Files, clock: ManualClock) -> None:
+    """One process of an operation is held up at its check, another takes over and is done."""
+    take(files, clock, "one", "a test", SECONDS)
+    clock.sleep(SECONDS / 2)
+    for _ in range(2):
+        resumed = take(files, clock, "one", "a test", SECONDS)
+        resumed.renew()
+        resumed.release()
+    with pytest.raises(UnderOperation, match="until 1970-01-12 13:47:40Z"):
+        take(files, clock, "two", "a test", SECONDS)
+    clock.sleep(SECONDS / 2 + ALLOWANCE_SECONDS - 1)
+    with pytest.raises(UnderOperation):
+        take(files, clock, "two", "a test", SECONDS)
+    clock.sleep(1)
+    take(files, clock, "two", "a test", SECONDS).check()
+
+
 @pytest.mark.parametrize("skew", [-ALLOWANCE_SECONDS + 1, 0.0, ALLOWANCE_SECONDS - 1])
 def test_clocks_may_differ(tmp_path: Path, clock: ManualClock, skew: float) -> None:
     files, theirs = QuickFiles(tmp_path), ManualClock(clock.now() + skew)
@@ -157,6 +174,7 @@ def garbage() -> Iterator[bytes]:
         "purpose": "p",
         "since": 1e6,
         "until": 1e6 + 50,
+        "earlier_until": 0.0,
         "released": False,
     }
     text = json.dumps(real).encode()
@@ -409,7 +427,17 @@ def test_never_two(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Whatever the order, however long anybody sleeps between two steps, whoever dies at one, whatever answer gets
     lost: when ``check`` says yes, nobody else has been given the lease."""
     root = tmp_path_factory.getbasetemp() / f"owners-{next(_numbers)}"
-    owners = Owners(root, seed)
+    _never_two(Owners(QuickFiles(root), seed))
+    shutil.rmtree(root)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8 * max(1, FACTOR)))
+def test_never_two_in_a_bucket(s3: S3, seed: int) -> None:
+    _never_two(Owners(ObjectFiles(f"s3://{s3.new_bucket()}/w", s3.settings()), seed))
+
+
+def _never_two(owners: Owners) -> None:
     owners.run()
     assert owners.wrong == []
     # And when all are gone, the next one gets it, and leaves nothing but its own.
@@ -418,12 +446,13 @@ def test_never_two(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     last.check()
     last.renew()
     assert len(list(owners.files.names())) == 1
-    shutil.rmtree(root)
 
 
 def test_clocks_that_differ_by_more_are_found_out(tmp_path: Path) -> None:
     """So the test above would notice."""
-    worlds = (Owners(tmp_path / str(seed), seed, spread=20 * ALLOWANCE_SECONDS) for seed in range(300))
+    worlds = (
+        Owners(QuickFiles(tmp_path / str(seed)), seed, spread=20 * ALLOWANCE_SECONDS) for seed in range(300)
+    )
     passed = 0
     for world in worlds:
         world.run()

@@ -45,7 +45,9 @@ _NAME = re.compile(r"leases/([1-9][0-9]*)\.json(\..+)?", re.ASCII)
 @dataclass(frozen=True, kw_only=True)
 class Claim(Record):
     """What a lease says. ``owner``: the operation for which it was taken, whichever process carries that out;
-    ``token``: by whom exactly. Later formats may add fields, but these keep their meaning."""
+    ``token``: by whom exactly. ``earlier_until``: until when a process that carried out the operation before
+    may take it for its own, 0 if there was none. Later formats may add fields, but these keep their
+    meaning."""
 
     owner: str
     token: str
@@ -54,12 +56,18 @@ class Claim(Record):
     purpose: str
     since: float
     until: float
+    earlier_until: float
     released: bool
+
+    @property
+    def end(self) -> float:
+        """Until when others may not take it, by the clock of who wrote it."""
+        return max(0.0 if self.released else self.until, self.earlier_until)
 
     def is_held(self, now: float) -> bool:
         """Whether it may not be taken from who has it, by a clock that says ``now``."""
-        over, odd = self.until + ALLOWANCE_SECONDS, now + LONGEST_SECONDS + ALLOWANCE_SECONDS
-        return not self.released and now < over and self.until <= odd
+        odd = now + LONGEST_SECONDS + ALLOWANCE_SECONDS
+        return now < self.end + ALLOWANCE_SECONDS and self.end <= odd
 
 
 class Fenced(UnderOperation):
@@ -77,10 +85,14 @@ def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -
     for _ in range(TRIES):
         # A list may leave out what is empty, but what was there when we tried is there.
         number, claim = _last(files, tried)
-        now = clock.now()
-        if claim is not None and claim.owner != owner and claim.is_held(now):
-            raise _taken(files, claim, now)
-        claim = _new_claim(owner, purpose, now, seconds)
+        now, earlier = clock.now(), 0.0
+        if claim is not None and claim.is_held(now):
+            if claim.owner != owner:
+                raise _taken(files, claim, now)
+            # Its process may be about to hear from ``check`` that it has the lease, and be held up there
+            # while we release it: so others wait as if we had not.
+            earlier = claim.end
+        claim = replace(_new_claim(owner, purpose, now, seconds), earlier_until=earlier)
         if _written(files, number + 1, claim):
             return Lease(files, clock, claim, seconds)
         tried = number + 1
@@ -182,6 +194,7 @@ def _new_claim(owner: str, purpose: str, now: float, seconds: float) -> Claim:
         purpose=purpose,
         since=now,
         until=now + seconds,
+        earlier_until=0.0,
         released=False,
     )
 
@@ -223,7 +236,7 @@ def _read(data: bytes) -> Claim | None:
 
 
 def _taken(files: Files, claim: Claim, now: float) -> UnderOperation:
-    left = claim.until + ALLOWANCE_SECONDS - now
+    left = claim.end + ALLOWANCE_SECONDS - now
     return UnderOperation(
         f"the repository at {files.location} is being written to: {_who(claim)}",
         f"Wait until that is done. If its process is gone, the lease ends by itself in {left:.0f} seconds at "
@@ -234,7 +247,7 @@ def _taken(files: Files, claim: Claim, now: float) -> UnderOperation:
 def _who(claim: Claim) -> str:
     return (
         f"process {claim.pid} on {claim.host} has the lease for {claim.purpose} ({claim.owner}), since "
-        f"{_time(claim.since)} and until {_time(claim.until)}"
+        f"{_time(claim.since)} and until {_time(claim.end)}"
     )
 
 
