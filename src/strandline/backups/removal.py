@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import Collection
+from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.full import outdated_streams
 from strandline.backups.record import BackupRecord, require_backup, require_collection
 from strandline.backups.retention import Decision, decide, descendants
@@ -49,6 +49,12 @@ class Removal:
     going: Sequence[Path]
 
     @property
+    def leaving(self) -> tuple[str, ...]:
+        """Those of them that a repository has."""
+        names = {path.name for path in self.going}
+        return tuple(record.name for record in self.records if record.stored and record.name in names)
+
+    @property
     def is_last(self) -> bool:
         """Whether the last backup goes, from which the next increment would have continued."""
         return bool(self.going) and self.going[-1].name == self.records[-1].name
@@ -67,6 +73,12 @@ class Removal:
 def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     """Decide which backups go; refused where that is not possible."""
     collection = require_collection(conn, request.collection)
+    if collection.record(Collection).attached:
+        raise PreconditionFailed(
+            f"the backups of the collection {collection.name!r} belong to another warehouse",
+            "Drop them there, or take them over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = "
+            "'true').",
+        )
     there = paths.backups(conn, collection)
     records = [path.record(BackupRecord) for path in there]
     if request.backup is not None:
@@ -108,12 +120,13 @@ def freed_bytes(conn: Connection, going: Sequence[Path]) -> int:
 @dataclass(frozen=True, kw_only=True)
 class DropBody(Body):
     """``backups``: their names, oldest first. ``bytes``: what becomes free. ``last``: the last of them, if
-    none comes after it."""
+    none comes after it. ``leaving``: those that a repository has."""
 
     collection_id: int
     backups: tuple[str, ...]
     bytes: int
     last: str | None = later()
+    leaving: tuple[str, ...] = later(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,14 +184,28 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
             backups=tuple(path.name for path in removal.going),
             bytes=freed_bytes(tx.conn, removal.going),
             last=removal.going[-1].name if removal.is_last else None,
+            leaving=removal.leaving,
         )
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: DropRun) -> DropResult:
         body = run.body
         collection = require_id(tx.conn, body.collection_id)
-        if body.last is not None:
-            paths.set_body(tx, collection.id, replace(collection.record(Collection), dropped=body.last))
+        if body.last is not None or body.leaving:
+            record = collection.record(Collection)
+            changed = replace(
+                record,
+                dropped=body.last or record.dropped,
+                leaving=tuple(sorted({*record.leaving, *body.leaving})),
+            )
+            paths.set_body(tx, collection.id, changed)
             paths.set_version(tx, collection.id, collection.version + 1)
             tables.publish(tx, [collection.id])
         return DropResult(collection=collection.name, removed=body.backups, bytes=body.bytes)
+
+    def follow(self, conn: Connection, run: DropRun) -> tuple[str, Record] | None:
+        """What a repository has of them goes as well, and what is left over there."""
+        collection = require_id(conn, run.body.collection_id).record(Collection)
+        if collection.settings.storage == CLUSTER:
+            return None
+        return "sweep repository", CollectionRequest(collection=run.request.collection)

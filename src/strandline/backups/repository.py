@@ -39,12 +39,12 @@ class Repository:
     def __init__(self, files: Files, root: str) -> None:
         self.files = files
         self.root = root
-        self._plain = plain(files)
+        self.plain = plain(files)
 
     @cached_property
     def marker(self) -> Marker:
         """What it is; PRECONDITION_FAILED if there is none."""
-        found = read_marker(self._plain)
+        found = read_marker(self.plain)
         if found is None:
             raise PreconditionFailed(
                 f"{self.root} is not a backup repository: it has no {MARKER}",
@@ -79,10 +79,10 @@ class Repository:
         names = self._owners()
         if not names:
             return None
-        return from_bytes(Owner, self._plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+        return from_bytes(Owner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
 
     def _owners(self) -> list[str]:
-        return sorted(name for name in self._plain.names(OWNERS) if name.endswith(".json"))
+        return sorted(name for name in self.plain.names(OWNERS) if name.endswith(".json"))
 
     def check_owner(self, warehouse: str) -> None:
         """Refuse a warehouse whose backups do not belong here."""
@@ -105,7 +105,7 @@ class Repository:
         last = self._owners()[-1:]
         number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
         made = Owner(warehouse=warehouse, since=now)
-        self._plain.write_if_absent(f"{OWNERS}/{number:08}.json", to_bytes(made))
+        self.plain.write_if_absent(f"{OWNERS}/{number:08}.json", to_bytes(made))
         self.check_owner(warehouse)  # Another may have been faster.
 
     # --- backups -------------------------------------------------------------------------------------------
@@ -134,16 +134,18 @@ class Repository:
             )
         return found
 
-    def add(self, manifest: Manifest) -> None:
-        """Let a backup exist. All of its objects must be there."""
+    def add(self, manifest: Manifest) -> bool:
+        """Let a backup exist, all of whose objects are there, and return whether it did not before."""
         name = _manifest_name(manifest.backup.name)
-        if not self.files.write_if_absent(name, to_bytes(manifest)):
+        is_new = self.files.write_if_absent(name, to_bytes(manifest))
+        if not is_new:
             there = self.manifest(manifest.backup.name)
             if there.backup != manifest.backup or there.contents != manifest.contents:
                 raise AlreadyExists(
                     f"{self.root} has another backup {manifest.backup.name} already",
                     "Two warehouses must not share a repository. Choose another place.",
                 )
+        return is_new
 
     def remove(self, backup: str) -> None:
         """Let a backup exist no more. Its objects stay, until it is known what else needs them."""

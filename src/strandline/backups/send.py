@@ -10,6 +10,7 @@ warehouse is free of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import ClassVar, TypeAlias
@@ -17,6 +18,7 @@ from typing import ClassVar, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
+from strandline.backups.lease import Fenced, Lease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import (
     BackupRecord,
@@ -28,12 +30,13 @@ from strandline.backups.record import (
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
+from strandline.backups.writing import Leases, avoided
 from strandline.catalog import chains, paths, warehouse
 from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
-from strandline.errors import Internal, InvalidArgument
+from strandline.errors import Conflict, Corrupted, Internal, InvalidArgument
 from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.kind import (
@@ -50,6 +53,7 @@ from strandline.operations.kind import (
 )
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
+from strandline.storage.elsewhere import Destination
 from strandline.storage.marker import plain
 from strandline.version import VERSION
 
@@ -121,12 +125,13 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
     name = "send backup"
     request, body, progress = SendRequest, SendBody, SendProgress
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
         self.handlers = {
-            "repository": RepositoryPart(runtime),
-            "objects": ObjectsPart(runtime),
-            "manifest": ManifestPart(runtime),
+            "repository": RepositoryPart(runtime, leases),
+            "objects": ObjectsPart(runtime, leases),
+            "manifest": ManifestPart(runtime, leases),
         }
+        self._leases = leases
         self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[SendRequest]) -> Plan[SendBody, SendProgress]:
@@ -194,6 +199,9 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             paths.set_body(tx, sent[name].id, replace(record, stored=run.body.root))
         return result
 
+    def let_go(self, operation_id: str) -> None:
+        self._leases.release(operation_id)
+
     def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
         """What the rules of the collection do not keep any more goes."""
         if result.retention is not None:
@@ -217,11 +225,22 @@ class _SendPart(Handler[SendRun, P]):
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
         self.runtime = runtime
+        self._leases = leases
 
-    def repository(self, run: SendRun) -> Repository:
-        return Repository(self.runtime.files.at(run.body.root), run.body.root)
+    @contextmanager
+    def writing(self, run: SendRun) -> Iterator[tuple[Repository, Lease]]:
+        """The repository, as long as it may be written to."""
+        there = Repository(self.runtime.files.at(run.body.root), run.body.root)
+        owner = f"{self.here()}/{run.body.collection_id}"
+        with self._leases.on(there, run.operation.id, owner, SendBackup.name) as lease:
+            yield there, lease
+
+    def here(self) -> str:
+        """The warehouse that is backed up."""
+        with self.runtime.catalog.read() as conn:
+            return warehouse.require(conn).id
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return pause_after(error, attempt)
@@ -236,12 +255,12 @@ class RepositoryPart(_SendPart[Nothing]):
     record = Nothing
 
     def work(self, run: SendRun, part: Part[Nothing]) -> None:
-        with self.runtime.catalog.read() as conn:
-            here = warehouse.require(conn).id
         root, now = run.body.root, self.runtime.clock.now()
         files = plain(self.runtime.files.at(root))
         Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
-        self.repository(run).own(here, now)
+        Repository(files, root).check_owner(self.here())  # Before anything of it is taken.
+        with self.writing(run) as (there, _):
+            there.own(self.here(), now)
 
 
 class ObjectsPart(_SendPart[Batch]):
@@ -250,22 +269,29 @@ class ObjectsPart(_SendPart[Batch]):
     record = Batch
 
     def work(self, run: SendRun, part: Part[Batch]) -> Batch:
-        slices, root, store = part.body.slices, run.body.root, self.runtime.store
+        with self.writing(run) as (there, _):
+            target = Destination(run.body.root, avoided(there))
+            return replace(part.body, slices=self._sent(run, part.body.slices, target))
+
+    def _sent(self, run: SendRun, slices: Sequence[SentSlice], target: Destination) -> tuple[SentSlice, ...]:
+        store = self.runtime.store
         with self.runtime.catalog.read() as conn:
             found = [chains.segments(conn, s.segments) for s in slices]
             schemas = _schemas(conn, {s.target_id for s in slices})
         files = [s for segments in found for s in segments if s.file is not None]
-        sent = iter(store.send(files, root, among=run.progress.bytes_total))
+        sent = iter(store.send(files, target, among=run.progress.bytes_total))
         made = []
         for slice_, segments in zip(slices, found, strict=True):
             objects: list[ObjectRecord] = []
             for is_inline, group in groupby(segments, key=lambda s: s.file is None):
                 if is_inline:
-                    objects.append(ObjectRecord.of(store.pack(schemas[slice_.target_id], list(group), root)))
+                    objects.append(
+                        ObjectRecord.of(store.pack(schemas[slice_.target_id], list(group), target))
+                    )
                 else:
                     objects += [ObjectRecord.of(next(sent)) for _ in group]
             made.append(replace(slice_, objects=tuple(objects)))
-        return replace(part.body, slices=tuple(made))
+        return tuple(made)
 
     def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
         run.report(tx, replace(run.progress, bytes=run.progress.bytes + part.body.bytes))
@@ -278,27 +304,53 @@ class ManifestPart(_SendPart[Listed]):
     record = Listed
 
     def work(self, run: SendRun, part: Part[Listed]) -> None:
-        there = self.repository(run)
+        with self.writing(run) as (there, lease):
+            self._list(run, part.body.backup, there, lease)
+
+    def _list(self, run: SendRun, name: str, there: Repository, lease: Lease) -> None:
         with self.runtime.catalog.read() as conn:
             path = require_id(conn, run.body.collection_id)
             collection = path.record(Collection)
-            backup = next(p for p in paths.backups(conn, path) if p.name == part.body.backup)
+            backup = next(p for p in paths.backups(conn, path) if p.name == name)
             made = _objects(conn, run)
-            here = warehouse.require(conn).id
+        here = self.here()
         record = sized(backup.record(BackupRecord), made)
-        there.check_owner(here)
-        there.add(
-            Manifest(
-                repository=there.marker.id,
-                engine=VERSION,
-                warehouse=here,
-                collection=path.name,
-                tables=collection.tables,
-                settings=replace(collection.settings, storage=CLUSTER),
-                backup=record,
-                contents={name: _contents(table, made) for name, table in record.tables.items()},
-            )
+        manifest = Manifest(
+            repository=there.marker.id,
+            engine=VERSION,
+            warehouse=here,
+            collection=path.name,
+            tables=collection.tables,
+            settings=replace(collection.settings, storage=CLUSTER),
+            backup=record,
+            contents={path: _contents(table, made) for path, table in record.tables.items()},
         )
+        there.check_owner(here)
+        lease.check()
+        is_ours = there.add(manifest)
+        try:
+            lease.check()
+        except Fenced:
+            is_ours = False
+        if not is_ours:
+            _confirm(there, manifest)
+
+
+def _confirm(there: Repository, manifest: Manifest) -> None:
+    """Make sure of the objects of a backup that was listed by a process which may have slept before: others
+    may have swept the repository since they were sent."""
+    gone = avoided(there)
+    for name, found in manifest.objects().items():
+        try:
+            is_there = name not in gone and there.files.size(name) == found.bytes
+        except Corrupted:
+            is_there = False
+        if not is_there:
+            there.remove(manifest.backup.name)
+            raise Conflict(
+                f"the object {name} was swept from {there.root} while {manifest.backup.name} was sent there",
+                "The backup is in the warehouse. Send it again with the next BACKUP, or with COPY BACKUP.",
+            )
 
 
 def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSchema]:

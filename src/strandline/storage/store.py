@@ -20,7 +20,7 @@ from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, tr
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
-from strandline.storage.elsewhere import Everywhere
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.external import External
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
@@ -276,19 +276,18 @@ class Store:
 
         return spark.stored.copy(self.spark, self.shelf, segments, name)
 
-    def send(self, segments: Sequence[Segment], root: str, *, among: int) -> list[Segment]:
-        """Return segments with their files as objects of the repository at ``root``, under their names there;
-        their bytes are checked on the way. ``among``: how many bytes the caller has to send altogether."""
+    def send(self, segments: Sequence[Segment], target: Destination, *, among: int) -> list[Segment]:
+        """Return segments with their files as objects of a repository, under their names there; their bytes
+        are checked on the way. ``among``: how many bytes the caller has to send altogether."""
         if self._passes(segments) or among <= COPIED * self._settings.bulk_bytes:
-            return arrow.stored.send(self._files, segments, root)
+            return arrow.stored.send(self._files, segments, target)
         from strandline.storage import spark
 
-        return spark.stored.send(self.spark, self._files, segments, root)
+        return spark.stored.send(self.spark, self._files, segments, target)
 
-    def pack(self, schema: TableSchema, segments: Sequence[Segment], root: str) -> Segment:
-        """Return one segment with the changes of consecutive inline ones, as an object of the repository at
-        ``root``."""
-        return arrow.merge.pack(self.shelf, schema, segments, self._files.at(root))
+    def pack(self, schema: TableSchema, segments: Sequence[Segment], target: Destination) -> Segment:
+        """Return one segment with the changes of consecutive inline ones, as an object of a repository."""
+        return arrow.merge.pack(self._files, self.shelf, schema, segments, target)
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Remove the files of segments that nothing refers to, and nothing will."""

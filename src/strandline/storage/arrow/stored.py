@@ -9,7 +9,7 @@ from itertools import count
 
 from strandline.model import Segment
 from strandline.storage import stored
-from strandline.storage.elsewhere import Everywhere
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import Described, Form
@@ -44,10 +44,10 @@ def copy(shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
         raise
 
 
-def send(files: Everywhere, segments: Sequence[Segment], root: str) -> list[Segment]:
+def send(files: Everywhere, segments: Sequence[Segment], target: Destination) -> list[Segment]:
     """Return segments with their files as objects of a repository, under their names there."""
     with ThreadPoolExecutor(SENDERS) as pool:  # Most of the time goes by while the other side answers.
-        return list(pool.map(partial(stored.sent, files, root), segments))
+        return list(pool.map(partial(stored.sent, files, target), segments))
 
 
 def damaged(shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:

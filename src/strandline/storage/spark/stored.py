@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.storage import stored
-from strandline.storage.elsewhere import Everywhere
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.tasks import on_executors
@@ -33,10 +33,12 @@ def copy(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment], name: s
         raise
 
 
-def send(spark: SparkSession, files: Everywhere, segments: Sequence[Segment], root: str) -> list[Segment]:
+def send(
+    spark: SparkSession, files: Everywhere, segments: Sequence[Segment], target: Destination
+) -> list[Segment]:
     """Return segments with their files as objects of a repository, under their names there."""
-    files.at(root)  # It goes along with the task, with what it takes to open it.
-    return on_executors(spark, partial(stored.sent, files, root), segments)
+    files.at(target.root)  # It goes along with the task, with what it takes to open it.
+    return on_executors(spark, partial(stored.sent, files, target), segments)
 
 
 def damaged(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:
