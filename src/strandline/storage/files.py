@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -73,6 +73,11 @@ class Files(Protocol):
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
+        ...
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Writes a file from its pieces under a name that tells its content, so that others may write the
+        same to it at the same moment. Nobody ever sees a part."""
         ...
 
     def seal(self, names: Iterable[str]) -> None:
@@ -200,8 +205,12 @@ class LocalFiles:
             raise NotADirectoryError(errno.ENOTDIR, "it is a link that leads to no folder", self.root)
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
+        return self._name_if_absent(name, lambda ready: self.write(ready, data))
+
+    def _name_if_absent(self, name: str, make: Callable[[str], Any]) -> bool:
+        """Give the name to a file that is made under another one, and return whether it was free."""
         ready = f"{name}.{uuid.uuid4().hex}"
-        self.write(ready, data)
+        make(ready)
         try:
             is_first = self._give_name(self.path(ready), self.path(name))
         except OSError as error:
@@ -213,6 +222,9 @@ class LocalFiles:
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         return self.store(name, checked(source, source_name, checksum))
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        self._name_if_absent(name, lambda ready: self.store(ready, chunks))
 
     def seal(self, names: Iterable[str]) -> None:
         folders: set[str] = set()

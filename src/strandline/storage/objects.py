@@ -117,6 +117,14 @@ class ObjectFiles:
         self._send(name, counted())
         return size
 
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        try:
+            self.store(name, chunks)
+        except Internal:
+            # An object appears as a whole, so the other one is what this one would have been.
+            if not self.exists(name):
+                raise
+
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         return self.store(name, checked(source, source_name, checksum))
 

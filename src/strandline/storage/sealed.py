@@ -34,6 +34,15 @@ class SealedFiles:
         return f"SealedFiles({self.location!r})"
 
     @property
+    def plain(self) -> Files:
+        """The files as they lie there."""
+        return self._files
+
+    def name_of(self, checksum: str) -> str:
+        """Return what content with this checksum is called, which tells nothing about it."""
+        return self._ring.name_of(checksum)
+
+    @property
     def location(self) -> str:
         return self._files.location
 
@@ -63,6 +72,10 @@ class SealedFiles:
     def store(self, name: str, chunks: Iterable[bytes]) -> int:
         check_name(name)
         return plain_size(name, self._files.store(name, sealed(self._ring, name, chunks)))
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        check_name(name)
+        self._files.store_if_absent(name, sealed(self._ring, name, chunks))
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         return self.store(name, checked(source, source_name, checksum))
