@@ -161,6 +161,7 @@ def test_what_is_recorded(backed_up: Database) -> None:
         1,
         3,
         record.bytes,
+        False,
         "done",
     )
     operation = db.operations()[-1]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from strandline.api.result import Result
 from strandline.backups import lifecycle
-from strandline.backups.collection import Collection, CollectionRequest, collection_path
+from strandline.backups.attach import attach
+from strandline.backups.collection import (
+    Collection,
+    CollectionRequest,
+    SendRequest,
+    boolean,
+    collection_path,
+    repository_of,
+)
 from strandline.backups.restore_request import restore_request
 from strandline.catalog import paths
-from strandline.errors import PreconditionFailed
+from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.records import Record
 from strandline.sql import statements as st
 
@@ -60,6 +69,33 @@ def backup(db: Database, statement: st.Backup) -> Result:
         return _operation(db, "backup", request, nowait=statement.nowait)
 
 
+def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
+    request = SendRequest(
+        collection=statement.collection,
+        backup=statement.backup,
+        url=repository_of(statement.url),
+        encryption=_switched("COPY BACKUP", "ENCRYPTION", statement.settings),
+    )
+    return _operation(db, "send backup", request, nowait=statement.nowait)
+
+
+def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
+    """What was found in the repository, backup by backup."""
+    take_over = _switched("ATTACH", "TAKE_OVER", statement.settings)
+    step, found = attach(db.runtime, statement.name, repository_of(statement.url), take_over=take_over)
+    rows = [
+        (
+            each.name,
+            each.manifest.backup.kind if each.manifest else None,
+            len(each.manifest.backup.tables) if each.manifest else None,
+            each.manifest.backup.rows if each.manifest else None,
+            each.problem or "attached",
+        )
+        for each in found
+    ]
+    return Result(("backup", "kind", "tables", "rows", "state"), rows, step=step)
+
+
 def restore(db: Database, statement: st.Restore) -> Result:
     return _operation(db, "restore", restore_request(statement), nowait=statement.nowait)
 
@@ -67,3 +103,13 @@ def restore(db: Database, statement: st.Restore) -> Result:
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:
     operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request)
     return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)
+
+
+def _switched(statement: str, known: str, settings: Sequence[st.Setting]) -> bool:
+    """Whether the one setting of a statement is on."""
+    switched = False
+    for name, value in settings:
+        if name != known:
+            raise InvalidArgument(f"{statement} has no setting {name}", f"It has {known}.")
+        switched = boolean(name, value)
+    return switched

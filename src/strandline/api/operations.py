@@ -11,7 +11,9 @@ from strandline.api.progress import OperationInfo
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
+from strandline.backups.removal import DropBackups
 from strandline.backups.restore import Restore
+from strandline.backups.send import SendBackup
 from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
@@ -31,6 +33,8 @@ class Operations:
             FullBackup(runtime),
             IncrementalBackup(runtime),
             DropCollection(),
+            SendBackup(runtime),
+            DropBackups(),
             Restore(runtime),
         ]
         self.engine = Engine(
@@ -54,11 +58,10 @@ class Operations:
 
     def execute(self, kind: str, request: Record) -> str:
         """Run an operation to its end here, and return its id; its error is raised."""
-        operation = self._run(self._plan(kind, request))
-        if not operation.is_over:
-            # Others thought that this process was dead, and carry it on; or the database is being closed.
-            operation = self.engine.wait(operation.id)
-        return _ended(operation).id
+        operation_id = self._plan(kind, request)
+        self._run(operation_id)
+        self._wait(operation_id)
+        return operation_id
 
     def resume(self) -> list[str]:
         """Carry on what dead processes left unfinished, to its end."""
@@ -72,8 +75,26 @@ class Operations:
         self.resume()
         return self.engine.start(kind, request)
 
-    def _run(self, operation_id: str) -> Operation:
-        return self.engine.run(operation_id, self._runtime.settings.workers)
+    def _run(self, operation_id: str) -> None:
+        """Carry out an operation, and what begins when it ends."""
+        ended = self.engine.run(operation_id, self._runtime.settings.workers)
+        if ended.is_over and (follower := self.engine.follower(ended)) is not None:
+            self._run(follower)
+
+    def _wait(
+        self,
+        operation_id: str,
+        timeout: float | None = None,
+        tell: Callable[[Operation], None] | None = None,
+    ) -> Operation:
+        """Wait for an operation, and for what has begun with its end: for whoever waits that is a part of it.
+        The error of either is raised. Others may carry it on, who thought that this process was dead."""
+        told = {} if tell is None else {"on_progress": tell}
+        workers = self._runtime.settings.workers
+        ended = _ended(self.engine.wait(operation_id, timeout, workers=workers, **told))
+        if (follower := self.engine.follower(ended)) is not None:
+            self._wait(follower, timeout, tell)
+        return ended
 
     def wait(
         self,
@@ -87,7 +108,7 @@ class Operations:
             if on_progress is not None:
                 on_progress(OperationInfo.of(operation, self._runtime.clock.now()))
 
-        ended = _ended(self.engine.wait(operation_id, timeout, tell, self._runtime.settings.workers))
+        ended = self._wait(operation_id, timeout, tell)
         return OperationInfo.of(ended, self._runtime.clock.now())
 
     def cancel(self, operation_id: str) -> OperationInfo:

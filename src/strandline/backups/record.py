@@ -15,7 +15,8 @@ from strandline.catalog import chains, paths
 from strandline.catalog.paths import Path
 from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Digest, IndexDef, Segment, TableSchema
-from strandline.records import Record
+from strandline.names import did_you_mean
+from strandline.records import Record, later
 
 Holds: TypeAlias = Literal["data", "definition"]
 """Whether a backup has an index's entries, or only says how it is defined (asynchronous and omitted
@@ -75,7 +76,8 @@ class TableRecord:
 class BackupRecord(Record):
     """One backup. It holds the changes in ``(after_step, step]``; a full one begins at nothing
     (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment will
-    read, if there are any."""
+    read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
+    repository that has it; None: it is in the warehouse."""
 
     name: str
     kind: BackupKind
@@ -85,6 +87,8 @@ class BackupRecord(Record):
     time: float
     stream: str | None
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
+    pinned: bool = later(False)
+    stored: str | None = later()
 
     @property
     def slices(self) -> list[SliceRecord]:
@@ -112,6 +116,15 @@ def require_collection(conn: Connection, name: str) -> Path:
     return found
 
 
+def require_backup(collection: Path, there: Sequence[str], name: str) -> None:
+    """Refuse the name of a backup that is not there."""
+    if name not in there:
+        raise PathNotFound(
+            f"the collection {collection.name!r} has no backup {name!r}",
+            did_you_mean(name, there) or "List them with SHOW BACKUPS IN collection.",
+        )
+
+
 def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:
     """The finished backups of a collection, oldest first."""
     return [path.record(BackupRecord) for path in paths.backups(conn, collection)]
@@ -130,7 +143,7 @@ def slice_segments(
     them must be there: one too few is a state that never was."""
     wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
     ids = [i for i in wanted if i is not None]
-    found = chains.copied(conn, ids, backup.step)
+    found = chains.held(conn, ids, backup.step)
     for target_id, size in wanted.items():
         if target_id is None or sum(s.bytes for s in found.get(target_id, ())) != size:
             raise Corrupted(

@@ -32,7 +32,7 @@ from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.writer import Writer
-from strandline.model import Digest, Segment, TableSchema
+from strandline.model import Digest, Segment, TableSchema, is_elsewhere
 from strandline.operations.kind import Kind, PartPlan, Plan, Planning
 from strandline.records import Record, later
 from strandline.runtime import Runtime
@@ -236,16 +236,18 @@ class _Targets:
     def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> tuple[Shard, str]:
         request = self.run.request
         deadline = request.deadline_seconds
+        # What lies in a repository is not the warehouse's to share.
+        copy = request.copy or any(s.file is not None and is_elsewhere(s.file) for s in found)
         made = Shard(
             table_id=of.table_id,
             increment=place,
             shard=shard,
             segments=tuple(s.id for s in found),
             bytes=sum(s.bytes for s in found),
-            copy=request.copy,
+            copy=copy,
             until=None if deadline is None else self.tx.now + deadline,
         )
-        return made, "shard" if request.copy or any(s.file is not None for s in found) else "inline shard"
+        return made, "shard" if copy or any(s.file is not None for s in found) else "inline shard"
 
 
 @dataclass(frozen=True)

@@ -139,9 +139,9 @@ class ShardPart(RestorePart[Shard]):
     def _make(self, run: RestoreRun, body: Shard) -> list[Segment]:
         with self.runtime.catalog.read() as conn:
             found = chains.segments(conn, body.segments)
+        for segment in found:
+            self._look_at(segment)
         if not body.copy:
-            for segment in found:
-                self._look_at(segment)
             return []
         try:
             name = self.runtime.session.file_name(body.table_id)

@@ -10,7 +10,14 @@ from datetime import datetime, timezone
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.backups.record import BackupRecord, TableRecord, chain_to, require_collection, slices_of
+from strandline.backups.record import (
+    BackupRecord,
+    TableRecord,
+    chain_to,
+    require_backup,
+    require_collection,
+    slices_of,
+)
 from strandline.catalog import many, paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
@@ -210,11 +217,7 @@ def _choose(collection: Path, there: dict[str, Path], request: RestoreRequest) -
             "Take one first: BACKUP collection.",
         )
     if request.at is not None:
-        if request.at not in there:
-            raise PathNotFound(
-                f"the collection {collection.name!r} has no backup {request.at!r}",
-                names.did_you_mean(request.at, there) or "List them with SHOW BACKUPS IN collection.",
-            )
+        require_backup(collection, list(there), request.at)
         return request.at
     if request.not_after is not None:
         for path in reversed(there.values()):

@@ -31,6 +31,7 @@ from strandline.catalog.operations import (
     Part,
 )
 from strandline.catalog.versions import VersionRegistry
+from strandline.catalog.writer import Writer
 from strandline.cycles import uncollected
 from strandline.errors import (
     Cancelled,
@@ -124,24 +125,29 @@ class Engine:
         """Plan an operation and make it durable, in one transaction, and return its id. A refused request
         leaves nothing."""
         session_id = self.lease.ensure()
+        with uncollected(), self.catalog.write() as tx:
+            operation_id, parts = self._add(tx, kind, request, session_id)
+        event("operation started", operation=operation_id, kind=kind, parts=parts)
+        return operation_id
+
+    def _add(self, tx: Writer, kind: str, request: Record, session_id: str) -> tuple[str, int]:
+        """Plan an operation, and return its id and the number of its parts."""
         of = self.kind_of(kind)
         planning: Planning[Any] = Planning(self._new_id(), request)
-        with uncollected(), self.catalog.write() as tx:
-            plan = of.plan(tx, planning)
-            operation = Operation(
-                id=planning.id,
-                kind=kind,
-                state=RUNNING,
-                request=records.to_text(request),
-                body=records.to_text(replace(plan.body, directories=tuple(planning.directories))),
-                progress=records.to_text(plan.progress),
-                session_id=session_id,
-                created=tx.now,
-            )
-            operations.add(tx, operation)
-            operations.add_parts(tx, operation.id, of.first_rows(plan.parts))
-        event("operation started", operation=operation.id, kind=kind, parts=len(plan.parts))
-        return operation.id
+        plan = of.plan(tx, planning)
+        operation = Operation(
+            id=planning.id,
+            kind=kind,
+            state=RUNNING,
+            request=records.to_text(request),
+            body=records.to_text(replace(plan.body, directories=tuple(planning.directories))),
+            progress=records.to_text(plan.progress),
+            session_id=session_id,
+            created=tx.now,
+        )
+        operations.add(tx, operation)
+        operations.add_parts(tx, operation.id, of.first_rows(plan.parts))
+        return operation.id, len(plan.parts)
 
     def run(
         self, operation_id: str, workers: int = 1, after_step: Callable[[], None] = lambda: None
@@ -304,6 +310,9 @@ class Engine:
                 result = self.kinds[operation.kind].finish(tx, run)
                 operations.complete(tx, operation.id, self.registry)
                 operations.save(tx, operation.id, state=DONE, result=result, ended=tx.now)
+                if (next_ := self.kinds[operation.kind].follow(tx.conn, run)) is not None:
+                    follower, _ = self._add(tx, *next_, self.lease.id)
+                    operations.save(tx, operation.id, body=replace(run.body, followed_by=follower))
         except _Lost:
             return
         except _Cancelling:
@@ -313,6 +322,7 @@ class Engine:
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
         self._ended(operation, DONE)
+        self.kinds[operation.kind].after(self, operation, result)
 
     def undo(self, operation: Operation, state: str, error: StrandlineError) -> None:
         """Roll back all that the operation did, in one transaction."""
@@ -378,6 +388,11 @@ class Engine:
             metrics=self.metrics,
             plans=self._plans,
         )
+
+    def follower(self, operation: Operation) -> str | None:
+        """The operation that began with the end of this one."""
+        found: str | None = self.run_of(operation).body.followed_by
+        return found
 
     # -- taking over
     # --------------------------------------------------------------------------------------------------------
@@ -466,11 +481,11 @@ class Engine:
         workers: int = 1,
     ) -> Operation:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
-        leaves it running."""
+        leaves it running. What follows one of this process is waited for as well."""
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
             operation = self.get(operation_id)
             on_progress(operation)
-            if operation.is_over:
+            if operation.is_over and (operation_id not in self._driven or self.stopping.is_set()):
                 return operation
             if self.stopping.is_set():
                 raise Unavailable(

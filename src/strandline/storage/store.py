@@ -20,6 +20,7 @@ from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, tr
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
+from strandline.storage.elsewhere import Everywhere
 from strandline.storage.external import External
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
@@ -50,7 +51,8 @@ class Store:
     segments ends with it. Files that a call writes are durable when it returns, and gone when it raises."""
 
     def __init__(self, files: Files, settings: Settings, spark: SparkSession | None = None) -> None:
-        self.shelf = Shelf(files)
+        self._files = files if isinstance(files, Everywhere) else Everywhere(files, settings)
+        self.shelf = Shelf(self._files)
         self._settings = settings
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
@@ -273,6 +275,20 @@ class Store:
         from strandline.storage import spark
 
         return spark.stored.copy(self.spark, self.shelf, segments, name)
+
+    def send(self, segments: Sequence[Segment], root: str, *, among: int) -> list[Segment]:
+        """Return segments with their files as objects of the repository at ``root``, under their names there;
+        their bytes are checked on the way. ``among``: how many bytes the caller has to send altogether."""
+        if self._passes(segments) or among <= COPIED * self._settings.bulk_bytes:
+            return arrow.stored.send(self._files, segments, root)
+        from strandline.storage import spark
+
+        return spark.stored.send(self.spark, self._files, segments, root)
+
+    def pack(self, schema: TableSchema, segments: Sequence[Segment], root: str) -> Segment:
+        """Return one segment with the changes of consecutive inline ones, as an object of the repository at
+        ``root``."""
+        return arrow.merge.pack(self.shelf, schema, segments, self._files.at(root))
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Remove the files of segments that nothing refers to, and nothing will."""

@@ -12,15 +12,16 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from strandline.errors import Corrupted
+from strandline.errors import Corrupted, Internal
 from strandline.model import Role, Segment, TableSchema
 from strandline.storage.digest import checksum_of
-from strandline.storage.files import Files
+from strandline.storage.elsewhere import Everywhere, object_name
+from strandline.storage.files import Files, checked
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
 
-__all__ = ["Described", "Form", "copied", "copied_into", "damage", "described", "sealed"]
+__all__ = ["Described", "Form", "copied", "copied_into", "damage", "described", "sealed", "sent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,27 @@ def copied(files: Files, segment: Segment, name: str) -> Segment:
 def copied_into(files: Files, folder: str, segment: Segment) -> Segment:
     """Return a segment with its file in a folder, under a name that no other try to copy it has."""
     return copied(files, segment, f"{folder}/{uuid4().hex}.parquet")
+
+
+def sent(files: Everywhere, root: str, segment: Segment) -> Segment:
+    """Return a segment with its file as an object of the repository at ``root``, under its name there. What
+    the repository has is not sent again, unless it is not even as long as it should be."""
+    if segment.file is None:
+        raise Internal("an inline segment was taken for a file")
+    there = files.at(root)
+    name = object_name(there, segment.checksum)
+    if (size := _size(there, name)) != segment.bytes:
+        if size is not None:
+            there.remove(name)
+        there.store_if_absent(name, checked(*files.found(segment.file), segment.checksum))
+    return replace(segment, id=0, file=name)
+
+
+def _size(files: Files, name: str) -> int | None:
+    try:
+        return files.size(name)
+    except Corrupted:
+        return None
 
 
 def damage(files: Files, segment: Segment) -> Finding | None:

@@ -9,14 +9,19 @@ from itertools import count
 
 from strandline.model import Segment
 from strandline.storage import stored
+from strandline.storage.elsewhere import Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import Described, Form
 
-__all__ = ["copy", "damaged", "describe"]
+__all__ = ["copy", "damaged", "describe", "send"]
 
 ONE_BY_ONE = 8 << 20
 """Files of up to so many bytes are copied one after the other: threads would not make it faster."""
+
+
+SENDERS = 8
+"""So many files at a time are on their way to a repository."""
 
 
 def copy(shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
@@ -37,6 +42,12 @@ def copy(shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
     except BaseException:
         shelf.discard(made)
         raise
+
+
+def send(files: Everywhere, segments: Sequence[Segment], root: str) -> list[Segment]:
+    """Return segments with their files as objects of a repository, under their names there."""
+    with ThreadPoolExecutor(SENDERS) as pool:  # Most of the time goes by while the other side answers.
+        return list(pool.map(partial(stored.sent, files, root), segments))
 
 
 def damaged(shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:

@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.storage import stored
+from strandline.storage.elsewhere import Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.tasks import on_executors
 from strandline.storage.stored import Described, Form
 
-__all__ = ["copy", "damaged", "describe"]
+__all__ = ["copy", "damaged", "describe", "send"]
 
 
 def copy(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
@@ -30,6 +31,12 @@ def copy(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment], name: s
         with suppress(StrandlineError):
             shelf.files.remove_tree(name)
         raise
+
+
+def send(spark: SparkSession, files: Everywhere, segments: Sequence[Segment], root: str) -> list[Segment]:
+    """Return segments with their files as objects of a repository, under their names there."""
+    files.at(root)  # It goes along with the task, with what it takes to open it.
+    return on_executors(spark, partial(stored.sent, files, root), segments)
 
 
 def damaged(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:

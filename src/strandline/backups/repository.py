@@ -1,0 +1,154 @@
+"""A repository: a folder or a part of a bucket that holds the backups of one collection, and everything that
+is needed to restore them (``docs/repository.md``).
+
+``repository.json`` says what it is, ``owners/`` which warehouse may add to it, ``objects/`` holds the rows
+under names that tell their content, ``backups/`` one manifest for each backup. A backup exists from the
+moment on at which its manifest does, and that is written last. Nothing is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from strandline.backups.manifest import Manifest
+from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
+from strandline.names import did_you_mean
+from strandline.records import Record
+from strandline.settings import Settings
+from strandline.storage.files import Files
+from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
+from strandline.version import VERSION
+
+MANIFESTS, OWNERS = "backups", "owners"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner(Record):
+    """The warehouse whose backups go into a repository, from ``since`` on."""
+
+    warehouse: str
+    since: float
+
+
+class Repository:
+    """The repository at ``root``, whose files are open with its key, if it needs one."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        self.files = files
+        self.root = root
+        self._plain = plain(files)
+
+    @cached_property
+    def marker(self) -> Marker:
+        """What it is; PRECONDITION_FAILED if there is none."""
+        found = read_marker(self._plain)
+        if found is None:
+            raise PreconditionFailed(
+                f"{self.root} is not a backup repository: it has no {MARKER}",
+                "Check the folder or the URL, and that its storage is mounted.",
+            )
+        return found
+
+    @staticmethod
+    def make(files: Files, root: str, settings: Settings, *, now: float, encrypted: bool) -> None:
+        """Make files a repository, if nobody has; one that others made must be of the same kind."""
+        if read_marker(files) is None:
+            files.make_root()
+            if encrypted:
+                # Before anything is there that would need them.
+                from strandline.storage import keyring, user_key
+
+                keyring.create(files, user_key.user_key(settings))
+            made = Marker(id=uuid.uuid4().hex, created=now, engine=VERSION, encrypted=encrypted)
+            files.write_if_absent(MARKER, to_bytes(made))
+        marker = read_marker(files)
+        if marker is not None and marker.encrypted != encrypted:
+            how = "is encrypted" if marker.encrypted else "is not encrypted"
+            raise PreconditionFailed(
+                f"the repository {root} {how}, and the collection wants it otherwise",
+                "Choose another place, or set ENCRYPTION to what the repository is.",
+            )
+
+    # --- who writes ----------------------------------------------------------------------------------------
+
+    def owner(self) -> Owner | None:
+        """Who may add backups: the last one that took it."""
+        names = self._owners()
+        if not names:
+            return None
+        return from_bytes(Owner, self._plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+
+    def _owners(self) -> list[str]:
+        return sorted(name for name in self._plain.names(OWNERS) if name.endswith(".json"))
+
+    def check_owner(self, warehouse: str) -> None:
+        """Refuse a warehouse whose backups do not belong here."""
+        owner = self.owner()
+        if owner is not None and owner.warehouse != warehouse:
+            raise PreconditionFailed(
+                f"the repository {self.root} belongs to the warehouse {owner.warehouse}, and this is "
+                f"{warehouse}",
+                "Choose another place for the backups of this warehouse. If that one is lost, take the "
+                "repository over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = 'true').",
+            )
+
+    def own(self, warehouse: str, now: float, *, take_over: bool = False) -> None:
+        """Make a warehouse the owner; of one that has another, only if it is to ``take_over``."""
+        if not take_over:
+            self.check_owner(warehouse)
+        owner = self.owner()
+        if owner is not None and owner.warehouse == warehouse:
+            return
+        last = self._owners()[-1:]
+        number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
+        made = Owner(warehouse=warehouse, since=now)
+        self._plain.write_if_absent(f"{OWNERS}/{number:08}.json", to_bytes(made))
+        self.check_owner(warehouse)  # Another may have been faster.
+
+    # --- backups -------------------------------------------------------------------------------------------
+
+    def backups(self) -> list[str]:
+        """The names of its backups, oldest first."""
+        return sorted(self._listed())
+
+    def _listed(self) -> Iterator[str]:
+        for name in self.files.names(MANIFESTS):
+            folder, _, file = name.rpartition("/")
+            if folder == MANIFESTS and file.endswith(".json"):
+                yield file.removesuffix(".json")
+
+    def manifest(self, backup: str) -> Manifest:
+        """The manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
+        data = self.files.find(_manifest_name(backup))
+        if data is None:
+            raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, self.backups()))
+        found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
+        if found.backup.name != backup or found.repository != self.marker.id:
+            raise Corrupted(
+                f"the manifest of {backup} in {self.root} is that of {found.backup.name} in the repository "
+                f"{found.repository}",
+                "Bring the right one back from a copy of the repository.",
+            )
+        return found
+
+    def add(self, manifest: Manifest) -> None:
+        """Let a backup exist. All of its objects must be there."""
+        name = _manifest_name(manifest.backup.name)
+        if not self.files.write_if_absent(name, to_bytes(manifest)):
+            there = self.manifest(manifest.backup.name)
+            if there.backup != manifest.backup or there.contents != manifest.contents:
+                raise AlreadyExists(
+                    f"{self.root} has another backup {manifest.backup.name} already",
+                    "Two warehouses must not share a repository. Choose another place.",
+                )
+
+    def remove(self, backup: str) -> None:
+        """Let a backup exist no more. Its objects stay, until it is known what else needs them."""
+        self.files.remove(_manifest_name(backup))
+
+
+def _manifest_name(backup: str) -> str:
+    return f"{MANIFESTS}/{backup}.json"
