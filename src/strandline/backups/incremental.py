@@ -29,8 +29,7 @@ from strandline.backups.record import (
     BackupRecord,
     IndexRecord,
     TableRecord,
-    backup_records,
-    chain_to,
+    backup_heads,
     last_backup,
 )
 from strandline.catalog import board, chains, commits, paths, tables
@@ -345,7 +344,10 @@ def _check_length(conn: Connection, path: Path, collection: Collection, parent: 
     most = collection.settings.max_chain
     if most is None:
         return None
-    length = 1 + len(chain_to(backup_records(conn, path), parent.name))
+    parents = {record.name: record.parent for _, record in backup_heads(conn, path)}
+    length, here = 2, parent.parent
+    while here is not None:
+        length, here = length + 1, parents.get(here)
     if length > most:
         raise PreconditionFailed(
             f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",

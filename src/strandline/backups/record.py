@@ -73,10 +73,10 @@ class TableRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackupRecord(Record):
-    """One backup. It holds the changes in ``(after_step, step]``; a full one begins at nothing
-    (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment will
-    read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
+class BackupHead(Record):
+    """A backup without its tables. It holds the changes in ``(after_step, step]``; a full one begins at
+    nothing (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment
+    will read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
     repository that has it; None: it is in the warehouse."""
 
     name: str
@@ -86,9 +86,15 @@ class BackupRecord(Record):
     step: int
     time: float
     stream: str | None
-    tables: Mapping[str, TableRecord] = field(default_factory=dict)
     pinned: bool = later(False)
     stored: str | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupRecord(BackupHead):
+    """One backup."""
+
+    tables: Mapping[str, TableRecord] = field(default_factory=dict)
 
     @property
     def slices(self) -> list[SliceRecord]:
@@ -123,6 +129,26 @@ def require_backup(collection: Path, there: Sequence[str], name: str) -> None:
             f"the collection {collection.name!r} has no backup {name!r}",
             did_you_mean(name, there) or "List them with SHOW BACKUPS IN collection.",
         )
+
+
+HEAD = 2000
+"""So many characters of a record have its head in them, unless somebody else wrote it."""
+
+
+def backup_heads(conn: Connection, collection: Path) -> list[tuple[Path, BackupHead]]:
+    """The finished backups of a collection, oldest first, without their tables, of which each may have very
+    many: only the beginning of a record is read, for its fields are in their order."""
+    return [(path, _head(conn, path)) for path in paths.backups(conn, collection, most=HEAD)]
+
+
+def _head(conn: Connection, path: Path) -> BackupHead:
+    first, found, _ = path.body.partition(', "tables": ')
+    if found:
+        try:
+            return path._replace(body=first + "}").record(BackupHead)
+        except Corrupted:
+            pass  # Said of the whole of it.
+    return paths.require_id(conn, path.id).record(BackupRecord)
 
 
 def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.full import outdated_streams
-from strandline.backups.record import BackupRecord, require_backup, require_collection
+from strandline.backups.record import BackupHead, backup_heads, require_backup, require_collection
 from strandline.backups.retention import Decision, decide, descendants
 from strandline.catalog import paths, sizes, tables
 from strandline.catalog.paths import Path, require_id
@@ -44,7 +44,7 @@ class Removal:
     """What would be removed, and why. ``going``: the paths of the backups, oldest first."""
 
     collection: Path
-    records: Sequence[BackupRecord]
+    records: Sequence[BackupHead]
     decisions: Sequence[Decision]
     going: Sequence[Path]
 
@@ -79,8 +79,8 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
             "Drop them there, or take them over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = "
             "'true').",
         )
-    there = paths.backups(conn, collection)
-    records = [path.record(BackupRecord) for path in there]
+    found = backup_heads(conn, collection)
+    there, records = [path for path, _ in found], [record for _, record in found]
     if request.backup is not None:
         decisions = _named(collection, records, request.backup)
     else:
@@ -97,7 +97,7 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     return Removal(collection, records, decisions, [path for path in there if path.name in names])
 
 
-def _named(collection: Path, records: Sequence[BackupRecord], name: str) -> list[Decision]:
+def _named(collection: Path, records: Sequence[BackupHead], name: str) -> list[Decision]:
     """A backup that is named goes with all that builds on it, which is told first."""
     require_backup(collection, [record.name for record in records], name)
     above = descendants(records, name)
@@ -107,14 +107,13 @@ def _named(collection: Path, records: Sequence[BackupRecord], name: str) -> list
             raise PreconditionFailed(
                 f"{record.name} is pinned{builds}", f"Unpin it: UNPIN BACKUP collection '{record.name}'."
             )
-    found = [Decision(each, False, (f"builds on {name}",)) for each in reversed(above)]
-    return [*found, Decision(name, False, ("named",))]
+    with_it = [Decision(each, False, (f"builds on {name}",)) for each in reversed(above)]
+    return [*with_it, Decision(name, False, ("named",))]
 
 
-def freed_bytes(conn: Connection, going: Sequence[Path]) -> int:
-    """The bytes that nothing holds but these backups."""
-    held = [p.id for backup in going for p in paths.subtree(conn, backup) if p.type == "table"]
-    return sizes.bytes_only_in(conn, held)
+def tables_in(conn: Connection, backup: Path) -> list[int]:
+    """The ids of the tables in a backup, those of indexes included."""
+    return [path.id for path in paths.subtree(conn, backup) if path.type == "table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,15 +173,15 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
             PartPlan("drop backup", DroppedBackup(backup_id=path.id, backup=path.name), heights[path.name])
             for path in removal.going
         ]
-        for path in removal.going:
-            run.lock(tx, paths.subtree(tx.conn, path), "dropping")
+        below = [p for path in removal.going for p in paths.subtree(tx.conn, path)]
+        run.lock(tx, below, "dropping")
         if removal.is_last:
             streams = outdated_streams(tx.conn, run, removal.collection)
             parts += plan_drops(tx, run, streams) if streams else []
         body = DropBody(
             collection_id=removal.collection.id,
             backups=tuple(path.name for path in removal.going),
-            bytes=freed_bytes(tx.conn, removal.going),
+            bytes=sizes.bytes_only_in(tx.conn, [p.id for p in below if p.type == "table"]),
             last=removal.going[-1].name if removal.is_last else None,
             leaving=removal.leaving,
         )

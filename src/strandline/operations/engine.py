@@ -490,9 +490,10 @@ class Engine:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
         leaves it running. What follows one of this process is waited for as well."""
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
+            is_driven = operation_id in self._driven and not self.stopping.is_set()  # Before it is looked at.
             operation = self.get(operation_id)
             on_progress(operation)
-            if operation.is_over and (operation_id not in self._driven or self.stopping.is_set()):
+            if operation.is_over and not is_driven:
                 return operation
             if self.stopping.is_set():
                 raise Unavailable(
