@@ -208,7 +208,8 @@ def test_check_finds_damage_and_says_so_in_its_exit_code(shop: Run) -> None:
 
 
 COMMANDS = (
-    "init demo version sql load ls tree describe backup restore show-backup operations check maintain metrics"
+    "init demo version sql load ls tree describe backup restore show-backup copy-backup attach operations "
+    "check maintain metrics"
 )
 
 

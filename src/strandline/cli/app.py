@@ -9,8 +9,10 @@ import traceback
 import typer
 
 from strandline.cli import (
+    attach,
     backup,
     check,
+    copy_backup,
     demo,
     describe,
     failures,
@@ -66,6 +68,8 @@ COMMANDS = (
     backup,
     restore,
     show_backup,
+    copy_backup,
+    attach,
     operations,
     check,
     maintain,

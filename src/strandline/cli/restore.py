@@ -74,9 +74,11 @@ def _statement(
     copy: bool,
     deadline: int | None,
 ) -> str:
+    from strandline.cli.statements import literal
+
     words = [f"RESTORE {quote(collection)}"]
     if at is not None:
-        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{_literal(at)}")
+        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{literal(at)}")
     if tables:
         words.append(", ".join(_table_clause(table) for table in tables))
     if into is not None:
@@ -98,7 +100,3 @@ def _table_clause(table: str) -> str:
 
 def _is_time(text: str) -> bool:
     return re.match(r"\d{4}-\d{2}-\d{2}", text) is not None
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
