@@ -70,6 +70,11 @@ class Collection(Record):
         return self.settings.incremental
 
     @property
+    def goes_on(self) -> bool:
+        """Whether increments may follow its last backup here."""
+        return self.incremental and not self.attached
+
+    @property
     def omit_indexes(self) -> bool:
         return self.settings.omit_indexes
 

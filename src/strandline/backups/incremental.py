@@ -25,7 +25,7 @@ from strandline.backups.increment_plan import (
     UnchangedSlice,
     plan_increment,
 )
-from strandline.backups.record import BackupRecord, IndexRecord, TableRecord, last_backup
+from strandline.backups.record import BackupRecord, IndexRecord, TableRecord, changefeeds_of, last_backup
 from strandline.catalog import board, chains, commits, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -137,7 +137,8 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def _tables(
         self, conn: Connection, run: IncrementRun, made: Mapping[int, CutSlice | UnchangedSlice]
     ) -> dict[str, TableRecord]:
-        infos = [TableInfo.of(source) for source in paths.by_ids(conn, run.body.members.values())]
+        sources = paths.by_ids(conn, run.body.members.values())
+        infos, feeds = [TableInfo.of(source) for source in sources], changefeeds_of(conn, sources)
         ids = [i for info in infos for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         versions = run.registry.effective(conn, ids, run.operation.id)
 
@@ -151,6 +152,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 schema=info.schema,
                 slice=made[info.id].record(versions[info.id]),
                 indexes=tuple(index(ref) for ref in info.indexes),
+                changefeeds=feeds.get(info.id, ()),
             )
             for info in infos
         }

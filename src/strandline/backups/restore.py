@@ -24,6 +24,7 @@ from strandline.backups.restore_parts import (
     ShardPart,
 )
 from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
+from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
 from strandline.catalog import board, chains, many, paths, tables
 from strandline.catalog.many import NewPath
@@ -32,7 +33,7 @@ from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.writer import Writer
 from strandline.model import Digest, Segment, TableSchema, is_elsewhere
 from strandline.operations.kind import Kind, PartPlan, Plan, Planning
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.shards import cuts, segments_by_shard
 
@@ -41,12 +42,14 @@ INCOMING = "incoming restore"
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreResult(Record):
-    """``tables``: the paths that are there now. ``rebuilt_indexes``: those that no backup held."""
+    """``tables``: the paths that are there now. ``rebuilt_indexes``: those that no backup held.
+    ``changefeeds``: those that began anew."""
 
     backup: str
     tables: tuple[str, ...]
     rows: int
     rebuilt_indexes: tuple[str, ...]
+    changefeeds: tuple[str, ...] = later(())
 
 
 class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
@@ -96,6 +99,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                 for ref in TableInfo.of(path).indexes:
                     if not ref.definition.is_sync:
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
+        changefeeds = begin_restored(tx, run, under)
         body = run.body
         if run.request.verify:
             compare(tx.conn, run)
@@ -106,6 +110,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             tables=tuple(sorted(body.tables)),
             rows=sum(head.digest.rows for head in chains.states(tx.conn, body.tables.values()).values()),
             rebuilt_indexes=tuple(sorted(part.index for part in run.bodies(tx.conn, "rebuild", Rebuilt))),
+            changefeeds=changefeeds,
         )
 
 

@@ -14,7 +14,7 @@ from strandline.backups.record import BackupRecord, TableRecord, chain_to, requi
 from strandline.catalog import many, paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.storage.shards import MOST
 
 
@@ -23,7 +23,8 @@ class RestoreRequest(Record):
     """``at``: the name of a backup; ``not_after``: or the last one taken by this time (seconds since the
     epoch); neither: the last one. ``tables``: pairs of a table's path and the path to restore it under (None:
     its own); empty: all of the backup. ``into``: a directory to restore below. ``verify``: read everything
-    again before it is published. ``copy``: copy segments instead of sharing them."""
+    again before it is published. ``copy``: copy segments instead of sharing them. ``changefeeds``: the
+    users' changefeeds begin anew on what is restored."""
 
     collection: str
     at: str | None = None
@@ -33,6 +34,7 @@ class RestoreRequest(Record):
     verify: bool = False
     copy: bool = False
     deadline_seconds: float | None = None
+    changefeeds: bool = later(False)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,22 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
     """Check that the backup and its whole chain are there and fit, and find the targets."""
     collection = require_collection(conn, request.collection)
     chain = find_chain(conn, collection, request)
-    last = chain[-1]
+    wanted = places(request, chain[-1])
+    # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
+    for source, record in wanted.values():
+        slices_of(chain, source)
+        for index in record.indexes:
+            slices_of(chain, source, index.definition.name)
+    there = many.find(conn, [found for path in wanted for found in (path, *_above(path))])
+    targets = [
+        Target(source, path, record, _in_the_way(there, path)) for path, (source, record) in wanted.items()
+    ]
+    return RestorePlan(collection, chain, targets)
+
+
+def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, TableRecord]]:
+    """What is restored of a backup: for each path where a table goes its path in the backup, and its
+    record."""
     wanted: dict[str, tuple[str, TableRecord]] = {}
     for source, as_path in request.tables or tuple((path, None) for path in last.tables):
         record = last.tables.get(source)
@@ -133,16 +150,7 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
                 f"{path} would be restored below the table {above}",
                 "Choose a place for it that is not a table's.",
             )
-    # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
-    for source, record in wanted.values():
-        slices_of(chain, source)
-        for index in record.indexes:
-            slices_of(chain, source, index.definition.name)
-    there = many.find(conn, [found for path in wanted for found in (path, *_above(path))])
-    targets = [
-        Target(source, path, record, _in_the_way(there, path)) for path, (source, record) in wanted.items()
-    ]
-    return RestorePlan(collection, chain, targets)
+    return wanted
 
 
 def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from strandline.backups.collection import boolean
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
 
-SETTINGS = ("VERIFY", "MODE", "DEADLINE")
+SETTINGS = ("VERIFY", "MODE", "DEADLINE", "CHANGEFEEDS")
 
 
 def restore_request(statement: st.Restore) -> RestoreRequest:
@@ -34,6 +35,7 @@ def restore_request(statement: st.Restore) -> RestoreRequest:
         verify=verify_ == "data",
         copy=mode == "copy",
         deadline_seconds=_seconds(settings.get("DEADLINE")),
+        changefeeds=boolean("CHANGEFEEDS", settings.get("CHANGEFEEDS", "false")),
     )
 
 

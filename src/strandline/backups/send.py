@@ -275,7 +275,7 @@ class ManifestPart(_SendPart[Listed]):
                 collection=path.name,
                 tables=collection.tables,
                 settings=replace(collection.settings, storage=CLUSTER),
-                backup=record,
+                backup=replace(record, stored=None, continued=None),
                 contents={name: _contents(table, made) for name, table in record.tables.items()},
             )
         )

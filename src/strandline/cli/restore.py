@@ -45,6 +45,9 @@ def restore(
     copy: Annotated[
         bool, typer.Option("--copy", help="Copy the files and check each copy, instead of sharing them.")
     ] = False,
+    changefeeds: Annotated[
+        bool, typer.Option("--changefeeds", help="Begin the changefeeds of the tables anew.")
+    ] = False,
     deadline: Annotated[
         int | None,
         typer.Option("--deadline", metavar="SECONDS", min=1, help="Give up and undo after this time."),
@@ -56,7 +59,16 @@ def restore(
     tables are never touched."""
     from strandline.cli.statements import run_text, start_operation
 
-    text = _statement(collection, at, tables or [], into, verify=verify, copy=copy, deadline=deadline)
+    text = _statement(
+        collection,
+        at,
+        tables or [],
+        into,
+        verify=verify,
+        copy=copy,
+        deadline=deadline,
+        changefeeds=changefeeds,
+    )
     if explain:
         with cli.database() as db:
             run_text(cli, db, f"EXPLAIN {text}")
@@ -73,6 +85,7 @@ def _statement(
     verify: bool,
     copy: bool,
     deadline: int | None,
+    changefeeds: bool,
 ) -> str:
     from strandline.cli.statements import literal
 
@@ -87,6 +100,7 @@ def _statement(
         *(["VERIFY = 'data'"] if verify else []),
         *(["MODE = 'copy'"] if copy else []),
         *([f"DEADLINE = {deadline}"] if deadline else []),
+        *(["CHANGEFEEDS = 'true'"] if changefeeds else []),
     ]
     if settings:
         words.append(f"WITH ({', '.join(settings)})")
