@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.errors import Corrupted, Internal, InvalidArgument
-from strandline.storage.files import checksum_of
+from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles

@@ -16,8 +16,8 @@ from strandline.backups.record import BackupRecord, SliceRecord
 from strandline.errors import Corrupted, Internal
 from strandline.model import Key, Role, Segment, decode_key, encode_key
 from strandline.records import R, Record, kept
+from strandline.storage.digest import checksum_of
 from strandline.storage.elsewhere import absolute
-from strandline.storage.files import checksum_of
 
 _MARK = ', "checksum": "'
 

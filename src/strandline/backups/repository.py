@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from strandline import __version__
 from strandline.backups.manifest import Manifest, from_bytes, to_bytes
 from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
 from strandline.names import did_you_mean
 from strandline.records import Record
 from strandline.storage.files import Files
+from strandline.version import VERSION
 
 MARKER = "repository.json"
 MANIFESTS, OWNERS = "backups", "owners"
@@ -63,7 +63,7 @@ class Repository:
         """Make it what it is, if nobody has."""
         if self.files.find(MARKER) is None:
             self.files.make_root()
-            made = RepositoryMarker(id=uuid.uuid4().hex, created=now, engine=__version__)
+            made = RepositoryMarker(id=uuid.uuid4().hex, created=now, engine=VERSION)
             self.files.write_if_absent(MARKER, to_bytes(made))
 
     # --- who writes ----------------------------------------------------------------------------------------

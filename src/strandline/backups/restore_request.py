@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline.backups.collection import boolean
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
 
-SETTINGS = ("VERIFY", "MODE", "DEADLINE", "CHANGEFEEDS")
+SETTINGS = ("VERIFY", "MODE", "REPLACE", "DEADLINE", "CHANGEFEEDS")
 
 
 def restore_request(statement: st.Restore) -> RestoreRequest:
@@ -26,6 +25,8 @@ def restore_request(statement: st.Restore) -> RestoreRequest:
         settings[name] = value
     verify_ = _one_of("VERIFY", settings.get("VERIFY", "digests"), ("digests", "data"))
     mode = _one_of("MODE", settings.get("MODE", "reference"), ("reference", "copy"))
+    replace = _one_of("REPLACE", str(settings.get("REPLACE", "false")).lower(), ("true", "false"))
+    changefeeds = _one_of("CHANGEFEEDS", settings.get("CHANGEFEEDS", "false"), ("true", "false"))
     return RestoreRequest(
         collection=statement.collection,
         at=statement.at_backup,
@@ -34,8 +35,9 @@ def restore_request(statement: st.Restore) -> RestoreRequest:
         into=statement.into,
         verify=verify_ == "data",
         copy=mode == "copy",
+        replace=replace == "true",
         deadline_seconds=_seconds(settings.get("DEADLINE")),
-        changefeeds=boolean("CHANGEFEEDS", settings.get("CHANGEFEEDS", "false")),
+        changefeeds=changefeeds == "true",
     )
 
 

@@ -25,9 +25,9 @@ from strandline.operations.streams import StreamSpec, add_streams
 
 def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[str, ...]:
     """Begin the streams on what was restored, and return the paths of the changefeeds. ``under``: all that
-    the operation works on."""
+    the operation works on, by the paths that it had before."""
     collection = next(path for path in under if path.type == "backup_collection")
-    goes_on = collection.record(Collection).goes_on
+    goes_on = collection.record(Collection).goes_on_after(run.body.backup)
     if not (goes_on or run.request.changefeeds):
         return ()
     backup = paths.require(tx.conn, f"{collection.path}/{run.body.backup}")
@@ -35,12 +35,12 @@ def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[
     tables = {path.id: path for path in under if path.type == "table"}
     made = {path: tables[table_id] for path, table_id in run.body.tables.items()}
     wanted = places(run.request, record)
-    feeds = [
-        (made[path], StreamSpec(feed.name, feed.mode, feed.format))
+    feeds = {
+        f"{path}/{feed.name}": (made[path], StreamSpec(feed.name, feed.mode, feed.format))
         for path, (_, table) in wanted.items()
         for feed in (table.changefeeds if run.request.changefeeds else ())
-    ]
-    new = list(feeds)
+    }
+    new = list(feeds.values())
     in_place = {source for path, (source, _) in wanted.items() if path == source}
     is_last = paths.backups(tx.conn, collection, last=True)[0].id == backup.id
     if goes_on and is_last and record.stream is not None and in_place == set(record.tables):
@@ -50,7 +50,7 @@ def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[
         continued = Continuation(step=tx.step, sources=tuple(sources.items()))
         paths.set_body(tx, backup.id, replace(record, continued=continued))
     add_streams(tx, new, step=tx.step, state="creating", operation_id=run.operation.id)
-    return tuple(sorted(f"{table.path}/{spec.name}" for table, spec in feeds))
+    return tuple(sorted(feeds))
 
 
 def _sources(record: BackupRecord, made: Mapping[str, Path]) -> dict[int, int]:

@@ -31,13 +31,14 @@ def attach(
 ) -> None:
     """Attach a repository: list and restore the backups in it without the catalog they were taken with."""
     from strandline.api.backups import collection_in
-    from strandline.cli.statements import literal, place
+    from strandline.cli.statements import place
+    from strandline.sql.constants import constant
 
     where = place(url)
     with cli.database() as db:
         collection = name or collection_in(db, where)
         how = " WITH (TAKE_OVER = 'true')" if take_over else ""
-        result = db.sql(f"ATTACH BACKUP COLLECTION {quote(collection)} FROM {literal(where)}{how}")
+        result = db.sql(f"ATTACH BACKUP COLLECTION {quote(collection)} FROM {constant(where)}{how}")
     columns, rows = result.columns, result.rows()
 
     def tell() -> None:

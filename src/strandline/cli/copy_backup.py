@@ -26,7 +26,8 @@ def copy_backup(
 ) -> None:
     """Copy a backup, with all that it builds on, to a repository elsewhere. What is there already is not
     copied again."""
-    from strandline.cli.statements import literal, place, start_operation
+    from strandline.cli.statements import place, start_operation
+    from strandline.sql.constants import constant
 
-    text = f"COPY BACKUP {literal(backup)} FROM {quote(collection)} TO {literal(place(to))}"
+    text = f"COPY BACKUP {constant(backup)} FROM {quote(collection)} TO {constant(place(to))}"
     start_operation(cli, text, nowait=nowait)

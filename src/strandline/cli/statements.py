@@ -56,11 +56,6 @@ def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
     tell_result(cli, result)
 
 
-def literal(text: str) -> str:
-    """A text as statements write it."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def place(text: str) -> str:
     """A folder or a URL, as statements take it: a command line may name a folder from where it is."""
     return text if "://" in text else os.path.abspath(os.path.expanduser(text))

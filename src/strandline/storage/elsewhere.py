@@ -10,16 +10,16 @@ those who know the repository.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from strandline.errors import Internal
 from strandline.model import is_elsewhere
 from strandline.settings import Settings
-from strandline.storage.files import Files, checksum_of
+from strandline.storage.files import Files
 from strandline.storage.location import files_at
 
-__all__ = ["OBJECTS", "ByContent", "Everywhere", "absolute", "object_name"]
+__all__ = ["OBJECTS", "Everywhere", "absolute", "object_name"]
 
 OBJECTS = "objects"
 
@@ -35,25 +35,15 @@ def absolute(root: str, name: str, use: str) -> str:
     return f"{root.rstrip('/')}/{name}#{use}"
 
 
-class ByContent:
-    """The objects of a repository, as a place for new files: what they are called is told by what they
-    hold."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    def write(self, name: str, data: bytes) -> None:
-        self._files.write_if_absent(object_name(checksum_of(data)), data)
-
-
 class Everywhere:
-    """``own``: the files of the warehouse. ``opened``: repositories that are open already, by their
-    places."""
+    """``own``: the files of the warehouse. ``opened``: repositories that are open already, by their places;
+    ``opener`` opens others."""
 
     def __init__(self, own: Files, settings: Settings, opened: Mapping[str, Files] | None = None) -> None:
         self.own = own
         self._settings = settings
         self._opened = dict(opened or {})
+        self.opener: Callable[[str], Files] = lambda root: files_at(root, settings)
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -63,7 +53,7 @@ class Everywhere:
         """Return the files of a repository."""
         with self._lock:
             if root not in self._opened:
-                self._opened[root] = files_at(root, self._settings)
+                self._opened[root] = self.opener(root)
             return self._opened[root]
 
     def found(self, name: str) -> tuple[Files, str]:

@@ -20,7 +20,7 @@ import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
 
-__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "checksum_of", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "fault"]
 
 CHUNK = 1 << 20
 AHEAD_BYTES = 4 << 20
@@ -28,11 +28,6 @@ AHEAD_BYTES = 4 << 20
 file does not wait for all of it."""
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
-
-
-def checksum_of(data: bytes) -> str:
-    """Return the checksum of a file's content, in the form that ``Segment.checksum`` has."""
-    return PREFIX + xxhash.xxh3_128_hexdigest(data)
 
 
 class Files(Protocol):

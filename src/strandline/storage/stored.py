@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from strandline.errors import Corrupted, Internal
 from strandline.model import Role, Segment, TableSchema
+from strandline.storage.digest import checksum_of
 from strandline.storage.elsewhere import Everywhere, object_name
-from strandline.storage.files import Files, checksum_of
+from strandline.storage.files import Files
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
