@@ -29,6 +29,7 @@ CLUSTER = "cluster"
 """The storage of a collection whose backups are kept in the warehouse."""
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
 RETENTION, MINIMUM, MAX_CHAIN = "RETENTION", "MINIMUM", "MAX_CHAIN"
+ENCRYPTION = "ENCRYPTION"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +44,12 @@ class CollectionRequest(Record):
 @dataclass(frozen=True, kw_only=True)
 class SendRequest(Record):
     """Backups are to be sent to a repository. ``backup`` None: the last one. ``url`` None: the repository is
-    that of the collection."""
+    that of the collection. ``encryption``: a new one is to be encrypted."""
 
     collection: str
     backup: str | None = None
     url: str | None = None
+    encryption: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,7 @@ class CollectionSettings:
     storage: str = kept(default=CLUSTER, name=STORAGE)
     incremental: bool = kept(default=False, name=INCREMENTAL)
     omit_indexes: bool = kept(default=False, name=OMIT)
+    encryption: bool = kept(default=False, name=ENCRYPTION, later=True)
     retention: str | None = kept(default=None, name=RETENTION, later=True)
     minimum: int = kept(default=1, name=MINIMUM, later=True)
     max_chain: int | None = kept(default=None, name=MAX_CHAIN, later=True)
@@ -77,10 +80,10 @@ class CollectionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
-    """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when a backup is
-    taken. ``dropped``: a backup that was dropped when there was none after it. Its name is not given out
-    again, and no increment continues an earlier one. ``attached``: its repository belongs to another
-    warehouse, so that it can only be restored from here."""
+    """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when one is taken.
+    ``dropped``: a backup that was dropped when there was none after it. Its name is not given out again, and
+    no increment continues an earlier one. ``attached``: its repository belongs to another warehouse, so that
+    it can only be restored from here."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
@@ -245,6 +248,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     STORAGE: ("storage", _storage),
     INCREMENTAL: ("incremental", boolean),
     OMIT: ("omit_indexes", boolean),
+    ENCRYPTION: ("encryption", boolean),
     RETENTION: ("retention", _rules),
     MINIMUM: ("minimum", _number),
     MAX_CHAIN: ("max_chain", _number),

@@ -50,6 +50,7 @@ from strandline.operations.kind import (
 )
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
+from strandline.storage.marker import plain
 from strandline.version import VERSION
 
 TOGETHER = 256
@@ -65,6 +66,7 @@ class SendBody(Body):
     root: str
     backups: tuple[str, ...]
     moves: bool
+    encrypted: bool
     retention: str | None = later()
 
 
@@ -152,6 +154,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             root=root,
             backups=tuple(record.name for record in sent),
             moves=moves,
+            encrypted=collection.settings.encryption if moves else request.encryption,
             retention=collection.settings.retention if moves else None,
         )
         total = sum(batch.bytes for batch in batches)
@@ -235,9 +238,10 @@ class RepositoryPart(_SendPart[Nothing]):
     def work(self, run: SendRun, part: Part[Nothing]) -> None:
         with self.runtime.catalog.read() as conn:
             here = warehouse.require(conn).id
-        there, now = self.repository(run), self.runtime.clock.now()
-        there.make(now)
-        there.own(here, now)
+        root, now = run.body.root, self.runtime.clock.now()
+        files = plain(self.runtime.files.at(root))
+        Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
+        self.repository(run).own(here, now)
 
 
 class ObjectsPart(_SendPart[Batch]):
@@ -291,7 +295,7 @@ class ManifestPart(_SendPart[Listed]):
                 collection=path.name,
                 tables=collection.tables,
                 settings=replace(collection.settings, storage=CLUSTER),
-                backup=replace(record, stored=None, continued=None),
+                backup=replace(record, pinned=False, stored=None, continued=None),
                 contents={name: _contents(table, made) for name, table in record.tables.items()},
             )
         )

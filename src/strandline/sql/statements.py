@@ -323,6 +323,7 @@ class CopyBackup(Statement):
     backup: str
     collection: str
     url: str
+    settings: tuple[Setting, ...] = ()
     nowait: bool = False
 
 

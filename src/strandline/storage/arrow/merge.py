@@ -62,11 +62,11 @@ class _ByContent:
         self._files = files
 
     def write(self, name: str, data: bytes) -> None:
-        self._files.write_if_absent(object_name(checksum_of(data)), data)
+        self._files.write_if_absent(object_name(self._files, checksum_of(data)), data)
 
 
 def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: Files) -> Segment:
     """One segment with every change of consecutive inline ones, as an object of a repository, under its name
     there."""
     made = merge_logs(shelf, schema, segments, "", into=_ByContent(there))
-    return replace(made, file=object_name(made.checksum))
+    return replace(made, file=object_name(there, made.checksum))
