@@ -90,7 +90,7 @@ class Places:
     moved: Callable[[], str]
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
     if request.param == "folder":
         place = tmp_path / "repository"
