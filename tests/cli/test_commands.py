@@ -256,8 +256,8 @@ def test_check_finds_damage_and_says_so_in_its_exit_code(shop: Run) -> None:
 
 
 COMMANDS = (
-    "init demo version sql load ls tree describe backup restore show-backup drop-backup prune operations "
-    "check maintain metrics"
+    "init demo version sql load ls tree describe backup restore show-backup copy-backup attach "
+    "drop-backup prune operations check maintain metrics"
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from strandline.api.result import Result
 from strandline.backups import lifecycle
-from strandline.backups.attach import attach
+from strandline.backups.attach import attach, name_in
 from strandline.backups.collection import (
     Collection,
     CollectionRequest,
@@ -94,6 +94,12 @@ def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Res
         for each in found
     ]
     return Result(("backup", "kind", "tables", "rows", "state"), rows, step=step)
+
+
+def collection_in(db: Database, url: str) -> str:
+    """The name of the collection whose backups a repository holds."""
+    with db.guard():
+        return name_in(db.runtime, repository_of(url))
 
 
 def restore(db: Database, statement: st.Restore) -> Result:

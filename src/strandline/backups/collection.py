@@ -96,6 +96,10 @@ class Collection(Record):
     def incremental(self) -> bool:
         return self.settings.incremental
 
+    def goes_on_after(self, backup: str) -> bool:
+        """Whether increments may follow its last backup."""
+        return self.incremental and not self.attached and (self.dropped is None or self.dropped < backup)
+
     @property
     def omit_indexes(self) -> bool:
         return self.settings.omit_indexes

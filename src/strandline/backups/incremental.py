@@ -30,6 +30,7 @@ from strandline.backups.record import (
     IndexRecord,
     TableRecord,
     backup_heads,
+    changefeeds_of,
     last_backup,
 )
 from strandline.catalog import board, chains, commits, paths, tables
@@ -146,7 +147,8 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def _tables(
         self, conn: Connection, run: IncrementRun, made: Mapping[int, CutSlice | UnchangedSlice]
     ) -> dict[str, TableRecord]:
-        infos = [TableInfo.of(source) for source in paths.by_ids(conn, run.body.members.values())]
+        sources = paths.by_ids(conn, run.body.members.values())
+        infos, feeds = [TableInfo.of(source) for source in sources], changefeeds_of(conn, sources)
         ids = [i for info in infos for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         versions = run.registry.effective(conn, ids, run.operation.id)
 
@@ -160,6 +162,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 schema=info.schema,
                 slice=made[info.id].record(versions[info.id]),
                 indexes=tuple(index(ref) for ref in info.indexes),
+                changefeeds=feeds.get(info.id, ()),
             )
             for info in infos
         }

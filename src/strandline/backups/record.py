@@ -11,8 +11,9 @@ from typing import Literal, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import BackupKind, collection_path
-from strandline.catalog import chains, paths
+from strandline.catalog import chains, many, paths
 from strandline.catalog.paths import Path
+from strandline.catalog.streams import StreamBody
 from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Digest, IndexDef, Segment, TableSchema
 from strandline.names import did_you_mean
@@ -31,7 +32,8 @@ class SliceRecord:
     (None: no data). ``whole``: the slice is the whole state, not only what changed since the parent.
     ``before`` and ``after`` are the state's digest at the parent's step (nothing, if whole) and at this
     backup's; ``delta`` is what the slice's own rows add up to, so before + delta = after. It is None if a
-    column was dropped in between: that changes the hashes of rows that the slice does not hold."""
+    column was dropped in between: that changes the hashes of rows that the slice does not hold.
+    ``continues``: the source of the parent's slice, if a restore has put ``source_id`` in its place."""
 
     source_id: int
     target_id: int | None
@@ -43,6 +45,16 @@ class SliceRecord:
     rows: int
     tombstones: int
     bytes: int
+    continues: int | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changefeed:
+    """A user's own stream on a table. What it had read is no part of a backup."""
+
+    name: str
+    mode: str
+    format: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +79,19 @@ class TableRecord:
     schema: TableSchema
     slice: SliceRecord
     indexes: tuple[IndexRecord, ...] = ()
+    changefeeds: tuple[Changefeed, ...] = later(())
 
     def index(self, name: str) -> IndexRecord | None:
         return next((i for i in self.indexes if i.definition.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """A restore has put other tables and indexes in the place of those that were backed up. At ``step`` they
+    were what the backup holds. ``sources``: pairs of an id in the backup and the id that stands for it."""
+
+    step: int
+    sources: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +114,10 @@ class BackupHead(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupRecord(BackupHead):
-    """One backup."""
+    """One backup. ``continued``: on what the next increment builds, since a restore."""
 
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
+    continued: Continuation | None = later()
 
     @property
     def slices(self) -> list[SliceRecord]:
@@ -242,7 +265,7 @@ def slices_of(
                 f"{path}: {record.name} continues something that no earlier backup has",
                 "Restore an earlier backup.",
             )
-        elif found[-1][1].after != slice_.before or found[-1][1].source_id != slice_.source_id:
+        elif not _follows(found[-1][1], slice_):
             raise Corrupted(
                 f"{path}: {record.name} begins with the digest {slice_.before.hex}, but the backup before "
                 "it ends with "
@@ -255,6 +278,22 @@ def slices_of(
             )
         found.append((place, slice_))
     return found
+
+
+def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:
+    """Whether a slice has the changes of just that source, from just that state on."""
+    source_id = later_.source_id if later_.continues is None else later_.continues
+    return earlier.after == later_.before and earlier.source_id == source_id
+
+
+def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[Changefeed, ...]]:
+    """The users' own streams on tables, by the ids of these; without those that have none."""
+    found: dict[int, list[Changefeed]] = {}
+    for table_id, stream in many.streams_below(conn, tables):
+        body = stream.record(StreamBody)
+        feed = Changefeed(name=stream.name, mode=body.mode, format=body.format)
+        found.setdefault(table_id, []).append(feed)
+    return {table_id: tuple(feeds) for table_id, feeds in found.items()}
 
 
 def _slice_in(table: TableRecord | None, index: str | None) -> SliceRecord | None:

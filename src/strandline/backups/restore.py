@@ -26,6 +26,7 @@ from strandline.backups.restore_parts import (
 )
 from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, Target, plan_restore
 from strandline.backups.restore_replace import exchange, lock_old
+from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
 from strandline.catalog import board, chains, many, paths, tables
 from strandline.catalog.many import NewPath
@@ -46,7 +47,7 @@ INCOMING = "incoming restore"
 class RestoreResult(Record):
     """``tables``: the paths that are there now. ``rebuilt_indexes``: those that no backup held. ``replaced``:
     where the tables are kept that were there before, by the paths that they had; ``to_drop`` says how to get
-    rid of them."""
+    rid of them. ``changefeeds``: those that began anew."""
 
     backup: str
     tables: tuple[str, ...]
@@ -54,6 +55,7 @@ class RestoreResult(Record):
     rebuilt_indexes: tuple[str, ...]
     replaced: dict[str, str] | None = later()
     to_drop: tuple[str, ...] = later(())
+    changefeeds: tuple[str, ...] = later(())
 
 
 class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
@@ -111,6 +113,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                 for ref in TableInfo.of(path).indexes:
                     if not ref.definition.is_sync:
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
+        changefeeds = begin_restored(tx, run, under)
         body = run.body
         if run.request.verify:
             compare(tx.conn, run)
@@ -123,6 +126,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             rebuilt_indexes=tuple(sorted(part.index for part in run.bodies(tx.conn, "rebuild", Rebuilt))),
             replaced=dict(sorted(replaced.items())) or None,
             to_drop=tuple(f"DROP TABLE {quote(kept)}" for kept in sorted(replaced.values())),
+            changefeeds=changefeeds,
         )
 
 

@@ -322,7 +322,7 @@ class ManifestPart(_SendPart[Listed]):
             collection=path.name,
             tables=collection.tables,
             settings=replace(collection.settings, storage=CLUSTER),
-            backup=record,
+            backup=replace(record, pinned=False, stored=None, continued=None),
             contents={path: _contents(table, made) for path, table in record.tables.items()},
         )
         there.check_owner(here)

@@ -9,8 +9,10 @@ import traceback
 import typer
 
 from strandline.cli import (
+    attach,
     backup,
     check,
+    copy_backup,
     demo,
     describe,
     drop_backup,
@@ -68,6 +70,8 @@ COMMANDS = (
     backup,
     restore,
     show_backup,
+    copy_backup,
+    attach,
     drop_backup,
     prune,
     operations,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, Confirm, command
+from strandline.cli.options import BACK_UP_AND_RESTORE, BackupArgument, CollectionArgument, Confirm, command
 from strandline.cli.session import Cli
 from strandline.cli.values import size
 from strandline.sql.tokens import quote
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def drop_backup(
     cli: Cli,
     collection: CollectionArgument,
-    backup: Annotated[str, typer.Argument(help="The backup's name.")],
+    backup: BackupArgument,
     confirm: Confirm = False,
 ) -> None:
     """Remove a backup and the increments that build on it. Without --confirm: only say what would go and how
