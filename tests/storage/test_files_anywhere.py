@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.errors import Corrupted, Internal, InvalidArgument
-from strandline.storage.files import checksum_of
-from strandline.storage.files import Files, LocalFiles
+from strandline.storage.files import Files, LocalFiles, checksum_of
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
 from tests.s3 import S3

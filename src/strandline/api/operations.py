@@ -13,6 +13,7 @@ from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
 from strandline.backups.restore import Restore
 from strandline.backups.send import SendBackup
+from strandline.backups.trial import TryRestore
 from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
@@ -34,6 +35,7 @@ class Operations:
             DropCollection(),
             SendBackup(runtime),
             Restore(runtime),
+            TryRestore(runtime),
         ]
         self.engine = Engine(
             runtime.catalog,

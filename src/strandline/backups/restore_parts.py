@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -22,22 +22,26 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
 
+Checks: TypeAlias = Literal["files", "data"]
 NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreBody(Body):
     """``tables``: the ids of the targets by path. ``increments``: how many there are beside the full backup.
-    ``step``: the targets are filled as if it were at this step."""
+    ``step``: the targets are filled as if it were at this step. ``verified`` and ``bytes_verified``: as in
+    the result."""
 
     backup: str
     tables: dict[str, int]
     increments: int
     step: int
+    verified: Checks | None = later()
+    bytes_verified: float | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from strandline.backups.record import BackupRecord, TableRecord, chain_to, requi
 from strandline.catalog import many, paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.storage.shards import MOST
 
 
@@ -23,7 +23,8 @@ class RestoreRequest(Record):
     """``at``: the name of a backup; ``not_after``: or the last one taken by this time (seconds since the
     epoch); neither: the last one. ``tables``: pairs of a table's path and the path to restore it under (None:
     its own); empty: all of the backup. ``into``: a directory to restore below. ``verify``: read everything
-    again before it is published. ``copy``: copy segments instead of sharing them."""
+    again before it is published. ``copy``: copy segments instead of sharing them. ``trial``: only to see
+    whether it can be done (``backups/trial.py``)."""
 
     collection: str
     at: str | None = None
@@ -33,6 +34,7 @@ class RestoreRequest(Record):
     verify: bool = False
     copy: bool = False
     deadline_seconds: float | None = None
+    trial: bool = later(False)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,8 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
         path = names.normalize(as_path or source)
         if request.into is not None:
             path = names.normalize(request.into).rstrip("/") + path
-        names.check_no_backup(path)
+        if not request.trial:
+            names.check_no_backup(path)
         for component in names.split(path):
             paths.check_own_name(component, "table")
         if path in wanted:

@@ -330,6 +330,15 @@ class AttachBackupCollection(Statement):
 
 
 @dataclass(frozen=True)
+class Verify(Statement):
+    """Verify the backups of a collection, or one of them with those that it builds on."""
+
+    collection: str
+    at_backup: str | None = None
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True)
 class RestoreTable:
     """One table to restore; ``as_path`` None: under its own path."""
 
