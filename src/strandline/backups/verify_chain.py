@@ -32,7 +32,7 @@ class _Reached:
     held: Held
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A backup as it stands. ``broken``: why its chain leads nowhere. ``spoiled``: what is wrong with it, or
     with one that it builds on, as a whole. ``because``: why it cannot be restored: one of these, or an object
@@ -66,9 +66,13 @@ def judge(
         as_a_whole = spoiled.get(record.name) or (None if parent is None else parent.spoiled)
         needed = [reached[of].held for of, _ in _slices(record) if of in reached]
         damage = next((h.damage for h in needed if h.damage is not None), None)
-        since = None if broken else _oldest(h.since for h in needed)
         found[record.name] = Verdict(
-            record, broken, as_a_whole, broken or as_a_whole or damage, since, reached
+            record=record,
+            broken=broken,
+            spoiled=as_a_whole,
+            because=broken or as_a_whole or damage,
+            since=None if broken else _oldest(h.since for h in needed),
+            reached=reached,
         )
     return found
 

@@ -25,6 +25,7 @@ from strandline.cli import (
     show_backup,
     sql,
     tree,
+    verify,
     version,
 )
 from strandline.cli.progress import LeftAlone
@@ -66,6 +67,7 @@ COMMANDS = (
     backup,
     restore,
     show_backup,
+    verify,
     operations,
     check,
     maintain,
