@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -72,18 +73,17 @@ def backup(db: Database, statement: st.Backup) -> Result:
 
 def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
     request = SendRequest(
-        collection=statement.collection, backup=statement.backup, url=repository_of(statement.url)
+        collection=statement.collection,
+        backup=statement.backup,
+        url=repository_of(statement.url),
+        encryption=_switched("COPY BACKUP", "ENCRYPTION", statement.settings),
     )
     return _operation(db, "send backup", request, nowait=statement.nowait)
 
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
     """What was found in the repository, backup by backup."""
-    take_over = False
-    for name, value in statement.settings:
-        if name != "TAKE_OVER":
-            raise InvalidArgument(f"ATTACH has no setting {name}", "It has TAKE_OVER.")
-        take_over = boolean(name, value)
+    take_over = _switched("ATTACH", "TAKE_OVER", statement.settings)
     step, found = attach(db.runtime, statement.name, repository_of(statement.url), take_over=take_over)
     rows = [
         (
@@ -124,3 +124,13 @@ def _moment(time: float | None) -> datetime | None:
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:
     operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request)
     return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)
+
+
+def _switched(statement: str, known: str, settings: Sequence[st.Setting]) -> bool:
+    """Whether the one setting of a statement is on."""
+    switched = False
+    for name, value in settings:
+        if name != known:
+            raise InvalidArgument(f"{statement} has no setting {name}", f"It has {known}.")
+        switched = boolean(name, value)
+    return switched

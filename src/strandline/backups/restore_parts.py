@@ -33,8 +33,9 @@ NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
 @dataclass(frozen=True, kw_only=True)
 class RestoreBody(Body):
     """``tables``: the ids of the targets by path. ``increments``: how many there are beside the full backup.
-    ``step``: the targets are filled as if it were at this step. ``verified`` and ``bytes_verified``: as in
-    the result."""
+    ``step``: the targets are filled as if it were at this step. ``kept_in``: the directory where the tables
+    will be kept that are replaced, and where until then those are that will replace them. ``verified`` and
+    ``bytes_verified``: as in the result."""
 
     backup: str
     tables: dict[str, int]
@@ -42,6 +43,7 @@ class RestoreBody(Body):
     step: int
     verified: Checks | None = later()
     bytes_verified: float | None = later()
+    kept_in: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)

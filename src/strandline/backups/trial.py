@@ -1,10 +1,10 @@
 """Trying whether a backup can be restored: a restore to a place of its own, whose end is that nothing of it
 is left.
 
-It does all that a restore does: targets, increments one after the other, the bytes of every segment, rows
-against digests, indexes against tables. Segments are read where they are and not copied, so that nothing is
-written but rows of the catalog, in paths that nobody can read or change. These are gone with its end,
-whether it came by success, by failure or in another process after a crash.
+It does all that a restore does: targets, increments one after the other, copies of what lies in a repository,
+the bytes of every segment, rows against digests, indexes against tables. The paths that it makes can neither
+be read nor changed by anyone, and are gone with its end, whether that came by success, by failure or in
+another process after a crash. Copies are then files that nothing refers to, which the collector removes.
 """
 
 from __future__ import annotations

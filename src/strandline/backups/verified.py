@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
+import xxhash
 from sqlalchemy import Connection
 
 from strandline.backups.record import require_collection
@@ -19,7 +20,6 @@ from strandline.catalog import paths, verified
 from strandline.catalog.writer import Writer
 from strandline.model import Segment
 from strandline.records import Record, later
-from strandline.storage.files import checksum_of
 
 Level: TypeAlias = Literal["chain", "files", "checksums", "restore"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -63,7 +63,7 @@ def name_of(segment: Segment) -> str:
 
 def key_of(segment: Segment) -> str:
     """The name of an object, short."""
-    return checksum_of(name_of(segment).encode())[-16:]
+    return xxhash.xxh3_64_hexdigest(name_of(segment).encode())
 
 
 @dataclass

@@ -15,9 +15,8 @@ from functools import partial
 from math import ceil, inf
 from typing import Any
 
-from strandline import names
 from strandline.backups.collection import Collection
-from strandline.backups.record import BackupRecord, require_collection
+from strandline.backups.record import BackupRecord, require_backup, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.verified import BackupReport, Level, keep_reports, looked, reports
 from strandline.backups.verify_chain import Held, Verdict, judge
@@ -26,10 +25,11 @@ from strandline.backups.verify_repository import Inspected, inspect, unnamed
 from strandline.backups.verify_request import VerifyRequest
 from strandline.catalog import chains, paths, warehouse
 from strandline.catalog.paths import Path
-from strandline.errors import PathNotFound, StrandlineError
+from strandline.errors import Corrupted
 from strandline.model import Segment
 from strandline.runtime import Runtime
 from strandline.tables.check import Problem
+from strandline.tables.housekeeping import collect_garbage
 from strandline.tables.snapshot import Snapshot
 
 
@@ -102,9 +102,7 @@ class _Verification:
         self._snapshot.note(s for segments in self._held.values() for s in segments)
         closely: Level = "files" if self._level == "files" else "checksums"
         self._objects = Objects(runtime, self._path.id, known, closely)
-        for record in self._records:
-            for target_id in _targets(record):
-                self._objects.add(record.name, self._held.get(target_id, ()))
+        self._closed: set[str] = set()
         self._problems: list[Problem] = []
         self._spoiled: dict[str, str] = {}
 
@@ -150,23 +148,29 @@ class _Verification:
                     self._find("broken_chain", record.name, wrong)
 
     def _inspect(self) -> dict[str, Inspected]:
-        """The repositories that have the backups, compared with the catalog."""
+        """The repositories that have the backups, compared with the catalog. One that cannot be opened is
+        closed: nothing can be said of its objects."""
         found = {}
         for root in dict.fromkeys(r.stored for r in self._records if r.stored is not None):
             stored = [record for record in self._records if record.stored == root]
-            is_own = root == self._collection.settings.storage and not self._collection.attached
-            look = partial(
-                inspect,
-                Repository(self._runtime.files.at(root), root),
-                stored,
-                self._held,
-                collection=self._path.path,
-                owner=self._warehouse if is_own else None,
-            )
-            found[root] = patiently(self._runtime, look)
+            try:
+                found[root] = patiently(self._runtime, partial(self._inspect_one, root, stored))
+            except Corrupted as error:
+                self._closed.add(root)
+                found[root] = Inspected.closed(root, [record.name for record in stored], error.message)
             self._problems += found[root].problems
             self._spoiled = {**found[root].spoiled, **self._spoiled}
         return found
+
+    def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
+        is_own = root == self._collection.settings.storage and not self._collection.attached
+        return inspect(
+            Repository(self._runtime.files.at(root), root),
+            stored,
+            self._held,
+            collection=self._path.path,
+            owner=self._warehouse if is_own else None,
+        )
 
     def _unnamed(self, inspected: Mapping[str, Inspected]) -> int | None:
         if self._level == "chain":
@@ -182,8 +186,12 @@ class _Verification:
 
     def _look_at_objects(self) -> None:
         objects, request = self._objects, self._request
+        for record in self._records:
+            if record.stored not in self._closed:
+                for target_id in _targets(record):
+                    objects.add(record.name, self._held.get(target_id, ()))
         due = objects.due(sample=request.sample, again=request.again)
-        objects.look_at(due, some=request.at is not None)
+        objects.look_at(due, some=request.at is not None or bool(self._closed))
         for key, finding in objects.findings.items():
             at = self._at(objects.all[key].backup)
             self._problems.append(Problem(finding.kind, at, finding.message, list(finding.keys)))
@@ -202,12 +210,12 @@ class _Verification:
             tried.pop(backup, None)
             try:
                 try_restore(self._path.name, backup)
-            except StrandlineError as error:
-                if error.code != "CORRUPTED":
-                    raise
+            except Corrupted as error:
                 self._find("failed_restore", backup, f"{backup} cannot be restored: {error.message}")
             else:
                 tried[backup] = self._runtime.clock.now()
+            finally:
+                collect_garbage(self._runtime)  # What was copied for it may be as large as a table.
         return tried
 
     def _ends_due(self, tried: Mapping[str, float]) -> list[str]:
@@ -267,11 +275,7 @@ def _chosen(collection: Path, there: Sequence[Path], at: str | None) -> list[Pat
     if at is None:
         return list(there)
     by_name = {row.name: row for row in there}
-    if at not in by_name:
-        raise PathNotFound(
-            f"the collection {collection.name!r} has no backup {at!r}",
-            names.did_you_mean(at, by_name) or "List them with SHOW BACKUPS IN collection.",
-        )
+    require_backup(collection, list(by_name), at)
     chosen: set[str] = set()
     here: str | None = at
     while here in by_name and here not in chosen:

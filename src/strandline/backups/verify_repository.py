@@ -11,6 +11,7 @@ from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
 from strandline.backups.repository import Repository
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, StrandlineError
 from strandline.model import Segment
+from strandline.records import Newer
 from strandline.storage.elsewhere import OBJECTS
 from strandline.tables.check import Problem
 
@@ -27,6 +28,12 @@ class Inspected:
     spoiled: dict[str, str] = field(default_factory=dict)
     named: set[str] | None = field(default_factory=set)
 
+    @staticmethod
+    def closed(root: str, backups: Sequence[str], message: str) -> Inspected:
+        """A repository that cannot be opened."""
+        problem = Problem("damaged_repository", root, message)
+        return Inspected([problem], dict.fromkeys(backups, message), None)
+
 
 def inspect(
     repository: Repository,
@@ -37,15 +44,11 @@ def inspect(
     owner: str | None,
 ) -> Inspected:
     """Return what is wrong with a repository. ``records``: the backups that it should have, with the segments
-    that the catalog takes its objects for. ``owner``: the warehouse that adds to it, if that is known."""
+    that the catalog takes its objects for. ``owner``: the warehouse that adds to it, if that is known.
+    CORRUPTED if nothing in it can be trusted."""
     found = Inspected()
     by_name = {record.name: record for record in records}
-    try:
-        repository.marker  # noqa: B018  (it is read by who asks for it)
-    except (Corrupted, PreconditionFailed) as error:
-        # Without it no manifest can be told from one of another repository.
-        problem = Problem("damaged_repository", repository.root, error.message)
-        return Inspected([problem], dict.fromkeys(by_name, error.message), None)
+    _check_marker(repository)
     _inspect_owners(repository, owner, found, list(by_name))
     there = repository.backups()
     wanted = sorted({*by_name, *there})
@@ -68,6 +71,16 @@ def inspect(
             found.problems.append(Problem(kind, f"{collection}/{name}", message))
             found.spoiled.setdefault(name, message)
     return found
+
+
+def _check_marker(repository: Repository) -> None:
+    """Without it no manifest can be told from one of another repository."""
+    try:
+        repository.marker  # noqa: B018  (it is read by who asks for it)
+    except Newer:
+        raise
+    except PreconditionFailed as error:
+        raise Corrupted(error.message) from error
 
 
 def _inspect_owners(

@@ -108,6 +108,7 @@ def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "step": body["step"],
         "time": moment(body["time"]),
         "state": body["state"],
+        "pinned": body.get("pinned", False),
         "rows": sum(part["rows"] for part in parts if part["type"] == "table"),
         "tombstones": sum(part["tombstones"] for part in parts if part["type"] == "table"),
         "parts": parts,
@@ -162,7 +163,7 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
             b["tombstones"],
             size(b["bytes"]),
             f"{max(0.0, b['percent_saved']):.1f} %",
-            count(len(b["chain"]), "backup"),
+            count(len(b["chain"]), "backup") + (", pinned" if b["pinned"] else ""),
         )
         for b in found
     ]
@@ -195,6 +196,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("size", _size(b)),
             ("steps", f"({b['after_step']}, {b['step']}]"),
             *(("verified", _told(report)) for report in b["verified"]),
+            *([("pinned", "yes")] if b["pinned"] else []),
         )
     )
     cli.output.line()

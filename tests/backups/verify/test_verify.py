@@ -279,6 +279,7 @@ def test_an_attached_repository(stored: Kept, tmp_path: Path) -> None:
 
 
 def test_a_trial_leaves_nothing(db: Database, kept: Kept) -> None:
+    db.collect()
     before = everything(db)
     assert db.verify("c", level="restore") == []
     assert [o.kind for o in db.operations()][-1] == "try restore"
@@ -304,6 +305,7 @@ def test_rows_that_are_not_those_that_were_recorded(db: Database, kept: Kept) ->
         assert {p.kind for p in db.verify("c", level="chain")} == {"different_manifest"}
         return
     assert db.verify("c", level="checksums", again=True) == []
+    db.collect()
     before = everything(db)
     report = db.verify("c", level="restore")
     assert [(p.kind, p.path) for p in report] == [("failed_restore", f"/.backups/collections/c/{last}")]
