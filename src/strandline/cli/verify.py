@@ -77,12 +77,15 @@ def _tell(cli: Cli, report: VerifyReport) -> None:
             b.objects,
             size(b.bytes),
             b.problems,
-            "yes" if b.restorable else f"no: {b.because}",
+            "yes" if b.restorable else "no",
             moment(b.verified_at) or "",
         )
         for b in report.backups
     ]
     cli.output.table(columns, rows, count=False)
+    for b in report.backups:
+        if not b.restorable:
+            cli.output.line(f"{b.backup} cannot be restored: {b.because}")
     if report.unnamed_objects:
         cli.output.line(f"{count(report.unnamed_objects, 'object')} of the repository belong to no backup")
     for problem in report:
