@@ -255,8 +255,42 @@ def test_check_finds_damage_and_says_so_in_its_exit_code(shop: Run) -> None:
     assert json.loads(said.err)["error"]["code"] == "CORRUPTED"
 
 
+def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) -> None:
+    shop("sql", f"ALTER BACKUP COLLECTION nightly SET (STORAGE = '{tmp_path}/repository')")
+    shop("backup", "nightly")
+    shop("sql", "UPSERT INTO orders (id, total) VALUES (1, 11)")
+    shop("backup", "nightly", "--incremental")
+    well = shop("verify", "nightly", "--json")
+    assert well.code == 0
+    full, increment = (backup["backup"] for backup in well.json["backups"])
+    assert (well.json["ok"], well.json["level"], well.json["newest_restorable"]) == (
+        True,
+        "checksums",
+        increment,
+    )
+    assert [backup["objects"] for backup in well.json["backups"]] == [2, 2]
+    assert [b["objects"] for b in shop("verify", "nightly", "--json").json["backups"]] == [0, 0]
+    sampled = shop("verify", "nightly", "--sample", "50", "--json").json["backups"]
+    assert sum(backup["objects"] for backup in sampled) == 2
+    assert "can be restored, all of it since" in shop("show-backup", "nightly", increment).out
+
+    (tmp_path / f"repository/backups/{increment}.json").unlink()
+    said = shop("verify", "nightly", "--level", "chain")
+    assert said.code == 11
+    assert f"{increment} cannot be restored: " in said.out
+    assert f"missing_manifest in /.backups/collections/nightly/{increment}" in said.out
+    assert f"The newest backup that can still be restored is {full}." in said.err
+    shown = shop("show-backup", "nightly", increment, "--json").json["verified"]
+    assert [(v["level"], v["restorable"], v["problems"]) for v in shown] == [
+        ("chain", False, 1),
+        ("checksums", True, 0),
+    ]
+    assert shop("verify", "nightly", "--at", full, "--level", "restore", "--again").code == 0
+    assert shop("verify", "nightly", "--level", "deep").code != 0
+
+
 COMMANDS = (
-    "init demo version sql load ls tree describe backup restore show-backup copy-backup attach "
+    "init demo version sql load ls tree describe backup restore show-backup copy-backup attach verify "
     "drop-backup prune operations check maintain metrics"
 )
 

@@ -15,6 +15,7 @@ from strandline.backups.removal import DropBackups
 from strandline.backups.restore import Restore
 from strandline.backups.send import SendBackup
 from strandline.backups.sweep import SweepRepository
+from strandline.backups.trial import TryRestore
 from strandline.backups.writing import Leases
 from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
@@ -40,6 +41,7 @@ class Operations:
             SweepRepository(runtime, leases),
             DropBackups(),
             Restore(runtime),
+            TryRestore(runtime),
         ]
         self.engine = Engine(
             runtime.catalog,

@@ -229,18 +229,23 @@ def _check_links(chain: Sequence[BackupRecord]) -> None:
             "Restore an earlier full backup.",
         )
     for parent, child in pairwise(chain):
-        if child.kind != "incremental" or child.after_step != parent.step:
+        check_link(parent, child)
+
+
+def check_link(parent: BackupRecord, child: BackupRecord) -> None:
+    """Refuse an increment that does not begin where its parent ends."""
+    if child.kind != "incremental" or child.after_step != parent.step:
+        raise Corrupted(
+            f"{child.name} begins after step {child.after_step}, but its parent {parent.name} ends at "
+            f"step {parent.step}",
+            f"Restore {parent.name} or an earlier backup.",
+        )
+    for path, table in child.tables.items():
+        if path not in parent.tables and not table.slice.whole:
             raise Corrupted(
-                f"{child.name} begins after step {child.after_step}, but its parent {parent.name} ends at "
-                f"step {parent.step}",
-                f"Restore {parent.name} or an earlier backup.",
+                f"{path} is in {child.name} but not in its parent {parent.name}",
+                f"Restore {parent.name}.",
             )
-        for path, table in child.tables.items():
-            if path not in parent.tables and not table.slice.whole:
-                raise Corrupted(
-                    f"{path} is in {child.name} but not in its parent {parent.name}",
-                    f"Restore {parent.name}.",
-                )
 
 
 def slices_of(
@@ -258,24 +263,9 @@ def slices_of(
             continue
         if slice_ is None:
             continue
+        check_slice(path, record, slice_, found[-1][1] if found else None)
         if slice_.whole:
             found.clear()
-        elif not found:
-            raise Corrupted(
-                f"{path}: {record.name} continues something that no earlier backup has",
-                "Restore an earlier backup.",
-            )
-        elif not _follows(found[-1][1], slice_):
-            raise Corrupted(
-                f"{path}: {record.name} begins with the digest {slice_.before.hex}, but the backup before "
-                "it ends with "
-                f"{found[-1][1].after.hex}",
-                "Restore an earlier backup.",
-            )
-        if slice_.delta is not None and slice_.before + slice_.delta != slice_.after:
-            raise Corrupted(
-                f"{path}: the digests that {record.name} recorded do not add up", "Restore an earlier backup."
-            )
         found.append((place, slice_))
     return found
 
@@ -294,6 +284,28 @@ def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[
         feed = Changefeed(name=stream.name, mode=body.mode, format=body.format)
         found.setdefault(table_id, []).append(feed)
     return {table_id: tuple(feeds) for table_id, feeds in found.items()}
+
+
+def check_slice(path: str, record: BackupRecord, slice_: SliceRecord, before: SliceRecord | None) -> None:
+    """Refuse a slice of a table or an index that does not go on where the one ``before`` it ends, or whose
+    digests do not add up."""
+    if slice_.whole:
+        pass  # It goes on from nothing.
+    elif before is None:
+        raise Corrupted(
+            f"{path}: {record.name} continues something that no earlier backup has",
+            "Restore an earlier backup.",
+        )
+    elif not _follows(before, slice_):
+        raise Corrupted(
+            f"{path}: {record.name} begins with the digest {slice_.before.hex}, but the backup before it "
+            f"ends with {before.after.hex}",
+            "Restore an earlier backup.",
+        )
+    if slice_.delta is not None and slice_.before + slice_.delta != slice_.after:
+        raise Corrupted(
+            f"{path}: the digests that {record.name} recorded do not add up", "Restore an earlier backup."
+        )
 
 
 def _slice_in(table: TableRecord | None, index: str | None) -> SliceRecord | None:

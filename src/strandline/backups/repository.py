@@ -81,6 +81,19 @@ class Repository:
             return None
         return from_bytes(Owner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
 
+    def check_owners(self) -> Owner:
+        """Who may add backups, if all that is said about it is there."""
+        names = self._owners()
+        for number, name in enumerate(names or [""], start=1):
+            if name != _owner_name(number):
+                raise Corrupted(
+                    f"{self.root} has no file {_owner_name(number)}, which says who may add backups",
+                    "Bring it back from a copy of the repository.",
+                )
+        return [
+            from_bytes(Owner, self.plain.read(name), f"the file {name} of {self.root}") for name in names
+        ][-1]
+
     def _owners(self) -> list[str]:
         return sorted(name for name in self.plain.names(OWNERS) if name.endswith(".json"))
 
@@ -105,7 +118,7 @@ class Repository:
         last = self._owners()[-1:]
         number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
         made = Owner(warehouse=warehouse, since=now)
-        self.plain.write_if_absent(f"{OWNERS}/{number:08}.json", to_bytes(made))
+        self.plain.write_if_absent(_owner_name(number), to_bytes(made))
         self.check_owner(warehouse)  # Another may have been faster.
 
     # --- backups -------------------------------------------------------------------------------------------
@@ -150,6 +163,10 @@ class Repository:
     def remove(self, backup: str) -> None:
         """Let a backup exist no more. Its objects stay, until it is known what else needs them."""
         self.files.remove(_manifest_name(backup))
+
+
+def _owner_name(number: int) -> str:
+    return f"{OWNERS}/{number:08}.json"
 
 
 def _manifest_name(backup: str) -> str:

@@ -29,6 +29,7 @@ from strandline.cli import (
     show_backup,
     sql,
     tree,
+    verify,
     version,
 )
 from strandline.cli.progress import LeftAlone
@@ -72,6 +73,7 @@ COMMANDS = (
     show_backup,
     copy_backup,
     attach,
+    verify,
     drop_backup,
     prune,
     operations,

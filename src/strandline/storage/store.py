@@ -45,6 +45,9 @@ COPIED = 8
 """So many times more bytes than others pass through this process are copied here: that takes no longer than a
 job takes to begin."""
 
+LOOKED_AT = 20_000
+"""So many files are looked at here, and more on executors: each costs a question to its storage."""
+
 
 class Store:
     """The rows of a warehouse. Owned by the runtime; may be used from any thread. What it remembers of
@@ -341,11 +344,24 @@ class Store:
     def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
         """Return which segments are missing or do not match their checksums, in their order. Unavailable if
         storage does not answer, which is no damage."""
+        return [finding for finding in self.damages(segments) if finding is not None]
+
+    def damages(self, segments: Sequence[Segment]) -> list[Finding | None]:
+        """The same for each segment; None: nothing is wrong with it."""
         if self._passes(segments):
-            return arrow.stored.damaged(self.shelf, segments)
+            return arrow.stored.damages(self.shelf, segments)
         from strandline.storage import spark
 
-        return spark.stored.damaged(self.spark, self.shelf, segments)
+        return spark.stored.damages(self.spark, self.shelf, segments)
+
+    def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
+        """Return for each segment whether its file is missing, or not as long as it should be; no file is
+        read."""
+        if len(segments) <= LOOKED_AT:
+            return arrow.stored.losses(self._files, segments)
+        from strandline.storage import spark
+
+        return spark.stored.losses(self.spark, self._files, segments)
 
     def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
         """Return what is wrong inside segments, in their order."""

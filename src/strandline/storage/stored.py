@@ -21,7 +21,7 @@ from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
 
-__all__ = ["Described", "Form", "copied", "copied_into", "damage", "described", "sealed", "sent"]
+__all__ = ["Described", "Form", "copied", "copied_into", "damage", "described", "loss", "sealed", "sent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +80,19 @@ def _size(files: Files, name: str) -> int | None:
         return files.size(name)
     except Corrupted:
         return None
+
+
+def loss(files: Files, segment: Segment) -> Finding | None:
+    """Return whether a segment's file is missing, or not as long as it should be. No byte of it is read."""
+    if segment.file is None:
+        return None
+    try:
+        size = files.size(segment.file)
+    except Corrupted as error:
+        return Finding("missing_file", error.message)
+    if size != segment.bytes:
+        return Finding("corrupt_file", f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
+    return None
 
 
 def damage(files: Files, segment: Segment) -> Finding | None:
