@@ -10,6 +10,7 @@ from strandline.backups.attach import attach
 from strandline.backups.collection import (
     Collection,
     CollectionRequest,
+    CompactRequest,
     SendRequest,
     boolean,
     collection_path,
@@ -73,6 +74,11 @@ def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
         collection=statement.collection, backup=statement.backup, url=repository_of(statement.url)
     )
     return _operation(db, "send backup", request, nowait=statement.nowait)
+
+
+def compact(db: Database, statement: st.CompactBackups) -> Result:
+    request = CompactRequest(collection=statement.collection, backup=statement.backup)
+    return _operation(db, "compact backups", request, nowait=statement.nowait)
 
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:

@@ -36,6 +36,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.DropBackupCollection: "backups.drop_collection",
     st.Backup: "backups.backup",
     st.CopyBackup: "backups.copy_backup",
+    st.CompactBackups: "backups.compact",
     st.AttachBackupCollection: "backups.attach_collection",
     st.Restore: "backups.restore",
 }

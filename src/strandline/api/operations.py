@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.api.progress import OperationInfo
+from strandline.backups.compact import CompactBackups
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
@@ -33,6 +34,7 @@ class Operations:
             IncrementalBackup(runtime),
             DropCollection(),
             SendBackup(runtime),
+            CompactBackups(runtime),
             Restore(runtime),
         ]
         self.engine = Engine(

@@ -48,6 +48,14 @@ class SendRequest(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompactRequest(Record):
+    """The chain of a backup is to be folded into it. ``backup`` None: the last one."""
+
+    collection: str
+    backup: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionSettings:
     """The settings of a collection, kept under the names that statements give them."""
 

@@ -25,7 +25,16 @@ from strandline.backups.increment_plan import (
     UnchangedSlice,
     plan_increment,
 )
-from strandline.backups.record import BackupRecord, IndexRecord, TableRecord, last_backup
+from strandline.backups.record import (
+    BackupRecord,
+    IndexRecord,
+    TableRecord,
+    backup_records,
+    chain_to,
+    last_backup,
+    slice_segments,
+    slices_of,
+)
 from strandline.catalog import board, chains, commits, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -170,7 +179,7 @@ class _Cutter:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def cut(self, body: CutShard) -> _Folded:
+    def cut(self, run: IncrementRun, body: CutShard) -> _Folded:
         runtime = self._runtime
         with runtime.catalog.read() as conn:
             source = TableInfo.of(require_id(conn, body.table_id))
@@ -183,12 +192,7 @@ class _Cutter:
                 logs = chains.log_between(conn, source.id, body.after, body.step)
                 found = tuple(s for s in logs if may_hold(s, body.within))
                 window = Window(body.after, body.step, found, within=body.within)
-            base = [
-                s
-                for target_id, step in body.base or ()
-                if target_id is not None
-                for s in chains.load(conn, target_id, step).segments
-            ]
+            base = [] if body.base is None else _held_before(conn, run, source.path)
         made = runtime.store.slice(source.schema, window, runtime.session.file_name(body.target_id))
         try:
             return _Folded(made.segments, self._made(source, body, made, base))
@@ -231,7 +235,7 @@ class SliceShardPart(Handler[IncrementRun, CutShard]):
         self._cutter = _Cutter(runtime)
 
     def work(self, run: IncrementRun, part: Part[CutShard]) -> _Folded:
-        return self._cutter.cut(part.body)
+        return self._cutter.cut(run, part.body)
 
     def configure(self, tx: Writer, run: IncrementRun, part: Part[CutShard], made: _Folded) -> CutShard:
         self._cutter.attach(tx, run, part.body, made)
@@ -258,7 +262,7 @@ class SlicePart(StreamPart[CutSlice]):
         return state != "configure"
 
     def work(self, run: IncrementRun, part: Part[CutSlice]) -> _Folded | None:
-        return None if self.is_quick(part.state) else self._cutter.cut(part.body)
+        return None if self.is_quick(part.state) else self._cutter.cut(run, part.body)
 
     def configure_all(
         self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: _Folded
@@ -298,6 +302,19 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
         sources = paths.by_ids(tx.conn, [slice_.table_id for slice_ in body.slices])
         begin_streams(tx, run, part, sources, body.stream, step=body.step)
         return body
+
+
+def _held_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment]:
+    """What the backups before this one hold of a table. They are looked up in the transaction that finds
+    their segments: one of them may have become a full backup since this one was planned."""
+    collection = require_id(conn, require_id(conn, run.body.backup_id).parent_id)
+    chain = chain_to(backup_records(conn, collection), run.body.parent)
+    return [
+        segment
+        for place, slice_ in slices_of(chain, path)
+        for segments in slice_segments(conn, chain[place], [slice_]).values()
+        for segment in segments
+    ]
 
 
 def _check(conn: Connection, cut: CutSlice) -> None:

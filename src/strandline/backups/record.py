@@ -75,7 +75,8 @@ class TableRecord:
 class BackupRecord(Record):
     """One backup. It holds the changes in ``(after_step, step]``; a full one begins at nothing
     (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment will
-    read, if there are any. ``stored``: the repository that has it; None: it is in the warehouse."""
+    read, if there are any. ``stored``: the repository that has it; None: it is in the warehouse.
+    ``synthetic``: it was taken as an increment, and is a full one since its chain was folded."""
 
     name: str
     kind: BackupKind
@@ -86,6 +87,7 @@ class BackupRecord(Record):
     stream: str | None
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
     stored: str | None = later()
+    synthetic: bool = later(False)
 
     @property
     def slices(self) -> list[SliceRecord]:

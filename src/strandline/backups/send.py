@@ -19,13 +19,7 @@ from sqlalchemy import Connection
 from strandline import __version__
 from strandline.backups.collection import CLUSTER, Collection, SendRequest
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
-from strandline.backups.record import (
-    BackupRecord,
-    SliceRecord,
-    TableRecord,
-    require_collection,
-    slice_segments,
-)
+from strandline.backups.record import BackupRecord, SliceRecord, require_collection, slice_segments
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog import chains, paths, warehouse
@@ -138,7 +132,8 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
         moves = root == storage
         sent = [record for record in chain if record.stored != root]
-        run.lock(tx, [path], "copying")
+        there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
+        run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
         batches = [batch for record in sent for batch in self._batches(tx.conn, record)]
         parts = [PartPlan("repository", Nothing())]
         parts += [PartPlan("objects", batch, 1) for batch in batches]
@@ -276,7 +271,7 @@ class ManifestPart(_SendPart[Listed]):
                 tables=collection.tables,
                 settings=replace(collection.settings, storage=CLUSTER),
                 backup=record,
-                contents={name: _contents(table, made) for name, table in record.tables.items()},
+                contents={name: Contents.of(table, made) for name, table in record.tables.items()},
             )
         )
 
@@ -294,16 +289,6 @@ def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ..
                 raise Internal(f"the segments of path {slice_.target_id} were not sent")
             made[slice_.target_id] = (*made.get(slice_.target_id, ()), *slice_.objects)
     return made
-
-
-def _contents(table: TableRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> Contents:
-    def held(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
-        return made.get(slice_.target_id or 0, ())
-
-    return Contents(
-        table=held(table.slice),
-        indexes={i.definition.name: held(i.slice) for i in table.indexes if i.slice is not None},
-    )
 
 
 def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> BackupRecord:

@@ -11,6 +11,7 @@ import typer
 from strandline.cli import (
     backup,
     check,
+    compact_backups,
     demo,
     describe,
     failures,
@@ -66,6 +67,7 @@ COMMANDS = (
     backup,
     restore,
     show_backup,
+    compact_backups,
     operations,
     check,
     maintain,

@@ -16,6 +16,7 @@ from strandline.sql.backups import (
     read_attach,
     read_backup,
     read_collection_name,
+    read_compact,
     read_copy_backup,
     read_create_collection,
     read_drop_collection,
@@ -169,6 +170,7 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "DROP BACKUP": read_drop_collection,
     "ATTACH BACKUP": read_attach,
     "COPY BACKUP": read_copy_backup,
+    "COMPACT": read_compact,
     "BACKUP": read_backup,
     "RESTORE": read_restore,
 }
