@@ -73,9 +73,11 @@ def kept(
     name: str | None = None,
     write: Callable[[Any], Any] | None = None,
     read: Callable[[Any], Any] | None = None,
+    later: bool = False,
 ) -> Any:
-    """A field whose text has another ``name``, or whose value has a form of its own there."""
-    return field(default=default, metadata={_KEY: _Options(name, write, read)})
+    """A field whose text has another ``name``, or whose value has a form of its own there. ``later``: it is
+    not there for as long as it has its default."""
+    return field(default=default, metadata={_KEY: _Options(name, write, read, later)})
 
 
 def later(default: Any = None) -> Any:

@@ -14,7 +14,7 @@ from strandline.catalog import paths, sqltables
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
 from strandline.model import IndexDef
 from strandline.storage import segment as segments
-from strandline.storage.files import checksum_of
+from strandline.storage.digest import checksum_of
 from tests.backups.reading import (
     CLUSTER,
     backups,
@@ -161,6 +161,7 @@ def test_what_is_recorded(backed_up: Database) -> None:
         1,
         3,
         record.bytes,
+        False,
         "done",
     )
     operation = db.operations()[-1]

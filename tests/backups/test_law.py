@@ -39,7 +39,7 @@ from tests.backups.reading import (
     records,
     streams,
 )
-from tests.tables.examples import assert_sound
+from tests.tables.examples import assert_sound, content
 from tests.world import ManualClock
 
 SMALL = {"merge_segments": 4, "inline_rows": 3, "compact_log_segments": 6, "shard_bytes": 1}
@@ -109,6 +109,7 @@ class Backups(RuleBasedStateMachine):
     """Random changes, descriptions, maintenance and backups of three tables."""
 
     template: Path
+    in_repository = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +127,10 @@ class Backups(RuleBasedStateMachine):
             names = [i.name for i in shape.indexes]
             self._create(path, data.draw(st.sets(st.sampled_from(names)), label=f"indexes of {path}"))
         members = ", ".join(f"TABLE `{path}`" for path in SHAPES)
-        self.db.sql(f"CREATE BACKUP COLLECTION c ({members}) {CLUSTER}")
+        storage = (
+            CLUSTER.replace("cluster", str(self.folder / "repository")) if self.in_repository else CLUSTER
+        )
+        self.db.sql(f"CREATE BACKUP COLLECTION c ({members}) {storage}")
 
     # -- rows
     # ------------------------------------------------------------------------------------------------------------------------
@@ -283,9 +287,27 @@ class Backups(RuleBasedStateMachine):
             for path in self.tables:
                 assert_sound(self.db, path)
             assert leaks(self.db) == []
+            if self.in_repository and self.expected:
+                self._attach_elsewhere()
         finally:
             self.db.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _attach_elsewhere(self) -> None:
+        """All of it is there for a warehouse that knows nothing else, also when its catalog takes it for its
+        own segments."""
+        assert not any(record.stored is None for record in records(self.db))
+        with open_at(self.folder / "another", clock=ManualClock(), settings=SMALL) as other:
+            other.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.folder / 'repository'}'")
+            for name, states in self.expected.items():
+                assert contents(other, name) == states, name
+            assert other.verify("c") == []
+            other.sql("RESTORE c")
+            last = self.expected[max(self.expected)]
+            for path in records(other)[-1].tables:
+                assert_sound(other, path)
+                assert sorted(content(other, path), key=repr) == sorted(last[path].values(), key=repr)
+            assert leaks(other) == []
 
     # -- doing it
     # --------------------------------------------------------------------------------------------------------------------
@@ -354,14 +376,21 @@ def template() -> Iterator[Path]:
         yield Path(folder)
 
 
+class InRepository(Backups):
+    """The same with the backups elsewhere."""
+
+    in_repository = True
+
+
 @pytest.mark.slow
-def test_every_backup_is_the_state_at_its_step() -> None:
+@pytest.mark.parametrize("machine", [Backups, InRepository])
+def test_every_backup_is_the_state_at_its_step(machine: type[Backups]) -> None:
     with template() as folder:
-        Backups.template = folder
+        machine.template = folder
         chosen = settings(
-            max_examples=12,
+            max_examples=12 if machine is Backups else 6,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         )
-        run_state_machine_as_test(Backups, settings=chosen)
+        run_state_machine_as_test(machine, settings=chosen)

@@ -159,6 +159,23 @@ def test_backup_restore_and_show_backup(shop: Run) -> None:
     assert "in the way" in shop("restore", "nightly", "--explain").out
 
 
+def test_restore_in_place_says_where_the_old_table_is_and_how_to_drop_it(shop: Run) -> None:
+    shop("backup", "nightly")
+    shop("sql", "DELETE FROM orders WHERE id = 2")
+    assert shop("restore", "nightly").code == 4
+    assert "kept as /.replaced/TIME/orders" in shop("restore", "nightly", "--replace", "--explain").out
+    said = shop("restore", "nightly", "--replace")
+    assert said.code == 0
+    *_, replaced, to_drop = said.out.splitlines()
+    (kept,) = (entry["path"] for entry in shop("ls", "/.replaced", "--json").json)
+    assert replaced.split(maxsplit=1) == ["replaced", f"/orders (kept as {kept}/orders)"]
+    assert to_drop.split(maxsplit=1) == ["to_drop", f"DROP TABLE `{kept}/orders`"]
+    for table, rows in (("orders", [[1], [2]]), (f"{kept}/orders", [[1]])):
+        assert shop("sql", f"SELECT id FROM `{table}` ORDER BY id", "--json").json["rows"] == rows
+    assert shop("sql", to_drop.split(maxsplit=1)[1]).code == 0
+    assert ".replaced" not in shop("ls", "/").out
+
+
 @pytest.mark.parametrize("name", ["back\\", "back`tick", "it's"])
 def test_a_name_is_the_same_in_a_command_and_in_the_statement_it_becomes(shop: Run, name: str) -> None:
     shop("sql", f"CREATE BACKUP COLLECTION {quote(name)} (TABLE orders) WITH (STORAGE = 'cluster')")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Role, Segment, TableSchema
-from strandline.storage.files import checksum_of
+from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files
 from strandline.storage.keys import keys_of
 from strandline.storage.segment import describe_file

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strandline.errors import Corrupted, Unavailable
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, KeyRange, Segment, TableSchema, order
 from strandline.storage import segment as segments
-from strandline.storage.files import checksum_of
+from strandline.storage.digest import checksum_of
 from strandline.storage.files import LocalFiles
 from strandline.storage.segment import Inline, describe_file, footer_of, read_segment, write_segment
 from strandline.storage.shelf import Shelf

@@ -45,7 +45,7 @@ def kinds(report: CheckReport) -> set[tuple[str, str]]:
 def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, forge: bool = True) -> None:
     """Replace a table's file; with ``forge`` the catalog is told the new checksum, as a defect (not a disk)
     would do it."""
-    from strandline.storage.files import checksum_of
+    from strandline.storage.digest import checksum_of
 
     file = file_of(db, path)
     changed = change(pq.read_table(file))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from strandline.api.result import Result
@@ -71,7 +72,10 @@ def backup(db: Database, statement: st.Backup) -> Result:
 
 def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
     request = SendRequest(
-        collection=statement.collection, backup=statement.backup, url=repository_of(statement.url)
+        collection=statement.collection,
+        backup=statement.backup,
+        url=repository_of(statement.url),
+        encryption=_switched("COPY BACKUP", "ENCRYPTION", statement.settings),
     )
     return _operation(db, "send backup", request, nowait=statement.nowait)
 
@@ -83,11 +87,7 @@ def compact(db: Database, statement: st.CompactBackups) -> Result:
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
     """What was found in the repository, backup by backup."""
-    take_over = False
-    for name, value in statement.settings:
-        if name != "TAKE_OVER":
-            raise InvalidArgument(f"ATTACH has no setting {name}", "It has TAKE_OVER.")
-        take_over = boolean(name, value)
+    take_over = _switched("ATTACH", "TAKE_OVER", statement.settings)
     step, found = attach(db.runtime, statement.name, repository_of(statement.url), take_over=take_over)
     rows = [
         (
@@ -109,3 +109,13 @@ def restore(db: Database, statement: st.Restore) -> Result:
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:
     operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request)
     return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)
+
+
+def _switched(statement: str, known: str, settings: Sequence[st.Setting]) -> bool:
+    """Whether the one setting of a statement is on."""
+    switched = False
+    for name, value in settings:
+        if name != known:
+            raise InvalidArgument(f"{statement} has no setting {name}", f"It has {known}.")
+        switched = boolean(name, value)
+    return switched

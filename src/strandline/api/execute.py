@@ -34,6 +34,9 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.CreateBackupCollection: "backups.create_collection",
     st.AlterBackupCollection: "backups.alter_collection",
     st.DropBackupCollection: "backups.drop_collection",
+    st.DropBackup: "removal.drop_backup",
+    st.Prune: "removal.prune",
+    st.PinBackup: "removal.pin",
     st.Backup: "backups.backup",
     st.CopyBackup: "backups.copy_backup",
     st.CompactBackups: "backups.compact",
@@ -44,7 +47,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
 look at the catalog should not wait for Arrow, nor a query for the operations. Statements that change rows are
 not here: ``_change`` takes all of one commit."""
 
-_CHANGE_WHAT_EXISTS = ("definitions", "backups")
+_CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal")
 
 
 def execute(db: Database, text: str) -> Result:

@@ -12,6 +12,7 @@ from strandline.backups.compact import CompactBackups
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
+from strandline.backups.removal import DropBackups
 from strandline.backups.restore import Restore
 from strandline.backups.send import SendBackup
 from strandline.catalog.operations import Operation
@@ -35,6 +36,7 @@ class Operations:
             DropCollection(),
             SendBackup(runtime),
             CompactBackups(runtime),
+            DropBackups(),
             Restore(runtime),
         ]
         self.engine = Engine(
@@ -60,7 +62,6 @@ class Operations:
         """Run an operation to its end here, and return its id; its error is raised."""
         operation_id = self._plan(kind, request)
         self._run(operation_id)
-        # Others may have thought that this process was dead, and carry it on; or the database is closed.
         self._wait(operation_id)
         return operation_id
 
@@ -86,11 +87,13 @@ class Operations:
         self,
         operation_id: str,
         timeout: float | None = None,
-        tell: Callable[[Operation], None] = lambda _: None,
+        tell: Callable[[Operation], None] | None = None,
     ) -> Operation:
         """Wait for an operation, and for what has begun with its end: for whoever waits that is a part of it.
-        The error of either is raised."""
-        ended = _ended(self.engine.wait(operation_id, timeout, tell, self._runtime.settings.workers))
+        The error of either is raised. Others may carry it on, who thought that this process was dead."""
+        told = {} if tell is None else {"on_progress": tell}
+        workers = self._runtime.settings.workers
+        ended = _ended(self.engine.wait(operation_id, timeout, workers=workers, **told))
         if (follower := self.engine.follower(ended)) is not None:
             self._wait(follower, timeout, tell)
         return ended

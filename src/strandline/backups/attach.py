@@ -42,7 +42,7 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
     names.check_name(name)
     names.check_not_reserved(name, "collection")
     repository = Repository(runtime.files.at(root), root)
-    repository.marker  # noqa: B018  (what is no repository is refused before anything else)
+    is_encrypted = repository.marker.encrypted  # What is no repository is refused before anything else.
     found = [_read(repository, backup) for backup in repository.backups()]
     usable = [each.manifest for each in found if each.manifest is not None]
     if not usable:
@@ -64,7 +64,7 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
             )
         tx.skip_to(max(manifest.backup.step for manifest in usable))
         last = usable[-1]
-        settings = replace(last.settings, storage=root)
+        settings = replace(last.settings, storage=root, encryption=is_encrypted)
         collection = Collection(tables=last.tables, settings=settings, attached=attached)
         parent = many.make_parent(tx, path)
         row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))

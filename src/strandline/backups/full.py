@@ -14,12 +14,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
+from strandline import names
 from strandline.backups.collection import (
     CLUSTER,
     STREAM_SUFFIX,
     BackupKind,
     Collection,
     CollectionRequest,
+    Retained,
     SendRequest,
     next_name,
     stream_name,
@@ -27,7 +29,7 @@ from strandline.backups.collection import (
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, require_collection
 from strandline.catalog import board, chains, many, paths, sizes
 from strandline.catalog.many import NewPath
-from strandline.catalog.operations import CREATED_STATES
+from strandline.catalog.operations import CREATED_STATES, Operation
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.versions import units_above
@@ -35,6 +37,7 @@ from strandline.catalog.writer import Writer
 from strandline.errors import PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
+from strandline.operations.engine import Engine
 from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
 from strandline.operations.streams import StreamSpec, plan_drops
 from strandline.records import Nothing, Record, later
@@ -48,8 +51,11 @@ def member_tables(conn: Connection, collection: Collection) -> list[Path]:
     if collection.tables is not None:
         return many.require_tables(conn, collection.tables)
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
-    # Those that an operation is about to create are not there yet.
-    return [path for path in everywhere if path.state not in CREATED_STATES]
+    # Those that an operation is about to create are not there yet, and those that a restore has replaced are
+    # none of the database any more.
+    return [
+        path for path in everywhere if path.state not in CREATED_STATES and not names.is_replaced(path.path)
+    ]
 
 
 def outdated_streams(
@@ -84,17 +90,26 @@ def check_ours(path: Path, collection: Collection) -> None:
         )
 
 
+def retention_here(collection: Collection) -> str | None:
+    """The rules to apply when a backup is taken: those of a collection whose backups are sent elsewhere are
+    applied when that is done."""
+    return collection.settings.retention if collection.settings.storage == CLUSTER else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class BackupBody(Body):
-    """``members``: the ids of the tables, by path. ``step``: where all of them are cut."""
+    """``members``: the ids of the tables, by path. ``step``: where all of them are cut. ``retention``: the
+    rules of the collection. ``warning``: what its result has to warn of."""
 
     backup_id: int
     step: int
     members: dict[str, int]
+    retention: str | None = later()
+    warning: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackupResult(Record):
+class BackupResult(Retained):
     """``tables`` and ``rows`` count, ``rows`` without those of indexes. ``because``: why it is a full one,
     though an increment was asked for."""
 
@@ -104,6 +119,7 @@ class BackupResult(Record):
     rows: int
     bytes: int
     because: str | None = later()
+    warning: str | None = later()
 
 
 B = TypeVar("B", bound=BackupBody)
@@ -141,7 +157,9 @@ class Backup(Kind[CollectionRequest, B, G]):
         """The path of the backup, which has no record before it is finished."""
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
-        name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
+        dropped = collection.record(Collection).dropped
+        earlier = [*paths.names_below(tx.conn, [collection.id]), *([dropped] if dropped else [])]
+        name = next_name(self.kind, tx.now, earlier, taken)
         new = NewPath(collection, name, "backup", Nothing())
         return many.add_one(tx, new, step=step, state="creating", operation_id=run.id)
 
@@ -163,7 +181,16 @@ class Backup(Kind[CollectionRequest, B, G]):
             rows=record.rows,
             bytes=record.bytes,
             because=run.request.because,
+            warning=run.body.warning,
+            retention=run.body.retention,
         )
+
+    def after(self, engine: Engine, operation: Operation, result: BackupResult) -> None:
+        """What the rules of the collection do not keep any more goes."""
+        if result.retention is not None:
+            from strandline.backups.retain import retain  # It needs the streams that this module replaces.
+
+            retain(engine, operation, result)
 
 
 FullRun: TypeAlias = Run[CollectionRequest, BackupBody, Nothing]
@@ -198,7 +225,12 @@ class FullBackup(Backup[BackupBody, Nothing]):
         parts = plan_copy(tx, run, request, step)
         outdated = outdated_streams(tx.conn, run, path)
         parts += plan_drops(tx, run, outdated) if outdated else []
-        body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m, _ in members})
+        body = BackupBody(
+            backup_id=backup.id,
+            step=step,
+            members={m.path: m.id for m, _ in members},
+            retention=retention_here(collection),
+        )
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: FullRun) -> BackupResult:

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import CollectionRequest, stream_name
-from strandline.backups.full import Backup, BackupBody, BackupResult
+from strandline.backups.collection import Collection, CollectionRequest, stream_name
+from strandline.backups.full import Backup, BackupBody, BackupResult, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
@@ -90,7 +90,8 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
                 "'true'), then take a full backup.",
             )
-        parent = _parent(tx.conn, path)
+        parent = _parent(tx.conn, path, collection)
+        warning = _check_length(tx.conn, path, collection, parent)
         step = board.current_step(tx.conn)
         run.pin(tx, step)
         backup = self._make_backup(tx, run, path, members, step)
@@ -108,6 +109,8 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             parent=parent.name,
             after=parent.step,
             members={m.path: m.id for m, _ in members},
+            retention=retention_here(collection),
+            warning=warning,
         )
         return Plan(parts, body, IncrementProgress())
 
@@ -328,15 +331,34 @@ def _check(conn: Connection, cut: CutSlice) -> None:
         )
 
 
-def _parent(conn: Connection, collection: Path) -> BackupRecord:
-    last = last_backup(conn, collection)
+def _parent(conn: Connection, path: Path, collection: Collection) -> BackupRecord:
+    last = last_backup(conn, path)
     if last is None:
         raise PreconditionFailed(
-            f"the collection {collection.name!r} has no full backup yet", "Take one first: BACKUP collection."
+            f"the collection {path.name!r} has no full backup yet", "Take one first: BACKUP collection."
         )
     if last.stream is None:
         raise PreconditionFailed(
             f"{last.name} was taken while incremental backups were off, so nothing was followed since",
             "Take a full backup first.",
         )
+    if collection.dropped is not None and collection.dropped > last.name:
+        raise PreconditionFailed(
+            f"{collection.dropped} was dropped, and with it the changes since {last.name}",
+            "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
+        )
     return last
+
+
+def _check_length(conn: Connection, path: Path, collection: Collection, parent: BackupRecord) -> str | None:
+    """Refuse an increment that would make the chain too long, and return a warning of one that is near it."""
+    most = collection.settings.max_chain
+    if most is None:
+        return None
+    length = 1 + len(chain_to(backup_records(conn, path), parent.name))
+    if length > most:
+        raise PreconditionFailed(
+            f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",
+            "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
+        )
+    return f"the chain has {length} of at most {most} backups" if 5 * length >= 4 * most else None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from strandline import names
 from strandline.backups.collection import Collection, CollectionRequest, collection_path
+from strandline.backups.pins import refuse_pinned
 from strandline.backups.record import require_collection
 from strandline.catalog import many, paths, tables
 from strandline.catalog.connection import Catalog
@@ -45,7 +46,8 @@ def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection],
 
 
 class DropCollection(Kind[CollectionRequest, Body, Nothing]):
-    """The collection's backups and its own streams go with it; restored tables stay."""
+    """The collection's backups and its own streams go with it; restored tables stay. Refused if a backup is
+    pinned."""
 
     name = "drop collection"
     request, body, progress = CollectionRequest, Body, Nothing
@@ -55,6 +57,7 @@ class DropCollection(Kind[CollectionRequest, Body, Nothing]):
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[Body, Nothing]:
         path = require_collection(tx.conn, run.request.collection)
+        refuse_pinned(tx.conn, path)
         streams = many.owned(tx.conn, path.id)
         run.lock(tx, paths.subtree(tx.conn, path), "dropping")
         return Plan(plan_drops(tx, run, streams) if streams else [], Body(), Nothing())

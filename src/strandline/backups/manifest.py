@@ -1,8 +1,4 @@
-"""What a repository says about a backup: its record, and which objects hold its rows.
-
-A text in a repository ends with a checksum of all that is before it, so that a byte that has changed is found
-whatever it means.
-"""
+"""What a repository says about a backup: its record, and which objects hold its rows."""
 
 from __future__ import annotations
 
@@ -10,16 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline import records
 from strandline.backups.collection import CollectionSettings
 from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
-from strandline.errors import Corrupted, Internal
+from strandline.errors import Internal
 from strandline.model import Key, Role, Segment, decode_key, encode_key
-from strandline.records import R, Record, kept
+from strandline.records import Record, kept
 from strandline.storage.elsewhere import absolute
-from strandline.storage.files import checksum_of
-
-_MARK = ', "checksum": "'
 
 
 def _write_key(key: Key | None) -> Any:
@@ -131,20 +123,3 @@ class Manifest(Record):
     def objects(self) -> dict[str, ObjectRecord]:
         """The objects that it needs, by name."""
         return {o.object: o for _, objects in self.slices() for o in objects}
-
-
-def to_bytes(record: Record) -> bytes:
-    """The text of a record with its checksum at the end."""
-    body = records.to_text(record)[:-1]
-    return f'{body}{_MARK}{checksum_of(body.encode())}"}}\n'.encode()
-
-
-def from_bytes(kind: type[R], data: bytes, what: str) -> R:
-    """The record that a text of a repository holds; CORRUPTED if a byte of it has changed."""
-    body, mark, _ = data.rpartition(_MARK.encode())
-    if not mark or data != f'{body.decode(errors="replace")}{_MARK}{checksum_of(body)}"}}\n'.encode():
-        raise Corrupted(
-            f"{what} does not have the checksum at its end that belongs to it",
-            "It was cut or changed. Bring it back from a copy of the repository.",
-        )
-    return records.from_text(kind, body.decode() + "}", what)

@@ -15,6 +15,7 @@ from strandline.catalog import chains, paths
 from strandline.catalog.paths import Path
 from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Digest, IndexDef, Segment, TableSchema
+from strandline.names import did_you_mean
 from strandline.records import Record, later
 
 Holds: TypeAlias = Literal["data", "definition"]
@@ -75,8 +76,9 @@ class TableRecord:
 class BackupRecord(Record):
     """One backup. It holds the changes in ``(after_step, step]``; a full one begins at nothing
     (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment will
-    read, if there are any. ``stored``: the repository that has it; None: it is in the warehouse.
-    ``synthetic``: it was taken as an increment, and is a full one since its chain was folded."""
+    read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
+    repository that has it; None: it is in the warehouse. ``synthetic``: it was taken as an increment, and is
+    a full one since its chain was folded."""
 
     name: str
     kind: BackupKind
@@ -86,6 +88,7 @@ class BackupRecord(Record):
     time: float
     stream: str | None
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
+    pinned: bool = later(False)
     stored: str | None = later()
     synthetic: bool = later(False)
 
@@ -113,6 +116,15 @@ def require_collection(conn: Connection, name: str) -> Path:
             f"there is no backup collection {name!r}", "List the collections with SHOW BACKUP COLLECTIONS."
         )
     return found
+
+
+def require_backup(collection: Path, there: Sequence[str], name: str) -> None:
+    """Refuse the name of a backup that is not there."""
+    if name not in there:
+        raise PathNotFound(
+            f"the collection {collection.name!r} has no backup {name!r}",
+            did_you_mean(name, there) or "List them with SHOW BACKUPS IN collection.",
+        )
 
 
 def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:

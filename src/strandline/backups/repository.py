@@ -19,25 +19,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from strandline import __version__
-from strandline.backups.manifest import Manifest, from_bytes, to_bytes
+from strandline.backups.manifest import Manifest
 from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
 from strandline.names import did_you_mean
 from strandline.records import Record
+from strandline.settings import Settings
 from strandline.storage.files import Files
+from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
+from strandline.version import VERSION
 
-MARKER = "repository.json"
 MANIFESTS, OWNERS = "backups", "owners"
 _FULL = ".full"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepositoryMarker(Record):
-    """What a repository is. ``engine``: the version that made it."""
-
-    id: str
-    created: float
-    engine: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,29 +41,43 @@ class Owner(Record):
 
 
 class Repository:
-    """The repository at ``root``; its files may be opened by others as well."""
+    """The repository at ``root``, whose files are open with its key, if it needs one."""
 
     def __init__(self, files: Files, root: str) -> None:
         self.files = files
         self.root = root
+        self._plain = plain(files)
 
     @cached_property
-    def marker(self) -> RepositoryMarker:
+    def marker(self) -> Marker:
         """What it is; PRECONDITION_FAILED if there is none."""
-        data = self.files.find(MARKER)
-        if data is None:
+        found = read_marker(self._plain)
+        if found is None:
             raise PreconditionFailed(
                 f"{self.root} is not a backup repository: it has no {MARKER}",
                 "Check the folder or the URL, and that its storage is mounted.",
             )
-        return from_bytes(RepositoryMarker, data, f"the file {MARKER} of {self.root}")
+        return found
 
-    def make(self, now: float) -> None:
-        """Make it what it is, if nobody has."""
-        if self.files.find(MARKER) is None:
-            self.files.make_root()
-            made = RepositoryMarker(id=uuid.uuid4().hex, created=now, engine=__version__)
-            self.files.write_if_absent(MARKER, to_bytes(made))
+    @staticmethod
+    def make(files: Files, root: str, settings: Settings, *, now: float, encrypted: bool) -> None:
+        """Make files a repository, if nobody has; one that others made must be of the same kind."""
+        if read_marker(files) is None:
+            files.make_root()
+            if encrypted:
+                # Before anything is there that would need them.
+                from strandline.storage import keyring, user_key
+
+                keyring.create(files, user_key.user_key(settings))
+            made = Marker(id=uuid.uuid4().hex, created=now, engine=VERSION, encrypted=encrypted)
+            files.write_if_absent(MARKER, to_bytes(made))
+        marker = read_marker(files)
+        if marker is not None and marker.encrypted != encrypted:
+            how = "is encrypted" if marker.encrypted else "is not encrypted"
+            raise PreconditionFailed(
+                f"the repository {root} {how}, and the collection wants it otherwise",
+                "Choose another place, or set ENCRYPTION to what the repository is.",
+            )
 
     # --- who writes ----------------------------------------------------------------------------------------
 
@@ -80,10 +86,10 @@ class Repository:
         names = self._owners()
         if not names:
             return None
-        return from_bytes(Owner, self.files.read(names[-1]), f"the file {names[-1]} of {self.root}")
+        return from_bytes(Owner, self._plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
 
     def _owners(self) -> list[str]:
-        return sorted(name for name in self.files.names(OWNERS) if name.endswith(".json"))
+        return sorted(name for name in self._plain.names(OWNERS) if name.endswith(".json"))
 
     def check_owner(self, warehouse: str) -> None:
         """Refuse a warehouse whose backups do not belong here."""
@@ -106,7 +112,7 @@ class Repository:
         last = self._owners()[-1:]
         number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
         made = Owner(warehouse=warehouse, since=now)
-        self.files.write_if_absent(f"{OWNERS}/{number:08}.json", to_bytes(made))
+        self._plain.write_if_absent(f"{OWNERS}/{number:08}.json", to_bytes(made))
         self.check_owner(warehouse)  # Another may have been faster.
 
     # --- backups -------------------------------------------------------------------------------------------

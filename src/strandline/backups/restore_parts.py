@@ -22,7 +22,7 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
 
@@ -32,12 +32,14 @@ NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
 @dataclass(frozen=True, kw_only=True)
 class RestoreBody(Body):
     """``tables``: the ids of the targets by path. ``increments``: how many there are beside the full backup.
-    ``step``: the targets are filled as if it were at this step."""
+    ``step``: the targets are filled as if it were at this step. ``kept_in``: the directory where the tables
+    will be kept that are replaced, and where until then those are that will replace them."""
 
     backup: str
     tables: dict[str, int]
     increments: int
     step: int
+    kept_in: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,18 +16,20 @@ from typing import ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline import __version__
-from strandline.backups.collection import CLUSTER, Collection, SendRequest
+from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, SliceRecord, require_collection, slice_segments
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
+from strandline.backups.retain import retain
 from strandline.catalog import chains, paths, warehouse
+from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
 from strandline.errors import Internal, InvalidArgument
 from strandline.model import Segment, TableSchema
+from strandline.operations.engine import Engine
 from strandline.operations.kind import (
     Body,
     Handler,
@@ -42,6 +44,8 @@ from strandline.operations.kind import (
 )
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
+from strandline.storage.marker import plain
+from strandline.version import VERSION
 
 TOGETHER = 256
 """So many small tables and indexes are one part at most."""
@@ -50,12 +54,14 @@ TOGETHER = 256
 @dataclass(frozen=True, kw_only=True)
 class SendBody(Body):
     """``backups``: what is sent, in the order of the chain. ``moves``: afterwards they are there and not in
-    the warehouse."""
+    the warehouse. ``retention``: the rules to apply then."""
 
     collection_id: int
     root: str
     backups: tuple[str, ...]
     moves: bool
+    encrypted: bool
+    retention: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +73,7 @@ class SendProgress(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SendResult(Record):
+class SendResult(Retained):
     """``backups``: those that the repository did not have before."""
 
     repository: str
@@ -139,7 +145,12 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         parts += [PartPlan("objects", batch, 1) for batch in batches]
         parts += [PartPlan("manifest", Listed(backup=r.name), 2 + place) for place, r in enumerate(sent)]
         body = SendBody(
-            collection_id=path.id, root=root, backups=tuple(record.name for record in sent), moves=moves
+            collection_id=path.id,
+            root=root,
+            backups=tuple(record.name for record in sent),
+            moves=moves,
+            encrypted=collection.settings.encryption if moves else request.encryption,
+            retention=collection.settings.retention if moves else None,
         )
         total = sum(batch.bytes for batch in batches)
         return Plan(parts, body, SendProgress(bytes=0, bytes_total=total))
@@ -162,7 +173,10 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
 
     def finish(self, tx: Writer, run: SendRun) -> SendResult:
         result = SendResult(
-            repository=run.body.root, backups=run.body.backups, bytes=run.progress.bytes_total
+            repository=run.body.root,
+            backups=run.body.backups,
+            bytes=run.progress.bytes_total,
+            retention=run.body.retention,
         )
         if not run.body.moves:
             return result
@@ -174,6 +188,11 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             place_objects(tx, record, made, run.body.root)
             paths.set_body(tx, sent[name].id, replace(record, stored=run.body.root))
         return result
+
+    def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
+        """What the rules of the collection do not keep any more goes."""
+        if result.retention is not None:
+            retain(engine, operation, result)
 
 
 def _pieces(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
@@ -214,9 +233,10 @@ class RepositoryPart(_SendPart[Nothing]):
     def work(self, run: SendRun, part: Part[Nothing]) -> None:
         with self.runtime.catalog.read() as conn:
             here = warehouse.require(conn).id
-        there, now = self.repository(run), self.runtime.clock.now()
-        there.make(now)
-        there.own(here, now)
+        root, now = run.body.root, self.runtime.clock.now()
+        files = plain(self.runtime.files.at(root))
+        Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
+        self.repository(run).own(here, now)
 
 
 class ObjectsPart(_SendPart[Batch]):
@@ -265,7 +285,7 @@ class ManifestPart(_SendPart[Listed]):
         there.add(
             Manifest(
                 repository=there.marker.id,
-                engine=__version__,
+                engine=VERSION,
                 warehouse=here,
                 collection=path.name,
                 tables=collection.tables,

@@ -28,6 +28,8 @@ _BELOW = select(sqltables.paths).where(
 _USED = select(_AT.parent_id).distinct().where(sqltables.among(_AT.parent_id, "parents"))
 # In any order: what is told back says which one it is, so that the database may take many rows at once.
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
+_CHILDREN = select(sqltables.paths).where(sqltables.among(_AT.parent_id, "parents"))
+_PUT = update(sqltables.paths).where(_AT.id == bindparam("path")).values(parent_id=bindparam("parent"))
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
 
 
@@ -118,6 +120,17 @@ def named_below(conn: Connection, parents: Iterable[Path], name: str) -> dict[in
     above = {parent.id: parent for parent in parents}
     rows = _children(conn, [(parent_id, name) for parent_id in above])
     return {i: paths.of_row(row, f"{above[i].path}/{name}") for (i, _), row in rows.items()}
+
+
+def subtrees(conn: Connection, roots: Sequence[Path]) -> list[Path]:
+    """Paths and everything below them, level by level."""
+    found, level = list(roots), list(roots)
+    while level:
+        above = {path.id: path.path for path in level}
+        rows = conn.execute(_CHILDREN, {"parents": list(above)})
+        level = [paths.of_row(row, f"{above[row.parent_id]}/{row.name}") for row in rows]
+        found += level
+    return found
 
 
 def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:
@@ -220,6 +233,19 @@ def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
     """What paths keep, by their ids."""
     if bodies:
         tx.conn.execute(_SET_BODY, [{"path": i, "text": records.to_text(body)} for i, body in bodies.items()])
+
+
+def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:
+    """Let paths of one name take each other's places, with all that is below them."""
+    if not pairs:
+        return
+    for moves in (
+        # Out of the tree first, for no two may have one name in one place.
+        [{"path": one.id, "parent": None} for one, _ in pairs],
+        [{"path": other.id, "parent": one.parent_id} for one, other in pairs],
+        [{"path": one.id, "parent": other.parent_id} for one, other in pairs],
+    ):
+        tx.conn.execute(_PUT, moves)
 
 
 def insert_rows(tx: Writer, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

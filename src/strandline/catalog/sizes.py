@@ -54,3 +54,29 @@ def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
         )
         found |= {row[0]: int(row[1]) for row in conn.execute(sizes)}
     return found
+
+
+def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
+    """The bytes of the segments that are, or were, part of these tables and of no other: what becomes free
+    when all of them go. What a table that exists has had, and nobody has collected yet, counts as its own;
+    what only a dropped one had is free already."""
+    chain, every, segment = sqltables.chains.c, sqltables.chains.alias(), sqltables.segments.c
+    here = (
+        select(chain.segment_id, func.count().label("places"))
+        .where(sqltables.among(chain.table_id, "going"))
+        .group_by(chain.segment_id)
+        .subquery()
+    )
+    everywhere = (
+        select(func.count())
+        .join_from(every, sqltables.tables, sqltables.tables.c.path_id == every.c.table_id)
+        .where(every.c.segment_id == here.c.segment_id)
+        .correlate(here)
+        .scalar_subquery()
+    )
+    held = (
+        select(func.sum(segment.bytes))
+        .join_from(here, sqltables.segments, segment.id == here.c.segment_id)
+        .where(here.c.places == everywhere)
+    )
+    return int(conn.execute(held, {"going": list(table_ids)}).scalar_one() or 0)

@@ -31,6 +31,7 @@ CollectionArgument = Annotated[
 NoWait = Annotated[
     bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")
 ]
+Confirm = Annotated[bool, typer.Option("--confirm", help="Do it. Without this nothing is removed.")]
 
 Warehouse = Annotated[
     str | None,

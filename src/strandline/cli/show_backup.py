@@ -92,6 +92,7 @@ def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "step": body["step"],
         "time": moment(body["time"]),
         "state": body["state"],
+        "pinned": body.get("pinned", False),
         "rows": sum(part["rows"] for part in parts if part["type"] == "table"),
         "tombstones": sum(part["tombstones"] for part in parts if part["type"] == "table"),
         "parts": parts,
@@ -146,7 +147,7 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
             b["tombstones"],
             size(b["bytes"]),
             f"{max(0.0, b['percent_saved']):.1f} %",
-            count(len(b["chain"]), "backup"),
+            count(len(b["chain"]), "backup") + (", pinned" if b["pinned"] else ""),
         )
         for b in found
     ]
@@ -172,6 +173,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("chain", f"{count(len(b['chain']), 'backup')}, {size(b['chain_bytes'])}"),
             ("size", _size(b)),
             ("steps", f"({b['after_step']}, {b['step']}]"),
+            *([("pinned", "yes")] if b["pinned"] else []),
         )
     )
     cli.output.line()

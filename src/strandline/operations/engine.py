@@ -322,6 +322,7 @@ class Engine:
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
         self._ended(operation, DONE)
+        self.kinds[operation.kind].after(self, operation, result)
 
     def undo(self, operation: Operation, state: str, error: StrandlineError) -> None:
         """Roll back all that the operation did, in one transaction."""
@@ -480,11 +481,11 @@ class Engine:
         workers: int = 1,
     ) -> Operation:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
-        leaves it running."""
+        leaves it running. What follows one of this process is waited for as well."""
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
             operation = self.get(operation_id)
             on_progress(operation)
-            if operation.is_over:
+            if operation.is_over and (operation_id not in self._driven or self.stopping.is_set()):
                 return operation
             if self.stopping.is_set():
                 raise Unavailable(

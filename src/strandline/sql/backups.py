@@ -48,7 +48,7 @@ ALTER_FORM = (
 )
 DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
 BACKUP_FORM = "BACKUP collection [INCREMENTAL [OR FULL]] [NOWAIT]"
-COPY_FORM = "COPY BACKUP 'backup' FROM collection TO 'url' [NOWAIT]"
+COPY_FORM = "COPY BACKUP 'backup' FROM collection TO 'url' [WITH (ENCRYPTION = 'true')] [NOWAIT]"
 COMPACT_FORM = "COMPACT collection [TO 'backup'] [NOWAIT]"
 ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true')]"
 RESTORE_FORM = (
@@ -151,10 +151,11 @@ def read_copy_backup(cursor: Cursor) -> CopyBackup:
     collection = read_collection_name(cursor)
     cursor.expect("TO")
     url = cursor.string_or_name("a folder or a URL in quotes")
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
     nowait = cursor.accept("NOWAIT")
     if not cursor.done:
-        raise cursor.fault(f"expected {'' if nowait else 'NOWAIT or '}the end of the statement")
-    return CopyBackup(backup, collection, url, nowait)
+        raise cursor.fault("expected WITH, NOWAIT (in this order) or the end of the statement")
+    return CopyBackup(backup, collection, url, settings, nowait)
 
 
 def read_compact(cursor: Cursor) -> CompactBackups:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from strandline.model import Column, Digest, TableSchema
+from strandline.storage.files import PREFIX
 from strandline.types import Type
 from strandline.types.arrays import decimal_words
 
@@ -171,3 +172,8 @@ def _ints(values: Words, width: int) -> Hasher:
 def _rotate(words: Words, bits: int) -> Words:
     rotated: Words = (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
     return rotated
+
+
+def checksum_of(data: bytes) -> str:
+    """Return the checksum of a file's content, in the form that ``Segment.checksum`` has."""
+    return PREFIX + xxhash.xxh3_128_hexdigest(data)

@@ -10,23 +10,25 @@ those who know the repository.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from strandline.errors import Internal
 from strandline.model import is_elsewhere
 from strandline.settings import Settings
-from strandline.storage.files import Files, checksum_of
+from strandline.storage.files import Files
 from strandline.storage.location import files_at
 
-__all__ = ["OBJECTS", "ByContent", "Everywhere", "absolute", "object_name"]
+__all__ = ["OBJECTS", "Everywhere", "absolute", "object_name"]
 
 OBJECTS = "objects"
 
 
-def object_name(checksum: str) -> str:
-    """Return the name of the object with this content, relative to its repository."""
-    digest = checksum.rpartition(":")[2]
+def object_name(files: Files, checksum: str) -> str:
+    """Return the name of the object with this content in a repository with these files."""
+    from strandline.storage.sealed import SealedFiles  # Only those need it who send something.
+
+    digest = files.name_of(checksum) if isinstance(files, SealedFiles) else checksum.rpartition(":")[2]
     return f"{OBJECTS}/{digest[:2]}/{digest}.parquet"
 
 
@@ -35,36 +37,32 @@ def absolute(root: str, name: str, use: str) -> str:
     return f"{root.rstrip('/')}/{name}#{use}"
 
 
-class ByContent:
-    """The objects of a repository, as a place for new files: what they are called is told by what they
-    hold."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    def write(self, name: str, data: bytes) -> None:
-        self._files.write_if_absent(object_name(checksum_of(data)), data)
-
-
 class Everywhere:
-    """``own``: the files of the warehouse. ``opened``: repositories that are open already, by their
-    places."""
+    """``own``: the files of the warehouse. ``opened``: repositories that are open already, by their places;
+    ``opener`` opens others."""
 
     def __init__(self, own: Files, settings: Settings, opened: Mapping[str, Files] | None = None) -> None:
         self.own = own
         self._settings = settings
         self._opened = dict(opened or {})
+        self.opener: Callable[[str], Files] = lambda root: files_at(root, settings)
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Everywhere, (self.own, self._settings, self._opened)
 
     def at(self, root: str) -> Files:
-        """Return the files of a repository."""
+        """Return the files of a repository, opened with its key if it is encrypted."""
         with self._lock:
-            if root not in self._opened:
-                self._opened[root] = files_at(root, self._settings)
-            return self._opened[root]
+            found = self._opened.get(root)
+        if found is None:
+            from strandline.storage.marker import opened  # Most processes know of no repository.
+
+            found, is_one = opened(self.opener(root), self._settings)
+            if is_one:
+                with self._lock:
+                    self._opened[root] = found
+        return found
 
     def found(self, name: str) -> tuple[Files, str]:
         """Return where a file is, and what it is called there."""
@@ -134,10 +132,11 @@ class Everywhere:
     def write_if_absent(self, name: str, data: bytes) -> bool:
         return self.own.write_if_absent(name, data)
 
-    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
-        if isinstance(source, Everywhere):
-            source, source_name = source.found(source_name)
-        self.own.copy_if_absent(source, source_name, name, checksum)
+    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+        return self.own.store(name, chunks)
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        self.own.store_if_absent(name, chunks)
 
     def seal(self, names: Iterable[str]) -> None:
         self.own.seal(names)

@@ -20,7 +20,7 @@ import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
 
-__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "checksum_of", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "checked", "fault"]
 
 CHUNK = 1 << 20
 AHEAD_BYTES = 4 << 20
@@ -28,11 +28,6 @@ AHEAD_BYTES = 4 << 20
 file does not wait for all of it."""
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
-
-
-def checksum_of(data: bytes) -> str:
-    """Return the checksum of a file's content, in the form that ``Segment.checksum`` has."""
-    return PREFIX + xxhash.xxh3_128_hexdigest(data)
 
 
 class Files(Protocol):
@@ -70,14 +65,19 @@ class Files(Protocol):
         Nobody ever sees a part."""
         ...
 
+    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+        """Writes a new file from pieces, and return its size. No file if the pieces end with an error, which
+        is raised."""
+        ...
+
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
         ...
 
-    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
-        """Copies a file under a name that tells its content, so that others may copy the same to it at the
-        same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Writes a file from its pieces under a name that tells its content, so that others may write the
+        same to it at the same moment. Nobody ever sees a part."""
         ...
 
     def seal(self, names: Iterable[str]) -> None:
@@ -123,6 +123,16 @@ def check_name(name: str) -> None:
         )
 
 
+def checked(source: Files, name: str, checksum: str) -> Iterator[bytes]:
+    """Yield the content of a file in pieces; Corrupted at its end if it does not have the ``checksum``."""
+    hasher = xxhash.xxh3_128()
+    for chunk in source.chunks(name):
+        hasher.update(chunk)
+        yield chunk
+    if PREFIX + hasher.hexdigest() != checksum:
+        raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
+
+
 def fault(verb: str, name: str, error: OSError) -> StrandlineError:
     """What an error of the operating system means to a caller: a file that should be there and is not is
     damage, anything else is a warehouse that cannot be used now."""
@@ -162,7 +172,31 @@ class LocalFiles:
         return {}
 
     def write(self, name: str, data: bytes) -> None:
-        self._store(name, (data,))
+        self.store(name, (data,))
+
+    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+        path = self.path(name)
+        folder = os.path.dirname(path)
+        try:
+            fresh = self._make_folders(folder)
+            descriptor = self._create(path)
+        except FileExistsError as error:
+            raise Internal(f"the file {name} exists already, and files are never written twice") from error
+        except OSError as error:
+            raise fault("create", name, error) from error
+        try:
+            size = self._fill(descriptor, chunks)
+            for changed in (folder, *fresh):
+                self._sync(changed)
+            return size
+        except BaseException as error:
+            # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the
+            # collector removes.
+            with suppress(OSError):
+                self._unlink(path)
+            if isinstance(error, OSError):
+                raise fault("write", name, error) from error
+            raise
 
     def make_root(self) -> None:
         for changed in self._make_folders(self.root):
@@ -187,19 +221,10 @@ class LocalFiles:
         return is_first
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
-        hasher = xxhash.xxh3_128()
+        return self.store(name, checked(source, source_name, checksum))
 
-        def checked() -> Iterator[bytes]:
-            for chunk in source.chunks(source_name):
-                hasher.update(chunk)
-                yield chunk
-            if PREFIX + hasher.hexdigest() != checksum:
-                raise Corrupted(f"the file {source_name} does not have the checksum that was recorded for it")
-
-        return self._store(name, checked())
-
-    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
-        self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        self._name_if_absent(name, lambda ready: self.store(ready, chunks))
 
     def seal(self, names: Iterable[str]) -> None:
         folders: set[str] = set()
@@ -291,30 +316,6 @@ class LocalFiles:
         return PREFIX + hasher.hexdigest()
 
     # --- writing -------------------------------------------------------------------------------------------
-
-    def _store(self, name: str, chunks: Iterable[bytes]) -> int:
-        path = self.path(name)
-        folder = os.path.dirname(path)
-        try:
-            fresh = self._make_folders(folder)
-            descriptor = self._create(path)
-        except FileExistsError as error:
-            raise Internal(f"the file {name} exists already, and files are never written twice") from error
-        except OSError as error:
-            raise fault("create", name, error) from error
-        try:
-            size = self._fill(descriptor, chunks)
-            for changed in (folder, *fresh):
-                self._sync(changed)
-            return size
-        except BaseException as error:
-            # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the
-            # collector removes.
-            with suppress(OSError):
-                self._unlink(path)
-            if isinstance(error, OSError):
-                raise fault("write", name, error) from error
-            raise
 
     def _give_name(self, path: str, name: str) -> bool:
         try:

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from strandline.errors import Corrupted, Internal
 from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segment, TableSchema
-from strandline.storage.files import Files, checksum_of, fault
+from strandline.storage.digest import checksum_of
+from strandline.storage.files import Files, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Mask, keys_of, sort_indices
 from strandline.storage.shelf import Shelf, Whole

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from strandline.errors import Corrupted, Internal
 from strandline.model import Role, Segment, TableSchema
+from strandline.storage.digest import checksum_of
 from strandline.storage.elsewhere import Everywhere, object_name
-from strandline.storage.files import Files, checksum_of
+from strandline.storage.files import Files, checked
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
@@ -66,11 +67,11 @@ def sent(files: Everywhere, root: str, segment: Segment) -> Segment:
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
     there = files.at(root)
-    name = object_name(segment.checksum)
+    name = object_name(there, segment.checksum)
     if (size := _size(there, name)) != segment.bytes:
         if size is not None:
             there.remove(name)
-        there.copy_if_absent(*files.found(segment.file), name, segment.checksum)
+        there.store_if_absent(name, checked(*files.found(segment.file), segment.checksum))
     return replace(segment, id=0, file=name)
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from strandline.errors import Internal
 from strandline.model import PENDING, Segment, TableSchema
-from strandline.storage.elsewhere import ByContent, object_name
+from strandline.storage.digest import checksum_of
+from strandline.storage.elsewhere import object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import codes
 from strandline.storage.segment import NEVER, Inline, Sink, read_segment, write_segment
@@ -53,8 +54,19 @@ def merge_logs(
     )
 
 
+class _ByContent:
+    """The objects of a repository, as a place for new files: what they are called is told by what they
+    hold."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def write(self, name: str, data: bytes) -> None:
+        self._files.write_if_absent(object_name(self._files, checksum_of(data)), data)
+
+
 def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: Files) -> Segment:
     """One segment with every change of consecutive inline ones, as an object of a repository, under its name
     there."""
-    made = merge_logs(shelf, schema, segments, "", into=ByContent(there))
-    return replace(made, file=object_name(made.checksum))
+    made = merge_logs(shelf, schema, segments, "", into=_ByContent(there))
+    return replace(made, file=object_name(there, made.checksum))
