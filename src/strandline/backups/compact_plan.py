@@ -12,13 +12,19 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from strandline.backups.collection import Collection, CompactRequest
 from strandline.backups.record import (
     BackupRecord,
     SliceRecord,
     TableRecord,
+    backup_records,
+    chain_to,
+    last_backup,
+    require_collection,
     slice_segments,
     slices_of,
 )
+from strandline.catalog import paths
 from strandline.errors import Corrupted
 from strandline.model import Digest, KeyRange, Segment, TableSchema, is_elsewhere
 from strandline.records import Record, later
@@ -165,3 +171,24 @@ def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
         synthetic=True,
         tables={path: table(each) for path, each in record.tables.items()},
     )
+
+
+def compaction(conn: Connection, name: str) -> tuple[str, Record] | None:
+    """The operation that folds the chain of a collection's last backup, if the collection wants it and it is
+    time. A chain that cannot be folded, because others are at it or it is damaged, is left to COMPACT, which
+    says so: the backup that was just taken is none the worse for it."""
+    path = require_collection(conn, name)
+    settings, last = path.record(Collection).settings, last_backup(conn, path)
+    if not settings.compact_chain or settings.max_chain is None or last is None:
+        return None
+    try:
+        chain = chain_to(backup_records(conn, path), last.name)
+        if not 1 < len(chain) >= settings.max_chain:
+            return None
+        sources(conn, chain)
+    except Corrupted:
+        return None
+    names = {record.name for record in chain}
+    if any(p.state != paths.READY for p in paths.backups(conn, path) if p.name in names):
+        return None
+    return "compact backups", CompactRequest(collection=name, backup=last.name)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import Collection, CollectionRequest, stream_name
+from strandline.backups.compact_plan import compaction
 from strandline.backups.full import Backup, BackupBody, BackupResult, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
@@ -50,10 +51,12 @@ from strandline.storage.slices import Slice, Window
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementBody(BackupBody):
-    """``parent``: the backup that it continues, which was cut at ``after``."""
+    """``parent``: the backup that it continues, which was cut at ``after``. ``compacts``: a chain that is
+    long enough is folded afterwards."""
 
     parent: str
     after: int
+    compacts: bool = later(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +114,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             members={m.path: m.id for m, _ in members},
             retention=retention_here(collection),
             warning=warning,
+            compacts=collection.settings.compact_chain,
         )
         return Plan(parts, body, IncrementProgress())
 
@@ -133,6 +137,13 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             tables=self._tables(tx.conn, run, made),
         )
         return self._record(tx, run, backup, record)
+
+    def follow(self, conn: Connection, run: IncrementRun) -> tuple[str, Record] | None:
+        """It is sent to where it is kept; or, where it is, its chain is folded, if that is long enough."""
+        following = super().follow(conn, run)
+        if following is None and run.body.compacts:
+            return compaction(conn, run.request.collection)
+        return following
 
     def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:
         """What has changed, by the ids of the sources, with the shards of each put together."""
@@ -359,6 +370,9 @@ def _check_length(conn: Connection, path: Path, collection: Collection, parent: 
     if length > most:
         raise PreconditionFailed(
             f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",
-            "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
+            "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL; or fold "
+            "the chain: COMPACT collection.",
         )
+    if collection.settings.compact_chain:
+        return None  # It is folded before it gets too long.
     return f"the chain has {length} of at most {most} backups" if 5 * length >= 4 * most else None

@@ -17,6 +17,7 @@ from typing import ClassVar, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
+from strandline.backups.compact_plan import compaction
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, SliceRecord, require_collection, slice_segments
 from strandline.backups.repository import Repository
@@ -188,6 +189,10 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             place_objects(tx, record, made, run.body.root)
             paths.set_body(tx, sent[name].id, replace(record, stored=run.body.root))
         return result
+
+    def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
+        """Where a backup is kept its chain is folded, if that is long enough."""
+        return compaction(conn, run.request.collection) if run.body.moves else None
 
     def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
         """What the rules of the collection do not keep any more goes."""
