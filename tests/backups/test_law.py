@@ -258,6 +258,15 @@ class Backups(RuleBasedStateMachine):
             del self.expected[name]
         assert backups(self.db) == list(self.expected)
 
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def compact_backups(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.expected)), label="backup")
+        self.db.sql(f"COMPACT c TO '{name}'")
+        assert [record.kind for record in records(self.db) if record.name == name] == ["full"]
+        assert {each: contents(self.db, each) for each in self.expected} == self.expected
+        assert_links_fit(self.db)
+
     def _incremental(self) -> None:
         # What the last backup does not hold is taken whole.
         followed = all(t.followed or not t.known for t in self.tables.values() if t.member)

@@ -12,6 +12,7 @@ from strandline.backups.attach import attach, name_in
 from strandline.backups.collection import (
     Collection,
     CollectionRequest,
+    CompactRequest,
     SendRequest,
     boolean,
     collection_path,
@@ -79,6 +80,11 @@ def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
         encryption=_switched("COPY BACKUP", "ENCRYPTION", statement.settings),
     )
     return _operation(db, "send backup", request, nowait=statement.nowait)
+
+
+def compact(db: Database, statement: st.CompactBackups) -> Result:
+    request = CompactRequest(collection=statement.collection, backup=statement.backup)
+    return _operation(db, "compact backups", request, nowait=statement.nowait)
 
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.api.progress import OperationInfo
+from strandline.backups.compact import CompactBackups
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
@@ -30,7 +31,7 @@ class Operations:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        leases = Leases(runtime.clock)
+        leases = Leases(runtime)
         kinds: list[Kind[Any, Any, Any]] = [
             CreateStream(),
             DropStreams(),
@@ -39,6 +40,7 @@ class Operations:
             DropCollection(),
             SendBackup(runtime, leases),
             SweepRepository(runtime, leases),
+            CompactBackups(runtime, leases),
             DropBackups(),
             Restore(runtime),
             TryRestore(runtime),

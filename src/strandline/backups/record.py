@@ -99,7 +99,8 @@ class BackupHead(Record):
     """A backup without its tables. It holds the changes in ``(after_step, step]``; a full one begins at
     nothing (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment
     will read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
-    repository that has it; None: it is in the warehouse."""
+    repository that has it; None: it is in the warehouse. ``synthetic``: it was taken as an increment, and is
+    a full one since its chain was folded."""
 
     name: str
     kind: BackupKind
@@ -110,6 +111,7 @@ class BackupHead(Record):
     stream: str | None
     pinned: bool = later(False)
     stored: str | None = later()
+    synthetic: bool = later(False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ warehouse is free of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import ClassVar, TypeAlias
@@ -18,25 +18,20 @@ from typing import ClassVar, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
-from strandline.backups.lease import Fenced, Lease
+from strandline.backups.compact_plan import compaction
+from strandline.backups.lease import Lease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
-from strandline.backups.record import (
-    BackupRecord,
-    SliceRecord,
-    TableRecord,
-    require_collection,
-    slice_segments,
-)
+from strandline.backups.record import BackupRecord, SliceRecord, require_collection, slice_segments
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
-from strandline.backups.writing import Leases, avoided
-from strandline.catalog import chains, paths, warehouse
+from strandline.backups.writing import Leases, avoided, publish
+from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
-from strandline.errors import Conflict, Corrupted, Internal, InvalidArgument
+from strandline.errors import Internal, InvalidArgument
 from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.kind import (
@@ -149,7 +144,8 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
         moves = root == storage
         sent = [record for record in chain if record.stored != root]
-        run.lock(tx, [path], "copying")
+        there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
+        run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
         batches = [batch for record in sent for batch in self._batches(tx.conn, record)]
         parts = [PartPlan("repository", Nothing())]
         parts += [PartPlan("objects", batch, 1) for batch in batches]
@@ -202,6 +198,10 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
     def let_go(self, operation_id: str) -> None:
         self._leases.release(operation_id)
 
+    def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
+        """Where a backup is kept its chain is folded, if that is long enough."""
+        return compaction(conn, run.request.collection) if run.body.moves else None
+
     def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
         """What the rules of the collection do not keep any more goes."""
         if result.retention is not None:
@@ -229,18 +229,9 @@ class _SendPart(Handler[SendRun, P]):
         self.runtime = runtime
         self._leases = leases
 
-    @contextmanager
-    def writing(self, run: SendRun) -> Iterator[tuple[Repository, Lease]]:
+    def writing(self, run: SendRun) -> AbstractContextManager[tuple[Repository, Lease]]:
         """The repository, as long as it may be written to."""
-        there = Repository(self.runtime.files.at(run.body.root), run.body.root)
-        owner = f"{self.here()}/{run.body.collection_id}"
-        with self._leases.on(there, run.operation.id, owner, SendBackup.name) as lease:
-            yield there, lease
-
-    def here(self) -> str:
-        """The warehouse that is backed up."""
-        with self.runtime.catalog.read() as conn:
-            return warehouse.require(conn).id
+        return self._leases.writing(run.body.root, run.operation.id, run.body.collection_id, SendBackup.name)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return pause_after(error, attempt)
@@ -258,9 +249,9 @@ class RepositoryPart(_SendPart[Nothing]):
         root, now = run.body.root, self.runtime.clock.now()
         files = plain(self.runtime.files.at(root))
         Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
-        Repository(files, root).check_owner(self.here())  # Before anything of it is taken.
+        Repository(files, root).check_owner(self._leases.here())  # Before anything of it is taken.
         with self.writing(run) as (there, _):
-            there.own(self.here(), now)
+            there.own(self._leases.here(), now)
 
 
 class ObjectsPart(_SendPart[Batch]):
@@ -313,7 +304,7 @@ class ManifestPart(_SendPart[Listed]):
             collection = path.record(Collection)
             backup = next(p for p in paths.backups(conn, path) if p.name == name)
             made = _objects(conn, run)
-        here = self.here()
+        here = self._leases.here()
         record = sized(backup.record(BackupRecord), made)
         manifest = Manifest(
             repository=there.marker.id,
@@ -323,34 +314,9 @@ class ManifestPart(_SendPart[Listed]):
             tables=collection.tables,
             settings=replace(collection.settings, storage=CLUSTER),
             backup=replace(record, pinned=False, stored=None, continued=None),
-            contents={path: _contents(table, made) for path, table in record.tables.items()},
+            contents={path: Contents.of(table, made) for path, table in record.tables.items()},
         )
-        there.check_owner(here)
-        lease.check()
-        is_ours = there.add(manifest)
-        try:
-            lease.check()
-        except Fenced:
-            is_ours = False
-        if not is_ours:
-            _confirm(there, manifest)
-
-
-def _confirm(there: Repository, manifest: Manifest) -> None:
-    """Make sure of the objects of a backup that was listed by a process which may have slept before: others
-    may have swept the repository since they were sent."""
-    gone = avoided(there)
-    for name, found in manifest.objects().items():
-        try:
-            is_there = name not in gone and there.files.size(name) == found.bytes
-        except Corrupted:
-            is_there = False
-        if not is_there:
-            there.remove(manifest.backup.name)
-            raise Conflict(
-                f"the object {name} was swept from {there.root} while {manifest.backup.name} was sent there",
-                "The backup is in the warehouse. Send it again with the next BACKUP, or with COPY BACKUP.",
-            )
+        publish(there, lease, manifest)
 
 
 def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSchema]:
@@ -366,16 +332,6 @@ def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ..
                 raise Internal(f"the segments of path {slice_.target_id} were not sent")
             made[slice_.target_id] = (*made.get(slice_.target_id, ()), *slice_.objects)
     return made
-
-
-def _contents(table: TableRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> Contents:
-    def held(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
-        return made.get(slice_.target_id or 0, ())
-
-    return Contents(
-        table=held(table.slice),
-        indexes={i.definition.name: held(i.slice) for i in table.indexes if i.slice is not None},
-    )
 
 
 def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> BackupRecord:

@@ -8,17 +8,16 @@ swept the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.lease import Lease
-from strandline.backups.record import require_collection
+from strandline.backups.record import backup_heads, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.writing import Leases, sweep
-from strandline.catalog import paths, warehouse
+from strandline.catalog import paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.writer import Writer
 from strandline.errors import InvalidArgument
@@ -40,11 +39,13 @@ from strandline.runtime import Runtime
 
 @dataclass(frozen=True, kw_only=True)
 class SweepBody(Body):
-    """``backups``: whose manifests go, oldest first."""
+    """``backups``: whose manifests go, oldest first. ``folded``: those that were increments, and are full
+    ones now."""
 
     collection_id: int
     root: str
     backups: tuple[str, ...]
+    folded: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,13 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
             for stage, name in enumerate(reversed(going))
         ]
         parts.append(PartPlan("sweep", Swept(), len(going)))
-        body = SweepBody(collection_id=path.id, root=collection.settings.storage, backups=going)
+        heads = [head for _, head in backup_heads(tx.conn, path)]
+        body = SweepBody(
+            collection_id=path.id,
+            root=collection.settings.storage,
+            backups=going,
+            folded=tuple(head.name for head in heads if head.synthetic),
+        )
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: SweepRun) -> SweepResult:
@@ -135,15 +142,10 @@ class _SweepingPart(Handler[SweepRun, P]):
         self.runtime = runtime
         self._leases = leases
 
-    @contextmanager
-    def writing(self, run: SweepRun) -> Iterator[tuple[Repository, Lease]]:
-        there = Repository(self.runtime.files.at(run.body.root), run.body.root)
-        with self.runtime.catalog.read() as conn:
-            here = warehouse.require(conn).id
-        owner = f"{here}/{run.body.collection_id}"
-        with self._leases.on(there, run.operation.id, owner, SweepRepository.name) as lease:
-            there.check_owner(here)
-            yield there, lease
+    def writing(self, run: SweepRun) -> AbstractContextManager[tuple[Repository, Lease]]:
+        """The repository, as long as it may be written to."""
+        body = run.body
+        return self._leases.writing(body.root, run.operation.id, body.collection_id, SweepRepository.name)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return pause_after(error, attempt)
@@ -170,6 +172,9 @@ class SweepPart(_SweepingPart[Swept]):
 
     def work(self, run: SweepRun, part: Part[Swept]) -> Swept:
         with self.writing(run) as (there, lease):
+            for backup in run.body.folded:
+                lease.check()
+                there.forget_increment(backup)
             now, grace = self.runtime.clock.now(), self.runtime.settings.repository_grace_seconds
             found = sweep(there, now, grace, lease.check)
             return Swept(objects=len(found.removed), waiting=len(found.waiting))

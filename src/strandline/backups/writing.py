@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from strandline.backups.lease import Fenced, Lease, take
+from strandline.backups.manifest import Manifest
 from strandline.backups.repository import MANIFESTS, Repository
-from strandline.clock import Clock
-from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
+from strandline.catalog import warehouse
+from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
 from strandline.records import Record
+from strandline.runtime import Runtime
 from strandline.storage.elsewhere import OBJECTS
 from strandline.storage.marker import from_bytes, to_bytes
 
@@ -30,17 +32,26 @@ KEPT_SECONDS = 30 * 86400.0
 
 
 class Leases:
-    """The leases that this process has, by what it has them for."""
+    """The leases that this process has, by the operations that it has them for."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._held: dict[str, Lease] = {}
         self._lock = threading.Lock()
 
+    def here(self) -> str:
+        """The warehouse that writes."""
+        with self._runtime.catalog.read() as conn:
+            return warehouse.require(conn).id
+
     @contextmanager
-    def on(self, repository: Repository, operation_id: str, owner: str, purpose: str) -> Iterator[Lease]:
-        """Have the lease while the block lasts, and for a while after it: the next part of the operation goes
-        on with it. UNDER_OPERATION if another owner has it."""
+    def writing(
+        self, root: str, operation_id: str, collection_id: int, purpose: str
+    ) -> Iterator[tuple[Repository, Lease]]:
+        """Have the lease on a repository while the block lasts, and for a while after it: the next part of
+        the operation goes on with it. UNDER_OPERATION if another owner has it."""
+        repository = Repository(self._runtime.files.at(root), root)
+        owner = f"{self.here()}/{collection_id}"
         with self._lock:
             lease = self._held.get(operation_id)
             try:
@@ -49,10 +60,10 @@ class Leases:
             except Fenced:
                 lease = None  # Another process went on with the operation, and now this one does.
             if lease is None:
-                lease = take(repository.plain, self._clock, owner, purpose, LEASE_SECONDS)
+                lease = take(repository.plain, self._runtime.clock, owner, purpose, LEASE_SECONDS)
                 self._held[operation_id] = lease
         with lease.kept():
-            yield lease
+            yield repository, lease
 
     def release(self, operation_id: str) -> None:
         """Let others have it at once. If this never comes, the lease ends by itself."""
@@ -60,6 +71,36 @@ class Leases:
             lease = self._held.pop(operation_id, None)
         if lease is not None:
             lease.release()
+
+
+def publish(there: Repository, lease: Lease, manifest: Manifest) -> None:
+    """Let a backup exist in a repository, all of whose objects were sent under the lease."""
+    there.check_owner(manifest.warehouse)
+    lease.check()
+    is_ours = there.add(manifest)
+    try:
+        lease.check()
+    except Fenced:
+        is_ours = False
+    if not is_ours:
+        _confirm(there, manifest)
+
+
+def _confirm(there: Repository, manifest: Manifest) -> None:
+    """Make sure of the objects of a backup that was listed by a process which may have slept before: others
+    may have swept the repository since they were sent."""
+    gone = avoided(there)
+    for name, found in manifest.objects().items():
+        try:
+            is_there = name not in gone and there.files.size(name) == found.bytes
+        except Corrupted:
+            is_there = False
+        if not is_there:
+            there.withdraw(manifest)
+            raise Conflict(
+                f"the object {name} was swept from {there.root} while {manifest.backup.name} was sent there",
+                "The backup is as it was before. Try again: BACKUP, COMPACT or COPY BACKUP.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,15 +153,15 @@ def _unneeded(repository: Repository) -> Iterator[str]:
     # The folder is listed before the manifests are read: what they name that came later is not in it.
     there = [name for folder in (OBJECTS, MANIFESTS) for name in repository.plain.names(folder)]
     needed: set[str] = set()
-    for backup in repository.backups():
+    for name in repository.manifests():
         try:
-            needed |= repository.manifest(backup).objects().keys()
+            needed |= repository.manifest_at(name).objects().keys()
         except Corrupted as error:
             raise PreconditionFailed(
                 f"nothing can be removed from {repository.root}: {error.message}",
-                f"Bring the manifest back from a copy of the repository, or drop the backup {backup}.",
+                f"Bring the file {name} back from a copy of the repository, or drop its backup.",
             ) from error
-        needed.add(f"{MANIFESTS}/{backup}.json")
+        needed.add(name)
     yield from (name for name in there if name not in needed)
 
 

@@ -329,6 +329,16 @@ class Store:
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
+    def fold(self, state: State, name: str) -> Written:
+        """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
+        and their digest."""
+        if self._is_little(state.chain.segments, FOLDED * self._settings.bulk_rows):
+            return arrow.compact.fold(self.shelf, state, name)
+        from strandline.storage import spark
+
+        target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
+        return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
+
     # --- checking ------------------------------------------------------------------------------------------
 
     def digest(self, state: State, schema: TableSchema | None = None) -> Digest:
