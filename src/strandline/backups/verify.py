@@ -28,6 +28,7 @@ from strandline.catalog.paths import Path
 from strandline.errors import Corrupted
 from strandline.model import Segment
 from strandline.runtime import Runtime
+from strandline.storage.marker import opened, plain
 from strandline.tables.check import Problem
 from strandline.tables.housekeeping import collect_garbage
 from strandline.tables.snapshot import Snapshot
@@ -164,8 +165,10 @@ class _Verification:
 
     def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
         is_own = root == self._collection.settings.storage and not self._collection.attached
+        # Opened anew: this process may remember a key of which nothing is left.
+        files, _ = opened(plain(self._runtime.files.at(root)), self._runtime.settings)
         return inspect(
-            Repository(self._runtime.files.at(root), root),
+            Repository(files, root),
             stored,
             self._held,
             collection=self._path.path,
