@@ -115,7 +115,8 @@ class _Attached:
     def make(self) -> None:
         record = self._manifest.backup
         backup = self._add([NewPath(self._collection, record.name, "backup", record)])[0]
-        is_full = record.kind == "full"
+        # What became a full backup has the paths of the increment that it was.
+        is_full = record.kind == "full" and not record.synthetic
         placed = self._full(backup, record) if is_full else self._incremental(backup, record)
         held = replace(record, tables=placed, stored=self._root)
         paths.set_body(self._tx, backup.id, held)
@@ -157,12 +158,15 @@ class _Attached:
     def _incremental(self, backup: Path, record: BackupRecord) -> dict[str, TableRecord]:
         """Slices of tables, and those of indexes in a place of their own, as an increment makes them."""
         wanted: list[tuple[str, str | None, TableBody]] = []
+        increment = record.kind == "incremental"
         for path, table in record.tables.items():
-            wanted.append((path, None, TableBody(schema=table.schema, increment=True)))
+            wanted.append((path, None, TableBody(schema=table.schema, increment=increment)))
             for index in table.indexes:
                 if index.slice is not None:
                     schema = index.definition.impl_schema(table.schema)
-                    wanted.append((path, index.definition.name, TableBody(schema=schema, increment=True)))
+                    wanted.append(
+                        (path, index.definition.name, TableBody(schema=schema, increment=increment))
+                    )
         places = [
             f"{backup.path}{path}" if index is None else f"{backup.path}/{META}/indexes{path}/{index}"
             for path, index, _ in wanted

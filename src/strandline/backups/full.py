@@ -86,6 +86,17 @@ def _is_ours(path: Path, operation_id: str) -> bool:
     return path.state == paths.READY or path.operation_id == operation_id
 
 
+def check_ours(path: Path, collection: Collection) -> None:
+    """Refuse to change the backups of a collection whose repository is another warehouse's."""
+    if collection.attached:
+        raise PreconditionFailed(
+            f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
+            "another warehouse",
+            "Restore from it, or let this warehouse go on with it: ATTACH BACKUP COLLECTION again, WITH "
+            "(TAKE_OVER = 'true').",
+        )
+
+
 def retention_here(collection: Collection) -> str | None:
     """The rules to apply when a backup is taken: those of a collection whose backups are sent elsewhere are
     applied when that is done."""
@@ -138,13 +149,7 @@ class Backup(Kind[CollectionRequest, B, G]):
             raise PreconditionFailed(
                 f"the collection {path.name!r} has no tables", "Create a table, or add one to the collection."
             )
-        if collection.attached:
-            raise PreconditionFailed(
-                f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
-                "another warehouse",
-                "Restore from it, or let this warehouse go on with it: ATTACH BACKUP COLLECTION again, WITH "
-                "(TAKE_OVER = 'true').",
-            )
+        check_ours(path, collection)
         run.lock(tx, [path], "copying")
         return path, collection, [(member, TableInfo.of(member)) for member in members]
 

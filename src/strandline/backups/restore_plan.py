@@ -31,8 +31,8 @@ class RestoreRequest(Record):
     epoch); neither: the last one. ``tables``: pairs of a table's path and the path to restore it under (None:
     its own); empty: all of the backup. ``into``: a directory to restore below. ``verify``: read everything
     again before it is published. ``copy``: copy segments instead of sharing them. ``replace``: take the
-    places of tables that are there, which are kept elsewhere. ``changefeeds``: the users' changefeeds begin
-    anew on what is restored."""
+    places of tables that are there, which are kept elsewhere. ``trial``: only to see whether it can be done
+    (``backups/trial.py``). ``changefeeds``: the users' changefeeds begin anew on what is restored."""
 
     collection: str
     at: str | None = None
@@ -42,6 +42,7 @@ class RestoreRequest(Record):
     verify: bool = False
     copy: bool = False
     deadline_seconds: float | None = None
+    trial: bool = later(False)
     replace: bool = later(False)
     changefeeds: bool = later(False)
 
@@ -184,7 +185,8 @@ def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, 
         path = names.normalize(as_path or source)
         if request.into is not None:
             path = names.normalize(request.into).rstrip("/") + path
-        names.check_place(path)
+        if not request.trial:
+            names.check_place(path)
         for component in names.split(path):
             paths.check_own_name(component, "table")
         if path in wanted:

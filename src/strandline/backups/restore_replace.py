@@ -39,7 +39,7 @@ def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[Target]) -> Old:
     found = many.subtrees(tx.conn, roots)
     ending = [path for path in found if path.type == "stream" and path.record(StreamBody).owner is not None]
     run.lock(tx, found, BEING_REPLACED)
-    paths.set_state(tx, [stream.id for stream in ending], "dropping", run.id)
+    run.lock(tx, ending, "dropping")
     kept_in = _new_directory(tx.conn, tx.now) if roots else None
     return Old(kept_in, {path.path: path.version for path in found})
 

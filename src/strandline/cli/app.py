@@ -12,6 +12,7 @@ from strandline.cli import (
     attach,
     backup,
     check,
+    compact_backups,
     copy_backup,
     demo,
     describe,
@@ -29,6 +30,7 @@ from strandline.cli import (
     show_backup,
     sql,
     tree,
+    verify,
     version,
 )
 from strandline.cli.progress import LeftAlone
@@ -72,6 +74,8 @@ COMMANDS = (
     show_backup,
     copy_backup,
     attach,
+    verify,
+    compact_backups,
     drop_backup,
     prune,
     operations,

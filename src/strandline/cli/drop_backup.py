@@ -50,7 +50,7 @@ def _tell_plan(cli: Cli, result: Result) -> None:
     backups = [dict(zip(result.columns, row, strict=True)) for row in rows]
 
     def tell() -> None:
-        shown = [(action, backup, reason, size(held)) for action, backup, reason, held in rows]
+        shown = [(*row, "" if held is None else size(held)) for *row, held in rows]
         cli.output.table(("action", "backup", "reason", "size"), shown, count=False)
         cli.output.line(f"{size(freed)} would become free; nothing is removed without --confirm")
 

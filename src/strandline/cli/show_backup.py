@@ -3,7 +3,7 @@ it proves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,7 +59,23 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
         body = db.describe(entry.path)
         if body.get("tables") is not None and body["state"] != "creating":
             records[entry.name] = body
-    return [_shown(name, records) for name in records]
+    verified = db.verified(collection) if records else {}
+    return [{**_shown(name, records), "verified": _verified(verified.get(name, ()))} for name in records]
+
+
+def _verified(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How a backup was found when it was last verified, for each level."""
+    return [
+        {
+            "level": report["level"],
+            "time": moment(report["time"]),
+            "restorable": report["restorable"],
+            "because": report["because"],
+            "problems": report["problems"],
+            "verified_at": moment(report["verified_at"]),
+        }
+        for report in reports
+    ]
 
 
 def _nearest(db: Database, collection: str) -> str:
@@ -167,6 +183,12 @@ def _size(b: dict[str, Any]) -> str:
     return f"{size(b['bytes'])}, {against} the full backup"
 
 
+def _told(report: dict[str, Any]) -> str:
+    found = "can be restored" if report["restorable"] else f"cannot be restored: {report['because']}"
+    since = f", all of it since {report['verified_at']}" if report["verified_at"] else ""
+    return f"{report['level']}, {report['time']}: {found}{since}"
+
+
 def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
     cli.output.fields(
         (
@@ -178,6 +200,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("chain", f"{count(len(b['chain']), 'backup')}, {size(b['chain_bytes'])}"),
             ("size", _size(b)),
             ("steps", f"({b['after_step']}, {b['step']}]"),
+            *(("verified", _told(report)) for report in b["verified"]),
             *([("pinned", "yes")] if b["pinned"] else []),
         )
     )

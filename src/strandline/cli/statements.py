@@ -30,21 +30,21 @@ def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
 def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
     first = group[0]
     text = ";\n".join(statement.text for statement in group)
-    if isinstance(first, st.Backup | st.CopyBackup | st.Restore) and not first.nowait:
+    if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
         run_operation(cli, db, text, stay=stay)
         return
     tell_result(cli, db.sql(text))
 
 
 def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
-    """Run a BACKUP, COPY BACKUP or RESTORE with its progress in sight."""
+    """Run a statement that begins an operation, with its progress in sight."""
     operation_id = db.sql(f"{text} NOWAIT").operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, stay=stay))
 
 
 def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
-    """Run a BACKUP, COPY BACKUP or RESTORE that is a whole command; with ``nowait`` in a process of its
+    """Run a statement that begins an operation and is a whole command; with ``nowait`` in a process of its
     own."""
     with cli.database() as db:
         if not nowait:

@@ -15,6 +15,7 @@ from strandline.sql.statements import (
     AttachBackupCollection,
     Backup,
     CollectionAction,
+    CompactBackups,
     CopyBackup,
     CreateBackupCollection,
     DropBackupCollection,
@@ -24,16 +25,19 @@ from strandline.sql.statements import (
     RestoreTable,
     SetSettings,
     Setting,
+    Verify,
 )
 
 __all__ = [
     "read_alter_collection",
     "read_attach",
     "read_backup",
+    "read_compact",
     "read_copy_backup",
     "read_create_collection",
     "read_drop_collection",
     "read_restore",
+    "read_verify",
 ]
 
 CREATE_FORM = (
@@ -47,10 +51,15 @@ ALTER_FORM = (
 DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
 BACKUP_FORM = "BACKUP collection [INCREMENTAL [OR FULL]] [NOWAIT]"
 COPY_FORM = "COPY BACKUP 'backup' FROM collection TO 'url' [WITH (ENCRYPTION = 'true')] [NOWAIT]"
+COMPACT_FORM = "COMPACT collection [TO 'backup'] [NOWAIT]"
 ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true')]"
 RESTORE_FORM = (
     "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
     "[INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
+)
+VERIFY_FORM = (
+    "VERIFY collection [AT 'backup'] "
+    "[WITH (LEVEL = 'chain' | 'files' | 'checksums' | 'restore', SAMPLE = percent, AGAIN = 'true')]"
 )
 _WHAT = "the name of a backup collection"
 
@@ -155,6 +164,18 @@ def read_copy_backup(cursor: Cursor) -> CopyBackup:
     return CopyBackup(backup, collection, url, settings, nowait)
 
 
+def read_compact(cursor: Cursor) -> CompactBackups:
+    cursor.form = COMPACT_FORM
+    cursor.expect("COMPACT")
+    collection = read_collection_name(cursor)
+    backup = cursor.string_or_name("the name of a backup in quotes") if cursor.accept("TO") else None
+    nowait = cursor.accept("NOWAIT")
+    if not cursor.done:
+        more = "" if nowait else "NOWAIT or " if backup is not None else "TO, NOWAIT or "
+        raise cursor.fault(f"expected {more}the end of the statement")
+    return CompactBackups(collection, backup, nowait)
+
+
 def read_attach(cursor: Cursor) -> AttachBackupCollection:
     cursor.form = ATTACH_FORM
     cursor.expect("ATTACH", "BACKUP", "COLLECTION")
@@ -164,6 +185,17 @@ def read_attach(cursor: Cursor) -> AttachBackupCollection:
     settings = read_settings(cursor) if cursor.accept("WITH") else ()
     cursor.expect_end()
     return AttachBackupCollection(name, url, settings)
+
+
+def read_verify(cursor: Cursor) -> Verify:
+    cursor.form = VERIFY_FORM
+    cursor.expect("VERIFY")
+    name = read_collection_name(cursor)
+    at_backup = cursor.string_or_name("the name of a backup in quotes") if cursor.accept("AT") else None
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
+    if not cursor.done:
+        raise cursor.fault("expected AT, WITH (in this order) or the end of the statement")
+    return Verify(name, at_backup, settings)
 
 
 def read_restore(cursor: Cursor) -> Restore:

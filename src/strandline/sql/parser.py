@@ -16,9 +16,11 @@ from strandline.sql.backups import (
     read_attach,
     read_backup,
     read_collection_name,
+    read_compact,
     read_copy_backup,
     read_create_collection,
     read_restore,
+    read_verify,
 )
 from strandline.sql.changes import read_delete, read_update, read_write
 from strandline.sql.cursor import Cursor
@@ -169,8 +171,10 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "DROP BACKUP": read_drop_backup,
     "ATTACH BACKUP": read_attach,
     "COPY BACKUP": read_copy_backup,
+    "COMPACT": read_compact,
     "BACKUP": read_backup,
     "RESTORE": read_restore,
+    "VERIFY": read_verify,
     "PRUNE": read_prune,
     "PIN": read_pin,
     "UNPIN": read_pin,

@@ -328,9 +328,27 @@ class CopyBackup(Statement):
 
 
 @dataclass(frozen=True)
+class CompactBackups(Statement):
+    """Let an increment become a full backup; ``backup`` None: the last one."""
+
+    collection: str
+    backup: str | None = None
+    nowait: bool = False
+
+
+@dataclass(frozen=True)
 class AttachBackupCollection(Statement):
     name: str
     url: str
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verify(Statement):
+    """Verify the backups of a collection, or one of them with those that it builds on."""
+
+    collection: str
+    at_backup: str | None = None
     settings: tuple[Setting, ...] = ()
 
 
