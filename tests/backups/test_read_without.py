@@ -157,11 +157,12 @@ def odd_history(db: Database, repository: Path) -> None:
     )
     db.sql("BACKUP c INCREMENTAL; DELETE FROM bulk; BACKUP c INCREMENTAL; BACKUP c")
     db.sql("UPSERT INTO bulk (k) VALUES (1); UPSERT INTO empty (k, v) VALUES (1, 0.5); BACKUP c INCREMENTAL")
+    db.sql(f"COMPACT c TO '{backups(db)[3]}'")
 
 
 def test_duckdb_reads_whatever_the_format_allows(db: Database, repository: Path, with_duckdb: Read) -> None:
     odd_history(db, repository)
-    assert [record.kind for record in records(db)].count("incremental") == 6
+    assert [record.kind for record in records(db)].count("incremental") == 5
     assert compare(db, with_duckdb) > 500
 
 

@@ -32,7 +32,10 @@ REPLACE INTO orders (id, note) VALUES (3, 7);
 CREATE TABLE made (k Int32, PRIMARY KEY (k));
 UPSERT INTO made (k) VALUES (5);
 ALTER BACKUP COLLECTION nightly ADD TABLE made;
-BACKUP nightly INCREMENTAL
+BACKUP nightly INCREMENTAL;
+DELETE FROM orders WHERE id = 2;
+BACKUP nightly INCREMENTAL;
+COMPACT nightly
 """
 
 
@@ -44,7 +47,9 @@ def main(folder: Path) -> None:
                 db.sql(statement)
                 if statement.strip().startswith("BACKUP"):
                     name = db.ls("/.backups/collections/nightly")[-1].name
-                    found[name] = rows_of(db, list(db.describe(f"/.backups/collections/nightly/{name}")["tables"]))
+                    found[name] = rows_of(
+                        db, list(db.describe(f"/.backups/collections/nightly/{name}")["tables"])
+                    )
     Path(f"{folder}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
