@@ -19,13 +19,10 @@ from typing import Any, Protocol
 import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
+from strandline.storage.pieces import pieces, write_pieces
 
 __all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "fault"]
 
-CHUNK = 1 << 20
-AHEAD_BYTES = 4 << 20
-"""So many bytes after the other are given to the disk while the next ones are written, so that the end of a
-file does not wait for all of it."""
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
 
@@ -96,8 +93,8 @@ class Files(Protocol):
         """The content; None if there is no such file."""
         ...
 
-    def chunks(self, name: str) -> Iterator[bytes]:
-        """The content in pieces."""
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        """The content in pieces. Each may be gone when the next one comes."""
         ...
 
     def checksum(self, name: str) -> str:
@@ -175,14 +172,14 @@ class LocalFiles:
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         hasher = xxhash.xxh3_128()
 
-        def checked() -> Iterator[bytes]:
+        def checked() -> Iterator[bytes | memoryview]:
             for chunk in source.chunks(source_name):
                 hasher.update(chunk)
                 yield chunk
             if PREFIX + hasher.hexdigest() != checksum:
                 raise Corrupted(f"the file {source_name} does not have the checksum that was recorded for it")
 
-        return self._store(name, checked())
+        return self._store(name, checked(), past_memory=True)
 
     def seal(self, names: Iterable[str]) -> None:
         folders: set[str] = set()
@@ -247,7 +244,7 @@ class LocalFiles:
             raise fault("read", name, error) from error
 
     def read(self, name: str) -> bytes:
-        return b"".join(self.chunks(name))
+        return b"".join(map(bytes, self.chunks(name)))
 
     def find(self, name: str) -> bytes | None:
         try:
@@ -258,12 +255,10 @@ class LocalFiles:
         except OSError as error:
             raise fault("use", name, error) from error
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         path = self.path(name)
         try:
-            with open(path, "rb", buffering=0) as file:
-                while chunk := file.read(CHUNK):
-                    yield chunk
+            yield from pieces(path)
         except OSError as error:
             raise fault("read", name, error) from error
 
@@ -275,7 +270,7 @@ class LocalFiles:
 
     # --- writing -------------------------------------------------------------------------------------------
 
-    def _store(self, name: str, chunks: Iterable[bytes]) -> int:
+    def _store(self, name: str, chunks: Iterable[bytes | memoryview], *, past_memory: bool = False) -> int:
         path = self.path(name)
         folder = os.path.dirname(path)
         try:
@@ -286,7 +281,7 @@ class LocalFiles:
         except OSError as error:
             raise fault("create", name, error) from error
         try:
-            size = self._fill(descriptor, chunks)
+            size = self._fill(descriptor, chunks, past_memory=past_memory)
             for changed in (folder, *fresh):
                 self._sync(changed)
             return size
@@ -325,23 +320,11 @@ class LocalFiles:
                 self._mkdir(path)
         return [os.path.dirname(path) for path in missing]
 
-    def _fill(self, descriptor: int, chunks: Iterable[bytes]) -> int:
-        size = given = 0
+    def _fill(self, descriptor: int, chunks: Iterable[bytes | memoryview], *, past_memory: bool) -> int:
         try:
-            for chunk in chunks:
-                left = memoryview(chunk)
-                while left:
-                    done = self._append(descriptor, left)
-                    if done <= 0:
-                        raise OSError(errno.ENOSPC, "the disk took no more bytes")
-                    left = left[done:]
-                    size += done
-                if size - given >= AHEAD_BYTES:
-                    _write_back(descriptor, given, size - given)
-                    given = size
-            self._flush(
-                descriptor
-            )  # On the descriptor that wrote: only it is sure to hear of a failed write-back.
+            size = write_pieces(descriptor, chunks, self._append, past_memory=past_memory)
+            # On the descriptor that wrote: only it is sure to hear of a failed write-back.
+            self._flush(descriptor)
         finally:
             os.close(descriptor)
         return size
@@ -379,12 +362,3 @@ class LocalFiles:
 
     def _rmdir(self, path: str) -> None:
         os.rmdir(path)
-
-
-def _write_back(descriptor: int, start: int, size: int) -> None:
-    """Ask for bytes to be on their way to the disk, and wait for nothing. It changes no file and promises
-    nothing: that is for ``_flush``, which also hears of a write that has failed by then."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):
-            # What is not needed soon is written at once, and stays in memory while it is.
-            os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)

@@ -27,7 +27,7 @@ from strandline.errors import (
 from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
-from strandline.storage.files import CHUNK, PREFIX, Files, check_name
+from strandline.storage.files import PREFIX, Files, check_name
 from strandline.storage.object_parts import Reader, fetched
 
 __all__ = ["ObjectFiles"]
@@ -37,6 +37,7 @@ T = TypeVar("T")
 WHOLE_BYTES = 16 << 20
 """Up to this size an object is sent in one request, which the store refuses if there is one of that name."""
 PART_BYTES = 8 << 20
+CHUNK = 1 << 20
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
 _REASONS = {
@@ -103,7 +104,7 @@ class ObjectFiles:
             for chunk in source.chunks(source_name):
                 hasher.update(chunk)
                 size += len(chunk)
-                yield chunk
+                yield bytes(chunk)  # More than one of them is on its way at a time.
             if PREFIX + hasher.hexdigest() != checksum:
                 raise Corrupted(f"the file {source_name} does not have the checksum that was recorded for it")
 

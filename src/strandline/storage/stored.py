@@ -7,12 +7,15 @@ it runs wherever the file can be reached, in this process for a few bytes, on ex
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from uuid import uuid4
 
 import pyarrow as pa
 
-from strandline.errors import Corrupted
+from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Role, Segment, TableSchema
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files
@@ -20,7 +23,25 @@ from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
 
-__all__ = ["Described", "Form", "copied", "copied_into", "damage", "described", "sealed"]
+__all__ = [
+    "Copies",
+    "Described",
+    "Form",
+    "all_copied_into",
+    "copied",
+    "copied_into",
+    "damage",
+    "described",
+    "sealed",
+]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Segments of which all are to be copied, or none: to names that begin with ``name``, which is fresh."""
+
+    segments: Sequence[Segment]
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +79,20 @@ def copied(files: Files, segment: Segment, name: str) -> Segment:
 def copied_into(files: Files, folder: str, segment: Segment) -> Segment:
     """Return a segment with its file in a folder, under a name that no other try to copy it has."""
     return copied(files, segment, f"{folder}/{uuid4().hex}.parquet")
+
+
+def all_copied_into(files: Files, wanted: Sequence[tuple[str, Segment]]) -> list[Segment | StrandlineError]:
+    """Return segments with their files in folders, as ``copied_into`` does, or why it could not be done. All
+    are copied at the same time: one is read while another one is written."""
+    with ThreadPoolExecutor(max(1, len(wanted))) as pool:
+        return list(pool.map(partial(_copied_or_not, files), *zip(*wanted, strict=True)))
+
+
+def _copied_or_not(files: Files, folder: str, segment: Segment) -> Segment | StrandlineError:
+    try:
+        return copied_into(files, folder, segment)
+    except StrandlineError as error:
+        return error
 
 
 def damage(files: Files, segment: Segment) -> Finding | None:
