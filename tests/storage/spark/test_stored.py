@@ -13,18 +13,22 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from strandline.clock import SystemClock
 from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Segment
-from strandline.settings import Settings
+from strandline.settings import Limits, Settings
 from strandline.storage import arrow
 from strandline.storage.elsewhere import Everywhere
-from strandline.storage.files import Files, LocalFiles
+from strandline.storage.files import LocalFiles, Source
+from strandline.storage.pace import Pace
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.stored import copy, damages, describe, losses
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.stored import Copies, Form
 from tests.processes import run, start
 from tests.storage.spark.tables import SMALL, Table
+
+PACE = Pace(Limits(), SystemClock())
 
 
 class Elsewhere(LocalFiles):
@@ -45,7 +49,7 @@ class Lost(LocalFiles):
     def __reduce__(self) -> tuple[Any, ...]:
         return Lost, (self.root,)
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         super().copy(source, source_name, name, checksum)
         raise RuntimeError("the executor is lost")
 
@@ -74,7 +78,7 @@ def content(files: LocalFiles, segment: Segment) -> bytes | None:
 
 def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
     shelf = Shelf(Elsewhere(Path(table.files.root)))
-    (made,) = copy(spark, shelf, [Copies(table.segments, "data/9/s-1")])
+    (made,) = copy(spark, shelf, [Copies(table.segments, "data/9/s-1")], PACE)
     assert isinstance(made, list)
     assert [s.file and s.file.startswith("data/9/s-1/") for s in made] == [True, None, True]
     assert [content(table.files, s) for s in made] == [content(table.files, s) for s in table.segments]
@@ -82,7 +86,7 @@ def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
         replace(s, file=None, id=0) for s in table.segments
     ]
     with pytest.raises(AssertionError, match="was read in the process"):
-        arrow.stored.copy(shelf, [Copies(table.segments, "data/9/s-2")])
+        arrow.stored.copy(shelf, [Copies(table.segments, "data/9/s-2")], PACE)
 
 
 def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
@@ -99,6 +103,7 @@ def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> 
             Copies([table.segments[0], rows], "data/9/s-3"),
             Copies([], "data/9/s-4"),
         ],
+        PACE,
     )
     assert isinstance(good, list) and [content(table.files, s) for s in good] == [
         content(table.files, s) for s in table.segments
@@ -111,7 +116,7 @@ def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> 
 def test_a_job_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
     before = set(table.files.names())
     with pytest.raises(StrandlineError, match="the executor is lost"):
-        copy(spark, Shelf(Lost(Path(table.files.root))), [Copies(table.segments, "data/9/s-1")])
+        copy(spark, Shelf(Lost(Path(table.files.root))), [Copies(table.segments, "data/9/s-1")], PACE)
     assert set(table.files.names()) == before
 
 
