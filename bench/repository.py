@@ -1,0 +1,201 @@
+"""Backups in a repository against ``cp -r``: the first, the next, encrypted ones, verifying, restoring and
+folding.
+
+    python bench/repository.py [--rows 8000000] [--increments 4] [--folder DIR] [--keep]
+
+A table with two indexes, and repositories that are folders beside the warehouse. What is compared is done by
+turns, so that whatever else the machine does meets both; of each the best run counts. A backup is durable
+when it returns: ``cp -r`` is measured as it is, and with ``sync`` of each file and folder that it wrote. A
+restore from a repository also compares rows with digests and indexes with tables, which ``cp`` does not.
+Prints a table of figures. The exit code says nothing about them. Needs about 8 GB of disk for 8 million rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
+
+import pyarrow as pa  # noqa: E402
+
+import strandline  # noqa: E402
+from bench.report import Report, folder_of, folder_options  # noqa: E402
+from bench.tables import COLUMNS, INDEXES, PER_CUSTOMER, PER_DAY, clocked, values  # noqa: E402
+
+TIMES = 3
+KEY = "STRANDLINE_BENCH_KEY"
+
+
+def size_of(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+class Bench:
+    def __init__(self, rows: int, increments: int, folder: Path) -> None:
+        self.rows = rows
+        self.increments = increments
+        self.folder = folder
+        self.report = Report()
+        os.environ[KEY] = base64.b64encode(os.urandom(32)).decode()
+        settings = strandline.Settings(history_seconds=0, grace_seconds=0, repository_key_env=KEY)
+        self.db = strandline.connect(folder / "warehouse", settings=settings)
+        self.spark = self.db.runtime.spark
+        self.random = random.Random(1)
+
+    def run(self) -> None:
+        self.db.sql(f"CREATE TABLE orders ({COLUMNS}, {INDEXES})")
+        ids = self.spark.range(0, self.rows, 1, 8)
+        self.db.table("orders").upsert(values(self.spark, ids, self.rows // PER_CUSTOMER))
+        self.db.compact("orders")
+        self._first()
+        self._restore()
+        self._verify()
+        self._second()
+        self._folded()
+        self.db.close()
+
+    # --- one section for each figure -----------------------------------------------------------------------
+
+    def _first(self) -> None:
+        plain: list[float] = []
+        sealed: list[float] = []
+        copied: list[float] = []
+        synced: list[float] = []
+        for number in range(TIMES):
+            for seconds, name, more in (
+                (plain, f"plain{number}", ""),
+                (sealed, f"sealed{number}", ", ENCRYPTION = 'true'"),
+            ):
+                self._collection(name, more)
+                with clocked(seconds):
+                    self.db.sql(f"BACKUP {name}")
+            self._copy(copied, synced)
+        size = size_of(self.folder / "plain0" / "objects")
+        rate = f"{size / 1e6 / min(plain):.0f} MB/s, {size / 1e6:.0f} MB in {min(plain):.2f} s"
+        for what, seconds in (("cp -r", copied), ("cp -r and sync", synced)):
+            self.report.at_least(
+                f"first backup, its throughput / {what}",
+                min(seconds) / min(plain),
+                0.8,
+                detail=f"{rate}, {what} {min(seconds):.2f} s",
+            )
+        detail = f"{min(sealed):.2f} s, plain {min(plain):.2f} s"
+        self.report.at_most("encrypted backup / plain", min(sealed) / min(plain), 1.5, detail=detail)
+
+    def _copy(self, copied: list[float], synced: list[float]) -> None:
+        """Copy the objects of a repository, which are the files that a backup sends."""
+        there = self.folder / "cp"
+        both: list[float] = []
+        with clocked(both):
+            with clocked(copied):
+                subprocess.run(["cp", "-r", str(self.folder / "plain0" / "objects"), str(there)], check=True)
+            subprocess.run(["sync", str(there), *map(str, there.rglob("*"))], check=True)
+        synced += both
+        shutil.rmtree(there)
+
+    def _restore(self) -> None:
+        seconds: dict[str, list[float]] = {"plain0": [], "sealed0": []}
+        copied: list[float] = []
+        synced: list[float] = []
+        for _ in range(TIMES):
+            for name, each in seconds.items():
+                with clocked(each):
+                    self.db.sql(f"RESTORE {name} INTO restored")
+                self.db.sql("DROP TABLE `restored/orders`")
+                self.db.collect()
+            self._copy(copied, synced)
+        plain, sealed = (min(each) for each in seconds.values())
+        detail = (
+            f"{plain:.2f} s with its verification, cp -r {min(copied):.2f} s, and sync {min(synced):.2f} s"
+        )
+        self.report.note("restore from the repository / cp -r", f"{plain / min(copied):.2f}x ({detail})")
+        self.report.note("restore from the repository / cp -r and sync", f"{plain / min(synced):.2f}x")
+        self.report.at_most("encrypted restore / plain", sealed / plain, 1.5, detail=f"{sealed:.2f} s")
+
+    def _verify(self) -> None:
+        seconds: dict[str, list[float]] = {"chain": [], "checksums": []}
+        for _ in range(TIMES):
+            for level, each in seconds.items():
+                with clocked(each):
+                    assert self.db.verify("plain0", level=level, again=True) == []
+        chain, checksums = (min(each) for each in seconds.values())
+        detail = f"{chain:.3f} s, checksums {checksums:.2f} s"
+        self.report.note("verification: chain / checksums", f"{chain / checksums:.3f}x ({detail})")
+
+    def _second(self) -> None:
+        before = size_of(self.folder / "plain0")
+        self._change(0)
+        seconds: list[float] = []
+        with clocked(seconds):
+            self.db.sql("BACKUP plain0")
+        more = size_of(self.folder / "plain0") - before
+        self.report.at_most(
+            "second full backup, 1 % changed, its bytes / the first",
+            more / before,
+            0.05,
+            detail=f"{more / 1e6:.1f} MB in {seconds[0]:.2f} s, the first {before / 1e6:.0f} MB",
+        )
+
+    def _folded(self) -> None:
+        """A full backup that is made in the repository of a chain, against one that is taken."""
+        self._collection("chain", ", INCREMENTAL_BACKUP_ENABLED = 'true'")
+        self.db.sql("BACKUP chain")
+        for number in range(self.increments):
+            self._change(number + 1)
+            self.db.sql("BACKUP chain INCREMENTAL")
+        folded: list[float] = []
+        with clocked(folded):
+            self.db.sql("COMPACT chain")
+        self._collection("fresh")
+        fresh: list[float] = []
+        with clocked(fresh):
+            self.db.sql("BACKUP fresh")
+        detail = f"{folded[0]:.2f} s for {self.increments} increments of 1 %, fresh {fresh[0]:.2f} s"
+        self.report.note("synthetic full / fresh full", f"{folded[0] / fresh[0]:.2f}x ({detail})")
+
+    # --- what they share -----------------------------------------------------------------------------------
+
+    def _collection(self, name: str, more: str = "") -> None:
+        place = self.folder / name
+        self.db.sql(f"CREATE BACKUP COLLECTION {name} (TABLE orders) WITH (STORAGE = '{place}'{more})")
+
+    def _change(self, salt: int) -> None:
+        """New values for 1 % of the rows, scattered over the table."""
+        ids = sorted(self.random.sample(range(self.rows), self.rows // 100))
+        self.db.table("orders").upsert(
+            pa.table(
+                {
+                    "id": pa.array(ids, pa.int64()),
+                    "customer": pa.array([(i * 7919 + salt) % (self.rows // PER_CUSTOMER) for i in ids]),
+                    "day": pa.array([i // PER_DAY for i in ids], pa.int32()),
+                    "amount": pa.array([float(i % 1000) for i in ids], pa.float64()),
+                    "note": pa.array([f"changed {salt} {i:032d}" for i in ids], pa.string()),
+                }
+            )
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--increments", type=int, default=4)
+    folder_options(parser)
+    given = parser.parse_args()
+    with folder_of(given) as folder:
+        bench = Bench(given.rows, given.increments, folder)
+        bench.run()
+        print(f"\n{given.rows:,} rows, two indexes\n{bench.report.render()}")
+
+
+if __name__ == "__main__":
+    main()
