@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result
 from strandline.backups import lifecycle
-from strandline.backups.attach import attach
+from strandline.backups.attach import attach, name_in
 from strandline.backups.collection import (
     Collection,
     CollectionRequest,
+    CompactRequest,
     SendRequest,
     boolean,
     collection_path,
@@ -81,6 +82,11 @@ def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
     return _operation(db, "send backup", request, nowait=statement.nowait)
 
 
+def compact(db: Database, statement: st.CompactBackups) -> Result:
+    request = CompactRequest(collection=statement.collection, backup=statement.backup)
+    return _operation(db, "compact backups", request, nowait=statement.nowait)
+
+
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
     """What was found in the repository, backup by backup."""
     take_over = _switched("ATTACH", "TAKE_OVER", statement.settings)
@@ -96,6 +102,12 @@ def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Res
         for each in found
     ]
     return Result(("backup", "kind", "tables", "rows", "state"), rows, step=step)
+
+
+def collection_in(db: Database, url: str) -> str:
+    """The name of the collection whose backups a repository holds."""
+    with db.guard():
+        return name_in(db.runtime, repository_of(url))
 
 
 def restore(db: Database, statement: st.Restore) -> Result:

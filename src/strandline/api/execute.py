@@ -39,6 +39,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.PinBackup: "removal.pin",
     st.Backup: "backups.backup",
     st.CopyBackup: "backups.copy_backup",
+    st.CompactBackups: "backups.compact",
     st.AttachBackupCollection: "backups.attach_collection",
     st.Restore: "backups.restore",
     st.Verify: "backups.verify",

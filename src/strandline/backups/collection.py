@@ -28,7 +28,8 @@ TIME = "%Y%m%d%H%M%SZ"
 CLUSTER = "cluster"
 """The storage of a collection whose backups are kept in the warehouse."""
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
-RETENTION, MINIMUM, MAX_CHAIN = "RETENTION", "MINIMUM", "MAX_CHAIN"
+RETENTION, MINIMUM = "RETENTION", "MINIMUM"
+MAX_CHAIN, COMPACT_CHAIN = "MAX_CHAIN", "COMPACT_CHAIN"
 ENCRYPTION = "ENCRYPTION"
 
 
@@ -63,11 +64,19 @@ class Retained(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompactRequest(Record):
+    """The chain of a backup is to be folded into it. ``backup`` None: the last one."""
+
+    collection: str
+    backup: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionSettings:
     """The settings of a collection, kept under the names that statements give them. ``retention``: the rules
     by which backups are kept, as they are written; None: all of them stay. ``minimum``: so many of the newest
     full backups stay with all that builds on them. ``max_chain``: the most backups that a chain may have, the
-    full one included."""
+    full one included. ``compact_chain``: one that has so many is folded by itself."""
 
     storage: str = kept(default=CLUSTER, name=STORAGE)
     incremental: bool = kept(default=False, name=INCREMENTAL)
@@ -76,6 +85,7 @@ class CollectionSettings:
     retention: str | None = kept(default=None, name=RETENTION, later=True)
     minimum: int = kept(default=1, name=MINIMUM, later=True)
     max_chain: int | None = kept(default=None, name=MAX_CHAIN, later=True)
+    compact_chain: bool = kept(default=False, name=COMPACT_CHAIN, later=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,16 +93,22 @@ class Collection(Record):
     """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when one is taken.
     ``dropped``: a backup that was dropped when there was none after it. Its name is not given out again, and
     no increment continues an earlier one. ``attached``: its repository belongs to another warehouse, so that
-    it can only be restored from here."""
+    it can only be restored from here. ``leaving``: backups that were dropped, and whose manifests are
+    still in the repository, oldest first."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
     dropped: str | None = later()
     attached: bool = later(False)
+    leaving: tuple[str, ...] = later(())
 
     @property
     def incremental(self) -> bool:
         return self.settings.incremental
+
+    def goes_on_after(self, backup: str) -> bool:
+        """Whether increments may follow its last backup."""
+        return self.incremental and not self.attached and (self.dropped is None or self.dropped < backup)
 
     @property
     def omit_indexes(self) -> bool:
@@ -248,6 +264,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     RETENTION: ("retention", _rules),
     MINIMUM: ("minimum", _number),
     MAX_CHAIN: ("max_chain", _number),
+    COMPACT_CHAIN: ("compact_chain", boolean),
 }
 """For each setting the field that has it, and what reads its value."""
 

@@ -26,7 +26,14 @@ from strandline.backups.collection import (
     next_name,
     stream_name,
 )
-from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, require_collection
+from strandline.backups.record import (
+    BackupRecord,
+    IndexRecord,
+    SliceRecord,
+    TableRecord,
+    changefeeds_of,
+    require_collection,
+)
 from strandline.catalog import board, chains, many, paths, sizes
 from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CREATED_STATES, Operation
@@ -77,6 +84,17 @@ def outdated_streams(
 
 def _is_ours(path: Path, operation_id: str) -> bool:
     return path.state == paths.READY or path.operation_id == operation_id
+
+
+def check_ours(path: Path, collection: Collection) -> None:
+    """Refuse to change the backups of a collection whose repository is another warehouse's."""
+    if collection.attached:
+        raise PreconditionFailed(
+            f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
+            "another warehouse",
+            "Restore from it, or let this warehouse go on with it: ATTACH BACKUP COLLECTION again, WITH "
+            "(TAKE_OVER = 'true').",
+        )
 
 
 def retention_here(collection: Collection) -> str | None:
@@ -131,13 +149,7 @@ class Backup(Kind[CollectionRequest, B, G]):
             raise PreconditionFailed(
                 f"the collection {path.name!r} has no tables", "Create a table, or add one to the collection."
             )
-        if collection.attached:
-            raise PreconditionFailed(
-                f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
-                "another warehouse",
-                "Restore from it, or let this warehouse go on with it: ATTACH BACKUP COLLECTION again, WITH "
-                "(TAKE_OVER = 'true').",
-            )
+        check_ours(path, collection)
         run.lock(tx, [path], "copying")
         return path, collection, [(member, TableInfo.of(member)) for member in members]
 
@@ -252,6 +264,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
         below = [i for ids in originals.values() for i in ids.values()]
         versions = run.registry.effective(conn, [*sources, *below], run.operation.id)
         ids = [i for t in targets.values() for i in (t.id, *(ref.impl_id for ref in t.indexes))]
+        feeds = changefeeds_of(conn, list(sources.values()))
         heads, sizes_ = chains.states(conn, ids), sizes.bytes_of(conn, ids)
 
         def slice_(source_id: int, target_id: int) -> SliceRecord:
@@ -279,6 +292,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
                 schema=target.schema,
                 slice=slice_(members[path], target.id),
                 indexes=tuple(index(path, ref) for ref in target.indexes),
+                changefeeds=feeds.get(members[path], ()),
             )
             for path, target in targets.items()
         }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strandline.backups.collection import CollectionSettings
-from strandline.backups.record import BackupRecord, SliceRecord
+from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
 from strandline.errors import Internal
 from strandline.model import Key, Role, Segment, decode_key, encode_key
 from strandline.records import Record, kept
@@ -81,6 +81,18 @@ class Contents:
 
     table: tuple[ObjectRecord, ...]
     indexes: Mapping[str, tuple[ObjectRecord, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(table: TableRecord, made: Mapping[int, tuple[ObjectRecord, ...]]) -> Contents:
+        """Those among objects that are given by the paths that hold them in the catalog."""
+
+        def held(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
+            return made.get(slice_.target_id or 0, ())
+
+        return Contents(
+            table=held(table.slice),
+            indexes={i.definition.name: held(i.slice) for i in table.indexes if i.slice is not None},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

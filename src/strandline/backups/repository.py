@@ -4,6 +4,12 @@ is needed to restore them (``docs/repository.md``).
 ``repository.json`` says what it is, ``owners/`` which warehouse may add to it, ``objects/`` holds the rows
 under names that tell their content, ``backups/`` one manifest for each backup. A backup exists from the
 moment on at which its manifest does, and that is written last. Nothing is ever overwritten.
+
+An increment that became a full backup (``compact.py``) has a second manifest, ``NAME.full.json`` beside
+``NAME.json``. It counts from the moment on at which it is there, and the first one counts no more: a reader
+MUST look for the second one first. What the first one says stays true for as long as the backups are there
+that it builds on, and it goes when they do (``forget_increment``); the objects that only it needs are free
+then.
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from strandline.backups.manifest import Manifest
 from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
@@ -19,10 +26,15 @@ from strandline.names import did_you_mean
 from strandline.records import Record
 from strandline.settings import Settings
 from strandline.storage.files import Files
+from strandline.storage.location import files_at
 from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
 from strandline.version import VERSION
 
+if TYPE_CHECKING:
+    from strandline.storage.keyring import Rotated
+
 MANIFESTS, OWNERS = "backups", "owners"
+_FULL = ".full"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +51,12 @@ class Repository:
     def __init__(self, files: Files, root: str) -> None:
         self.files = files
         self.root = root
-        self._plain = plain(files)
+        self.plain = plain(files)
 
     @cached_property
     def marker(self) -> Marker:
         """What it is; PRECONDITION_FAILED if there is none."""
-        found = read_marker(self._plain)
+        found = read_marker(self.plain)
         if found is None:
             raise PreconditionFailed(
                 f"{self.root} is not a backup repository: it has no {MARKER}",
@@ -79,7 +91,7 @@ class Repository:
         names = self._owners()
         if not names:
             return None
-        return from_bytes(Owner, self._plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+        return from_bytes(Owner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
 
     def check_owners(self) -> Owner:
         """Who may add backups, if all that is said about it is there."""
@@ -91,11 +103,11 @@ class Repository:
                     "Bring it back from a copy of the repository.",
                 )
         return [
-            from_bytes(Owner, self._plain.read(name), f"the file {name} of {self.root}") for name in names
+            from_bytes(Owner, self.plain.read(name), f"the file {name} of {self.root}") for name in names
         ][-1]
 
     def _owners(self) -> list[str]:
-        return sorted(name for name in self._plain.names(OWNERS) if name.endswith(".json"))
+        return sorted(name for name in self.plain.names(OWNERS) if name.endswith(".json"))
 
     def check_owner(self, warehouse: str) -> None:
         """Refuse a warehouse whose backups do not belong here."""
@@ -118,26 +130,44 @@ class Repository:
         last = self._owners()[-1:]
         number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
         made = Owner(warehouse=warehouse, since=now)
-        self._plain.write_if_absent(_owner_name(number), to_bytes(made))
+        self.plain.write_if_absent(_owner_name(number), to_bytes(made))
         self.check_owner(warehouse)  # Another may have been faster.
 
     # --- backups -------------------------------------------------------------------------------------------
 
     def backups(self) -> list[str]:
         """The names of its backups, oldest first."""
-        return sorted(self._listed())
+        return sorted(set(self._listed()))
 
     def _listed(self) -> Iterator[str]:
-        for name in self.files.names(MANIFESTS):
+        for name in self.manifests():
+            yield _backup_of(name)
+
+    def manifests(self) -> list[str]:
+        """The files that are manifests: of a backup that became a full one there may be two."""
+        found = []
+        for name in self.plain.names(MANIFESTS):
             folder, _, file = name.rpartition("/")
             if folder == MANIFESTS and file.endswith(".json"):
-                yield file.removesuffix(".json")
+                found.append(name)
+        return found
 
     def manifest(self, backup: str) -> Manifest:
         """The manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
-        data = self.files.find(_manifest_name(backup))
-        if data is None:
+        found = self.find(backup, synthetic=True) or self.find(backup, synthetic=False)
+        if found is None:
             raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, self.backups()))
+        return found
+
+    def find(self, backup: str, *, synthetic: bool) -> Manifest | None:
+        """That which it has as what it was taken as, or as the full one that it became."""
+        name = _manifest_name(backup, synthetic=synthetic)
+        return None if not self.plain.exists(name) else self.manifest_at(name)
+
+    def manifest_at(self, name: str) -> Manifest:
+        """The manifest that a file is."""
+        backup = _backup_of(name)
+        data = self.files.read(name)
         found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
         if found.backup.name != backup or found.repository != self.marker.id:
             raise Corrupted(
@@ -147,25 +177,58 @@ class Repository:
             )
         return found
 
-    def add(self, manifest: Manifest) -> None:
-        """Let a backup exist. All of its objects must be there."""
-        name = _manifest_name(manifest.backup.name)
-        if not self.files.write_if_absent(name, to_bytes(manifest)):
-            there = self.manifest(manifest.backup.name)
-            if there.backup != manifest.backup or there.contents != manifest.contents:
+    def add(self, manifest: Manifest) -> bool:
+        """Let a backup exist, all of whose objects are there, and return whether it did not before."""
+        backup, synthetic = manifest.backup.name, manifest.backup.synthetic
+        name = _manifest_name(backup, synthetic=synthetic)
+        is_new = self.files.write_if_absent(name, to_bytes(manifest))
+        if not is_new:
+            there = self.find(backup, synthetic=synthetic)
+            if there is None or there.backup != manifest.backup or there.contents != manifest.contents:
                 raise AlreadyExists(
-                    f"{self.root} has another backup {manifest.backup.name} already",
+                    f"{self.root} has another backup {backup} already",
                     "Two warehouses must not share a repository. Choose another place.",
                 )
+        return is_new
 
     def remove(self, backup: str) -> None:
         """Let a backup exist no more. Its objects stay, until it is known what else needs them."""
+        # As long as one of them is there it is a backup that can be restored; without the second one it might
+        # build on backups that are gone.
         self.files.remove(_manifest_name(backup))
+        self.files.remove(_manifest_name(backup, synthetic=True))
+
+    def withdraw(self, manifest: Manifest) -> None:
+        """Take back what was said about a backup."""
+        self.files.remove(_manifest_name(manifest.backup.name, synthetic=manifest.backup.synthetic))
+
+    def forget_increment(self, backup: str) -> None:
+        """Let a backup that became a full one be nothing else. What only the increment needed is free."""
+        if self.files.exists(_manifest_name(backup, synthetic=True)):
+            self.files.remove(_manifest_name(backup))
+
+
+def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
+    """Let the key to which the settings ``new`` lead open an encrypted repository, and that of ``old`` no
+    more. No data is written again."""
+    from strandline.storage.keyring import rotate
+    from strandline.storage.user_key import user_key
+
+    files = files_at(root, old)
+    marker = read_marker(files)
+    if marker is None or not marker.encrypted:
+        what = "is not a backup repository" if marker is None else "is not encrypted"
+        raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
+    return rotate(files, user_key(old), user_key(new))
 
 
 def _owner_name(number: int) -> str:
     return f"{OWNERS}/{number:08}.json"
 
 
-def _manifest_name(backup: str) -> str:
-    return f"{MANIFESTS}/{backup}.json"
+def _manifest_name(backup: str, *, synthetic: bool = False) -> str:
+    return f"{MANIFESTS}/{backup}{_FULL if synthetic else ''}.json"
+
+
+def _backup_of(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".json").removesuffix(_FULL)

@@ -28,6 +28,7 @@ from strandline.backups.restore_parts import (
 )
 from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, Target, plan_restore
 from strandline.backups.restore_replace import exchange, lock_old
+from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
 from strandline.backups.verified import key_of, looked
 from strandline.catalog import board, chains, many, paths, tables
@@ -52,7 +53,7 @@ class RestoreResult(Record):
     rid of them. ``verified``: what was checked before it was published: that the ``files`` are there, in
     their sizes, or the ``data``, rows against digests and indexes against tables. ``bytes_verified``: since
     when every byte of the backup is known to have been verified (seconds since the epoch); None: some of
-    them never were."""
+    them never were. ``changefeeds``: those that began anew."""
 
     backup: str
     tables: tuple[str, ...]
@@ -62,6 +63,7 @@ class RestoreResult(Record):
     bytes_verified: float | None = later()
     replaced: dict[str, str] | None = later()
     to_drop: tuple[str, ...] = later(())
+    changefeeds: tuple[str, ...] = later(())
 
 
 class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
@@ -123,6 +125,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                 for ref in TableInfo.of(path).indexes:
                     if not ref.definition.is_sync:
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
+        changefeeds = begin_restored(tx, run, under)
         body = run.body
         # One that an earlier version has planned does not say what it checks.
         if run.request.verify or body.verified == "data":
@@ -138,6 +141,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             bytes_verified=body.bytes_verified,
             replaced=dict(sorted(replaced.items())) or None,
             to_drop=tuple(f"DROP TABLE {quote(kept)}" for kept in sorted(replaced.values())),
+            changefeeds=changefeeds,
         )
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, select, update
 
 from strandline import names, records
 from strandline.catalog import sqltables
@@ -113,7 +113,9 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     """Those of the paths that exist, in the order asked for."""
     wanted = list(dict.fromkeys(path_ids))
     known = (
-        {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}))} if wanted else {}
+        {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}).all())}
+        if wanted
+        else {}
     )
     return [known[i] for i in wanted if i in known]
 
@@ -184,13 +186,15 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
     """The names of what is directly below some paths, of those with this ``ending``."""
     ended = _NAMES_BELOW.where(sqltables.paths.c.name.endswith(ending, autoescape=True))
-    return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars())
+    return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars().all())
 
 
-def backups(conn: Connection, collection: Path, *, last: bool = False) -> list[Path]:
-    """The finished backups of a collection, or the last one: names sort in the order of time."""
+def backups(conn: Connection, collection: Path, *, last: bool = False, most: int | None = None) -> list[Path]:
+    """The finished backups of a collection, or the last one: names sort in the order of time. ``most``: no
+    more than so many characters of their bodies."""
     at = sqltables.paths.c
-    found = select(sqltables.paths).where(
+    body = at.body if most is None else func.substr(at.body, 1, most).label("body")
+    found = select(*(body if column is at.body else column for column in at)).where(
         at.parent_id == collection.id, at.type == "backup", at.state != "creating"
     )
     rows = conn.execute(found.order_by(at.name.desc()).limit(1) if last else found)

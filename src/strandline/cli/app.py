@@ -9,8 +9,11 @@ import traceback
 import typer
 
 from strandline.cli import (
+    attach,
     backup,
     check,
+    compact_backups,
+    copy_backup,
     demo,
     describe,
     drop_backup,
@@ -24,6 +27,7 @@ from strandline.cli import (
     options,
     prune,
     restore,
+    rotate_key,
     show_backup,
     sql,
     tree,
@@ -69,9 +73,13 @@ COMMANDS = (
     backup,
     restore,
     show_backup,
+    copy_backup,
+    attach,
     verify,
+    compact_backups,
     drop_backup,
     prune,
+    rotate_key,
     operations,
     check,
     maintain,

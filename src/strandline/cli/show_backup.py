@@ -112,6 +112,11 @@ def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "rows": sum(part["rows"] for part in parts if part["type"] == "table"),
         "tombstones": sum(part["tombstones"] for part in parts if part["type"] == "table"),
         "parts": parts,
+        "changefeeds": [
+            {**feed, "path": f"{path}/{feed['name']}"}
+            for path, table in body["tables"].items()
+            for feed in table.get("changefeeds", ())
+        ],
     }
 
 
@@ -215,3 +220,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
         for p in b["parts"]
     ]
     cli.output.table(columns, rows, count=False)
+    if b["changefeeds"]:
+        cli.output.line()
+        feeds = [(feed["path"], feed["mode"], feed["format"]) for feed in b["changefeeds"]]
+        cli.output.table(("changefeed", "mode", "format"), feeds, count=False)

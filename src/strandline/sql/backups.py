@@ -15,6 +15,7 @@ from strandline.sql.statements import (
     AttachBackupCollection,
     Backup,
     CollectionAction,
+    CompactBackups,
     CopyBackup,
     CreateBackupCollection,
     DropBackupCollection,
@@ -31,6 +32,7 @@ __all__ = [
     "read_alter_collection",
     "read_attach",
     "read_backup",
+    "read_compact",
     "read_copy_backup",
     "read_create_collection",
     "read_drop_collection",
@@ -49,6 +51,7 @@ ALTER_FORM = (
 DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
 BACKUP_FORM = "BACKUP collection [INCREMENTAL [OR FULL]] [NOWAIT]"
 COPY_FORM = "COPY BACKUP 'backup' FROM collection TO 'url' [WITH (ENCRYPTION = 'true')] [NOWAIT]"
+COMPACT_FORM = "COMPACT collection [TO 'backup'] [NOWAIT]"
 ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true')]"
 RESTORE_FORM = (
     "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
@@ -159,6 +162,18 @@ def read_copy_backup(cursor: Cursor) -> CopyBackup:
     if not cursor.done:
         raise cursor.fault("expected WITH, NOWAIT (in this order) or the end of the statement")
     return CopyBackup(backup, collection, url, settings, nowait)
+
+
+def read_compact(cursor: Cursor) -> CompactBackups:
+    cursor.form = COMPACT_FORM
+    cursor.expect("COMPACT")
+    collection = read_collection_name(cursor)
+    backup = cursor.string_or_name("the name of a backup in quotes") if cursor.accept("TO") else None
+    nowait = cursor.accept("NOWAIT")
+    if not cursor.done:
+        more = "" if nowait else "NOWAIT or " if backup is not None else "TO, NOWAIT or "
+        raise cursor.fault(f"expected {more}the end of the statement")
+    return CompactBackups(collection, backup, nowait)
 
 
 def read_attach(cursor: Cursor) -> AttachBackupCollection:

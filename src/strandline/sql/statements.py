@@ -328,6 +328,15 @@ class CopyBackup(Statement):
 
 
 @dataclass(frozen=True)
+class CompactBackups(Statement):
+    """Let an increment become a full backup; ``backup`` None: the last one."""
+
+    collection: str
+    backup: str | None = None
+    nowait: bool = False
+
+
+@dataclass(frozen=True)
 class AttachBackupCollection(Statement):
     name: str
     url: str

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 from strandline.errors import Internal
@@ -19,17 +21,29 @@ from strandline.settings import Settings
 from strandline.storage.files import Files
 from strandline.storage.location import files_at
 
-__all__ = ["OBJECTS", "Everywhere", "absolute", "object_name"]
+__all__ = ["OBJECTS", "Destination", "Everywhere", "absolute", "object_name"]
 
 OBJECTS = "objects"
 
 
-def object_name(files: Files, checksum: str) -> str:
+@dataclass(frozen=True)
+class Destination:
+    """Where objects are sent. ``avoided``: names that must not be used: somebody may be about to remove what
+    they name."""
+
+    root: str
+    avoided: frozenset[str] = frozenset()
+
+
+def object_name(files: Files, checksum: str, avoided: frozenset[str] = frozenset()) -> str:
     """Return the name of the object with this content in a repository with these files."""
     from strandline.storage.sealed import SealedFiles  # Only those need it who send something.
 
     digest = files.name_of(checksum) if isinstance(files, SealedFiles) else checksum.rpartition(":")[2]
-    return f"{OBJECTS}/{digest[:2]}/{digest}.parquet"
+    names = (
+        f"{OBJECTS}/{digest[:2]}/{digest}{end}.parquet" for end in chain([""], map("-{}".format, count(2)))
+    )
+    return next(name for name in names if name not in avoided)
 
 
 def absolute(root: str, name: str, use: str) -> str:
@@ -73,6 +87,11 @@ class Everywhere:
             raise Internal(f"the file {name} is in no repository")
         return self.at(root), f"{OBJECTS}/{rest.rpartition('#')[0] or rest}"
 
+    def reach(self, names: Iterable[str | None]) -> None:
+        """Open the repositories of files, so that what it takes to open them goes along to executors."""
+        for root in {name.rpartition(f"/{OBJECTS}/")[0] for name in names if name and is_elsewhere(name)}:
+            self.at(root)
+
     @property
     def location(self) -> str:
         return self.own.location
@@ -108,7 +127,7 @@ class Everywhere:
         files, inside = self.found(name)
         return files.find(inside)
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         files, inside = self.found(name)
         return files.chunks(inside)
 
@@ -134,6 +153,11 @@ class Everywhere:
 
     def store(self, name: str, chunks: Iterable[bytes]) -> int:
         return self.own.store(name, chunks)
+
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        if isinstance(source, Everywhere):
+            source, source_name = source.found(source_name)
+        self.own.copy_if_absent(source, source_name, name, checksum)
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
         self.own.store_if_absent(name, chunks)
