@@ -12,7 +12,6 @@ from typing import ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline import __version__
 from strandline.backups.collection import CLUSTER, Collection, CompactRequest
 from strandline.backups.compact_plan import FoldedShard, Source, is_at, made_full, sources
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
@@ -29,6 +28,7 @@ from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
 from strandline.records import Nothing, Record
 from strandline.runtime import Runtime
 from strandline.storage.shards import lies_in
+from strandline.version import VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ class FullManifestPart(_CompactPart[Nothing]):
         there.add(
             Manifest(
                 repository=there.marker.id,
-                engine=__version__,
+                engine=VERSION,
                 warehouse=here,
                 collection=path.name,
                 tables=collection.tables,

@@ -87,10 +87,10 @@ class BackupRecord(Record):
     step: int
     time: float
     stream: str | None
+    synthetic: bool = later(False)
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
     pinned: bool = later(False)
     stored: str | None = later()
-    synthetic: bool = later(False)
 
     @property
     def slices(self) -> list[SliceRecord]:
