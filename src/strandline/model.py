@@ -170,6 +170,11 @@ def is_elsewhere(file: str) -> bool:
     return file.startswith("/") or "://" in file
 
 
+def object_of(file: str) -> str:
+    """Return the object that a file outside the warehouse is, without what tells its uses apart."""
+    return file.rpartition("#")[0] or file
+
+
 PENDING = 2**62
 """The step of changes that are not committed yet: later than any real one. Those of the n-th statement of a
 transaction have ``PENDING + n``, so that later statements win."""

@@ -228,11 +228,22 @@ def _refuse(found: list[str], words: str) -> None:
 def _writer(kind: Any, converter: Converter) -> Callable[[Any], Any]:
     from cattrs.gen import make_dict_unstructure_fn, override
 
+    options = _options(kind)
     changed: dict[str, Any] = {
         name: override(rename=special.name, unstruct_hook=special.write, omit_if_default=special.later)
-        for name, special in _options(kind).items()
+        for name, special in options.items()
     }
-    return make_dict_unstructure_fn(kind, converter, **changed)
+    write = make_dict_unstructure_fn(kind, converter, **changed)
+    if not any(special.later for special in options.values()):
+        return write
+    order = [special.name or name for name, special in options.items()]
+
+    def in_order(value: Any) -> Any:
+        # cattrs puts what may be left out at the end, but who reads only the beginning relies on the order.
+        made = write(value)
+        return {name: made[name] for name in order if name in made}
+
+    return in_order
 
 
 def _options(kind: Any) -> dict[str, _Options]:

@@ -86,6 +86,8 @@ class Settings:
     storage_timeout_seconds: float = 60.0
     """How long a request to an object store may take."""
 
+    repository_grace_seconds: float = 24 * 3600.0
+    """What no backup in a repository needs any more stays there for this long."""
     repository_key_file: str | None = None
     """Where the key of an encrypted backup repository is: a file with 32 bytes in base64 or hex ..."""
     repository_key_env: str | None = None

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from strandline import Database
-from strandline.backups.record import BackupRecord
+from strandline.backups.record import BackupRecord, chain_to
 from strandline.catalog.tables import TableInfo
 from strandline.errors import PreconditionFailed
 from strandline.model import OP, STEP, IndexDef, Key
@@ -120,6 +120,8 @@ class Backups(RuleBasedStateMachine):
         self.tables: dict[str, Table] = {}
         self.expected: dict[str, dict[str, State]] = {}
         self.omit = False
+        self.cut_off = False
+        """Whether the last backup was dropped, so that nothing knows the changes since the one before."""
 
     @initialize(data=st.data())
     def create_tables(self, data: st.DataObject) -> None:
@@ -234,6 +236,29 @@ class Backups(RuleBasedStateMachine):
         self._incremental()
 
     @precondition(lambda self: self.expected)
+    @rule(place=st.integers(0, 9))
+    def drop_a_backup(self, place: int) -> None:
+        """It goes with what builds on it."""
+        name = list(self.expected)[place % len(self.expected)]
+        chains = {record.name: chain_to(records(self.db), record.name) for record in records(self.db)}
+        gone = [n for n, chain in chains.items() if any(record.name == name for record in chain)]
+        self.db.sql(f"DROP BACKUP c '{name}' CONFIRM")
+        self._forget(gone)
+
+    @precondition(lambda self: self.expected)
+    @rule(number=st.integers(1, 2))
+    def prune(self, number: int) -> None:
+        full = [record.name for record in records(self.db) if record.kind == "full"]
+        self.db.sql(f"PRUNE c KEEP LAST {number} FULL CONFIRM")
+        self._forget([name for name in self.expected if full and name < full[-number:][0]])
+
+    def _forget(self, gone: list[str]) -> None:
+        self.cut_off = self.cut_off or list(self.expected)[-1] in gone
+        for name in gone:
+            del self.expected[name]
+        assert backups(self.db) == list(self.expected)
+
+    @precondition(lambda self: self.expected)
     @rule(data=st.data())
     def compact_backups(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.expected)), label="backup")
@@ -244,7 +269,8 @@ class Backups(RuleBasedStateMachine):
 
     def _incremental(self) -> None:
         # What the last backup does not hold is taken whole.
-        if all(t.followed or not t.known for t in self.tables.values() if t.member):
+        followed = all(t.followed or not t.known for t in self.tables.values() if t.member)
+        if followed and not self.cut_off:
             self.db.sql("BACKUP c INCREMENTAL")
             self._note()
             return
@@ -259,6 +285,7 @@ class Backups(RuleBasedStateMachine):
     def _note(self) -> None:
         name = backups(self.db)[-1]
         assert name not in self.expected
+        self.cut_off = False
         for table in self.tables.values():
             table.followed = table.known = table.member
         self.expected[name] = self._states()

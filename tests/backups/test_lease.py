@@ -242,6 +242,18 @@ def test_an_empty_object_in_the_way_is_passed(files: Files, clock: ManualClock) 
     again.check()
 
 
+def test_what_is_no_lease_does_not_count(files: Files, clock: ManualClock) -> None:
+    """Such as what others left that died while they made one."""
+    lease = take(files, clock, "one", "a test", SECONDS)
+    for name in ("2.json.0123abcd", "3", "04.json", "x.json", "5.json/6.json", "-7.json", "٨.json"):
+        files.write(f"leases/{name}", b"{}")
+    lease.check()
+    with pytest.raises(UnderOperation):
+        take(files, clock, "two", "a test", SECONDS)
+    lease.renew()
+    lease.check()
+
+
 def test_a_lease_of_a_later_version_counts_until_it_ends(files: Files, clock: ManualClock) -> None:
     take(files, clock, "one", "a test", SECONDS)
     (name,) = files.names()

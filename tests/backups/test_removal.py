@@ -166,9 +166,9 @@ def test_prune_says_why(db: Database, clock: ManualClock) -> None:
     assert plan[:-1] == [
         ("remove", first, "no rule keeps it", sizes[first]),
         ("remove", one, "no rule keeps it", sizes[one]),
-        ("keep", second, f"needed by {two}", sizes[second]),
-        ("keep", two, "within 50h", sizes[two]),
-        ("keep", third, f"within 50h, daily {third[:4]}-{third[4:6]}-{third[6:8]}, minimum", sizes[third]),
+        ("keep", second, f"needed by {two}", None),
+        ("keep", two, "within 50h", None),
+        ("keep", third, f"within 50h, daily {third[:4]}-{third[4:6]}-{third[6:8]}, minimum", None),
     ]
     assert plan[-1][:3] == ("free", "", "held by nothing else")
     before = held(db, clock)

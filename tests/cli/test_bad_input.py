@@ -24,6 +24,8 @@ COMMANDS = {
     "restore": ["restore", "nightly"],
     "show-backup": ["show-backup", "nightly"],
     "compact-backups": ["compact-backups", "nightly"],
+    "drop-backup": ["drop-backup", "nightly", "x"],
+    "prune": ["prune", "nightly", "--keep-last", "1"],
     "operations list": ["operations", "list"],
     "operations get": ["operations", "get", "x"],
     "operations wait": ["operations", "wait", "x"],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result
 from strandline.backups import lifecycle
-from strandline.backups.attach import attach
+from strandline.backups.attach import attach, name_in
 from strandline.backups.collection import (
     Collection,
     CollectionRequest,
@@ -18,6 +19,7 @@ from strandline.backups.collection import (
     repository_of,
 )
 from strandline.backups.restore_request import restore_request
+from strandline.backups.verify_request import verify_settings
 from strandline.catalog import paths
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.records import Record
@@ -102,8 +104,33 @@ def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Res
     return Result(("backup", "kind", "tables", "rows", "state"), rows, step=step)
 
 
+def collection_in(db: Database, url: str) -> str:
+    """The name of the collection whose backups a repository holds."""
+    with db.guard():
+        return name_in(db.runtime, repository_of(url))
+
+
 def restore(db: Database, statement: st.Restore) -> Result:
     return _operation(db, "restore", restore_request(statement), nowait=statement.nowait)
+
+
+def verify(db: Database, statement: st.Verify) -> Result:
+    """How each backup was found; and what is wrong with none of them but with their repository."""
+    given = verify_settings(statement.settings)
+    report = db.verify(statement.collection, at=statement.at_backup, **given)
+    rows: list[tuple[Any, ...]] = [
+        (b.backup, b.level, b.objects, b.bytes, b.problems, b.restorable, _moment(b.verified_at), b.because)
+        for b in report.backups
+    ]
+    for problem in report:
+        if all(not problem.path.endswith(f"/{b.backup}") for b in report.backups):
+            rows.append((None, report.level, 0, 0, 1, None, None, problem.message))
+    columns = ("backup", "level", "objects", "bytes", "problems", "restorable", "verified_at", "because")
+    return Result(columns, rows)
+
+
+def _moment(time: float | None) -> datetime | None:
+    return None if time is None else datetime.fromtimestamp(time, timezone.utc)
 
 
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:

@@ -42,6 +42,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.CompactBackups: "backups.compact",
     st.AttachBackupCollection: "backups.attach_collection",
     st.Restore: "backups.restore",
+    st.Verify: "backups.verify",
 }
 """A module of this package and a function in it. The module is loaded by the first statement that needs it: a
 look at the catalog should not wait for Arrow, nor a query for the operations. Statements that change rows are

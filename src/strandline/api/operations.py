@@ -15,6 +15,9 @@ from strandline.backups.lifecycle import DropCollection
 from strandline.backups.removal import DropBackups
 from strandline.backups.restore import Restore
 from strandline.backups.send import SendBackup
+from strandline.backups.sweep import SweepRepository
+from strandline.backups.trial import TryRestore
+from strandline.backups.writing import Leases
 from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
@@ -28,16 +31,19 @@ class Operations:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        leases = Leases(runtime)
         kinds: list[Kind[Any, Any, Any]] = [
             CreateStream(),
             DropStreams(),
             FullBackup(runtime),
             IncrementalBackup(runtime),
             DropCollection(),
-            SendBackup(runtime),
-            CompactBackups(runtime),
+            SendBackup(runtime, leases),
+            SweepRepository(runtime, leases),
+            CompactBackups(runtime, leases),
             DropBackups(),
             Restore(runtime),
+            TryRestore(runtime),
         ]
         self.engine = Engine(
             runtime.catalog,
@@ -79,9 +85,7 @@ class Operations:
 
     def _run(self, operation_id: str) -> None:
         """Carry out an operation, and what begins when it ends."""
-        ended = self.engine.run(operation_id, self._runtime.settings.workers)
-        if ended.is_over and (follower := self.engine.follower(ended)) is not None:
-            self._run(follower)
+        self.engine.run(operation_id, self._runtime.settings.workers)
 
     def _wait(
         self,

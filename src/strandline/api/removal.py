@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from strandline.api.result import Result
 from strandline.backups.pins import set_pinned
-from strandline.backups.removal import DropBackups, DropRequest, freed_bytes, plan_removal
+from strandline.backups.removal import DropBackups, DropRequest, plan_removal, tables_in
+from strandline.catalog.sizes import bytes_of, bytes_only_in
 from strandline.sql import statements as st
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ def _remove(db: Database, request: DropRequest, *, confirm: bool) -> Result:
     runtime = db.runtime
     with runtime.catalog.read() as conn:
         removal = plan_removal(conn, request, runtime.clock.now())
-        freed = freed_bytes(conn, removal.going)
-    held = {record.name: record.bytes for record in removal.records}
-    rows = [
-        ("keep" if d.keep else "remove", d.backup, ", ".join(d.reasons), held[d.backup])
+        going = {path.name: tables_in(conn, path) for path in removal.going}
+        sizes = {name: sum(bytes_of(conn, ids).values()) for name, ids in going.items()}
+        freed = bytes_only_in(conn, [i for ids in going.values() for i in ids])
+    rows: list[tuple[str, str, str, int | None]] = [
+        ("keep" if d.keep else "remove", d.backup, ", ".join(d.reasons), sizes.get(d.backup))
         for d in removal.decisions
     ]
     rows.append(("free", "", "held by nothing else", freed))

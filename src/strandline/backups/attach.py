@@ -35,6 +35,18 @@ class Found:
     problem: str | None = None
 
 
+def name_in(runtime: Runtime, root: str) -> str:
+    """The name that the collection of a repository has, as its last readable backup says."""
+    repository = Repository(runtime.files.at(root), root)
+    repository.marker  # noqa: B018  (what is no repository is refused before anything else)
+    found = Found("", None)
+    for backup in reversed(repository.backups()):
+        found = _read(repository, backup)
+        if found.manifest is not None:
+            return found.manifest.collection
+    raise _nothing_in(root, found.problem)
+
+
 def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[int, list[Found]]:
     """Make the collection ``name`` of the repository at ``root``, and return the step at which it is there
     and what was found. A manifest that cannot be read costs that backup, not the others. ``take_over``: from
@@ -46,10 +58,7 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
     found = [_read(repository, backup) for backup in repository.backups()]
     usable = [each.manifest for each in found if each.manifest is not None]
     if not usable:
-        raise PreconditionFailed(
-            f"the repository {root} has no backup that can be read",
-            found[-1].problem or "Check the folder or the URL." if found else "Check the folder or the URL.",
-        )
+        raise _nothing_in(root, found[-1].problem if found else None)
     with runtime.catalog.read() as conn:
         here = warehouse.require(conn).id
     owner = repository.owner()
@@ -72,6 +81,12 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
         for manifest in usable:
             _Attached(tx, row, manifest, root).make()
         return tx.step, found
+
+
+def _nothing_in(root: str, problem: str | None) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"the repository {root} has no backup that can be read", problem or "Check the folder or the URL."
+    )
 
 
 def _read(repository: Repository, backup: str) -> Found:

@@ -93,16 +93,22 @@ class Collection(Record):
     """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when one is taken.
     ``dropped``: a backup that was dropped when there was none after it. Its name is not given out again, and
     no increment continues an earlier one. ``attached``: its repository belongs to another warehouse, so that
-    it can only be restored from here."""
+    it can only be restored from here. ``leaving``: backups that were dropped, and whose manifests are
+    still in the repository, oldest first."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
     dropped: str | None = later()
     attached: bool = later(False)
+    leaving: tuple[str, ...] = later(())
 
     @property
     def incremental(self) -> bool:
         return self.settings.incremental
+
+    def goes_on_after(self, backup: str) -> bool:
+        """Whether increments may follow its last backup."""
+        return self.incremental and not self.attached and (self.dropped is None or self.dropped < backup)
 
     @property
     def omit_indexes(self) -> bool:

@@ -6,8 +6,8 @@ there and give the digests that were recorded when the backup was taken, one tra
 them, and from then on it needs none of those before it. Its name, its step and its streams stay, so that the
 next increment continues it as before; earlier backups stay as they are.
 
-The backups of the chain are locked while this goes on, the collection is not: others take backups and restore
-meanwhile.
+The backups of the chain are locked while this goes on. The collection is not, unless its backups are in a
+repository, which has one writer at a time: others take backups and restore meanwhile.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from strandline.backups.compact_plan import FoldedShard, sources
 from strandline.backups.full import check_ours
 from strandline.backups.record import BackupRecord, require_collection
 from strandline.backups.restore_plan import RestoreRequest, find_chain
+from strandline.backups.writing import Leases
 from strandline.catalog import chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
@@ -58,8 +59,12 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
     name = "compact backups"
     request, body, progress = CompactRequest, CompactBody, CompactProgress
 
-    def __init__(self, runtime: Runtime) -> None:
-        self.handlers = {"fold": FoldPart(runtime), "full manifest": FullManifestPart(runtime)}
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.handlers = {
+            "fold": FoldPart(runtime, leases),
+            "full manifest": FullManifestPart(runtime, leases),
+        }
+        self._leases = leases
         self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[CompactRequest]) -> Plan[CompactBody, CompactProgress]:
@@ -85,6 +90,8 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
                 f"'{collection.settings.storage}'.",
             )
         there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
+        if last.stored is not None:
+            run.lock(tx, [path], "altering")  # A repository has one writer at a time.
         run.lock(tx, [there[last.name]], "altering")
         run.lock(tx, [there[record.name] for record in chain[:-1]], "copying")
         shards = self._shards(tx, run, chain, there[last.name])
@@ -110,6 +117,9 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
             for source, path in zip(folded, staging, strict=True)
             for shard in source.shards(path.id, self._shard_bytes)
         ]
+
+    def let_go(self, operation_id: str) -> None:
+        self._leases.release(operation_id)
 
     def finish(self, tx: Writer, run: CompactRun) -> CompactResult:
         """The backup holds what was folded; what it held is free when those are done who read it."""

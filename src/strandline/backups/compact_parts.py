@@ -7,6 +7,7 @@ of a path that nobody sees.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
@@ -14,11 +15,13 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, CompactRequest
 from strandline.backups.compact_plan import FoldedShard, Source, is_at, made_full, sources
+from strandline.backups.lease import Lease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
-from strandline.catalog import chains, paths, warehouse
+from strandline.backups.writing import Leases, avoided, publish
+from strandline.catalog import chains, paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
@@ -27,6 +30,7 @@ from strandline.model import Chain, Digest, Segment, State, is_elsewhere
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
 from strandline.records import Nothing, Record
 from strandline.runtime import Runtime
+from strandline.storage.elsewhere import Destination
 from strandline.storage.shards import lies_in
 from strandline.version import VERSION
 
@@ -111,8 +115,14 @@ class _CompactPart(Handler[CompactRun, P]):
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
         self.runtime = runtime
+        self.leases = leases
+
+    def writing(self, run: CompactRun) -> AbstractContextManager[tuple[Repository, Lease]]:
+        """The repository that has the backup, as long as it may be written to."""
+        body = run.body
+        return self.leases.writing(body.root or "", run.operation.id, body.collection_id, "compact backups")
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return pause_after(error, attempt)
@@ -153,7 +163,9 @@ class FoldPart(_CompactPart[FoldedShard]):
         if root is None:
             return _Made((), folded.segments, folded.delta)
         try:
-            sent = store.send(folded.segments, root, among=run.progress.bytes_total)
+            with self.writing(run) as (there, _):
+                target = Destination(root, avoided(there))
+                sent = store.send(folded.segments, target, among=run.progress.bytes_total)
         finally:
             store.discard(folded.segments)
         use = f"{body.staging_id}.{part.id}"
@@ -180,33 +192,32 @@ class FullManifestPart(_CompactPart[Nothing]):
     record = Nothing
 
     def work(self, run: CompactRun, part: Part[Nothing]) -> Manifest | None:
-        root = run.body.root or ""
-        there = Repository(self.runtime.files.at(root), root)
+        with self.writing(run) as (there, lease):
+            return self._list(run, there, lease)
+
+    def _list(self, run: CompactRun, there: Repository, lease: Lease) -> Manifest | None:
         with self.runtime.catalog.read() as conn:
             found = Folded(conn, run)
             path = require_id(conn, run.body.collection_id)
-            here = warehouse.require(conn).id
         found.check()
-        there.check_owner(here)
-        record = found.record
+        record = replace(found.record, pinned=False, stored=None, continued=None)
         objects = {i: tuple(map(self._object, segments)) for i, segments in found.held.items()}
         contents = {name: Contents.of(table, objects) for name, table in record.tables.items()}
         standing = there.find(record.name, synthetic=True)
         if standing is not None and _states(standing.backup) == _states(record):
             return None if standing.contents == contents else standing
         collection = path.record(Collection)
-        there.add(
-            Manifest(
-                repository=there.marker.id,
-                engine=VERSION,
-                warehouse=here,
-                collection=path.name,
-                tables=collection.tables,
-                settings=replace(collection.settings, storage=CLUSTER),
-                backup=record,
-                contents=contents,
-            )
+        manifest = Manifest(
+            repository=there.marker.id,
+            engine=VERSION,
+            warehouse=self.leases.here(),
+            collection=path.name,
+            tables=collection.tables,
+            settings=replace(collection.settings, storage=CLUSTER),
+            backup=record,
+            contents=contents,
         )
+        publish(there, lease, manifest)
         return None
 
     def _object(self, segment: Segment) -> ObjectRecord:

@@ -26,7 +26,14 @@ from strandline.backups.collection import (
     next_name,
     stream_name,
 )
-from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, require_collection
+from strandline.backups.record import (
+    BackupRecord,
+    IndexRecord,
+    SliceRecord,
+    TableRecord,
+    changefeeds_of,
+    require_collection,
+)
 from strandline.catalog import board, chains, many, paths, sizes
 from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CREATED_STATES, Operation
@@ -257,6 +264,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
         below = [i for ids in originals.values() for i in ids.values()]
         versions = run.registry.effective(conn, [*sources, *below], run.operation.id)
         ids = [i for t in targets.values() for i in (t.id, *(ref.impl_id for ref in t.indexes))]
+        feeds = changefeeds_of(conn, list(sources.values()))
         heads, sizes_ = chains.states(conn, ids), sizes.bytes_of(conn, ids)
 
         def slice_(source_id: int, target_id: int) -> SliceRecord:
@@ -284,6 +292,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
                 schema=target.schema,
                 slice=slice_(members[path], target.id),
                 indexes=tuple(index(path, ref) for ref in target.indexes),
+                changefeeds=feeds.get(members[path], ()),
             )
             for path, target in targets.items()
         }

@@ -30,8 +30,10 @@ from strandline.backups.record import (
     BackupRecord,
     IndexRecord,
     TableRecord,
+    backup_heads,
     backup_records,
     chain_to,
+    changefeeds_of,
     last_backup,
     slice_segments,
     slices_of,
@@ -160,7 +162,8 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def _tables(
         self, conn: Connection, run: IncrementRun, made: Mapping[int, CutSlice | UnchangedSlice]
     ) -> dict[str, TableRecord]:
-        infos = [TableInfo.of(source) for source in paths.by_ids(conn, run.body.members.values())]
+        sources = paths.by_ids(conn, run.body.members.values())
+        infos, feeds = [TableInfo.of(source) for source in sources], changefeeds_of(conn, sources)
         ids = [i for info in infos for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         versions = run.registry.effective(conn, ids, run.operation.id)
 
@@ -174,6 +177,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 schema=info.schema,
                 slice=made[info.id].record(versions[info.id]),
                 indexes=tuple(index(ref) for ref in info.indexes),
+                changefeeds=feeds.get(info.id, ()),
             )
             for info in infos
         }
@@ -366,7 +370,10 @@ def _check_length(conn: Connection, path: Path, collection: Collection, parent: 
     most = collection.settings.max_chain
     if most is None:
         return None
-    length = 1 + len(chain_to(backup_records(conn, path), parent.name))
+    parents = {record.name: record.parent for _, record in backup_heads(conn, path)}
+    length, here = 2, parent.parent
+    while here is not None:
+        length, here = length + 1, parents.get(here)
     if length > most:
         raise PreconditionFailed(
             f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",

@@ -132,8 +132,17 @@ class Lease:
 
     @contextmanager
     def renewing(self) -> Iterator[Lease]:
-        """Renew the lease half-way, again and again, in a thread of its own, and release it at the end. For
-        clocks that go by themselves. That it was lost is for ``check`` to say."""
+        """The same, and release it at the end."""
+        try:
+            with self.kept():
+                yield self
+        finally:
+            self.release()
+
+    @contextmanager
+    def kept(self) -> Iterator[Lease]:
+        """Renew the lease half-way, again and again, in a thread of its own. For clocks that go by
+        themselves. That it was lost is for ``check`` to say."""
         stop = threading.Event()
 
         def run() -> None:
@@ -154,7 +163,6 @@ class Lease:
         finally:
             stop.set()
             thread.join()
-            self.release()
 
     def _look(self) -> tuple[int, Claim]:
         """Return what counts now if it is what we wrote last, whether we heard of it or not."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from strandline.backups.record import BackupRecord, require_backup, require_collection
+from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
 from strandline.catalog import paths, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.paths import Path
@@ -17,9 +17,9 @@ def set_pinned(catalog: Catalog, collection: str, backup: str, *, pinned: bool) 
     """Pin a backup, or no longer. Return the step; None if it was so already."""
     with catalog.write() as tx:
         path = require_collection(tx.conn, collection)
-        there = {found.name: found for found in paths.backups(tx.conn, path)}
+        there = {found.name: found.id for found in paths.backups(tx.conn, path, most=0)}
         require_backup(path, list(there), backup)
-        row = there[backup]
+        row = paths.require_id(tx.conn, there[backup])
         paths.check_ready(row)
         record = row.record(BackupRecord)
         if record.pinned == pinned:
@@ -32,8 +32,8 @@ def set_pinned(catalog: Catalog, collection: str, backup: str, *, pinned: bool) 
 
 def refuse_pinned(conn: Connection, collection: Path) -> None:
     """Refuse to drop a collection that has a pinned backup."""
-    for path in paths.backups(conn, collection):
-        if path.record(BackupRecord).pinned:
+    for path, backup in backup_heads(conn, collection):
+        if backup.pinned:
             raise PreconditionFailed(
                 f"the backup {path.name} of the collection {collection.name!r} is pinned",
                 f"Unpin it: UNPIN BACKUP collection '{path.name}'.",

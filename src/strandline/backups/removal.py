@@ -15,9 +15,9 @@ from typing import ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import Collection
+from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.full import outdated_streams
-from strandline.backups.record import BackupRecord, require_backup, require_collection
+from strandline.backups.record import BackupHead, backup_heads, require_backup, require_collection
 from strandline.backups.retention import Decision, decide, descendants
 from strandline.catalog import paths, sizes, tables
 from strandline.catalog.paths import Path, require_id
@@ -44,9 +44,15 @@ class Removal:
     """What would be removed, and why. ``going``: the paths of the backups, oldest first."""
 
     collection: Path
-    records: Sequence[BackupRecord]
+    records: Sequence[BackupHead]
     decisions: Sequence[Decision]
     going: Sequence[Path]
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """Those of them that a repository has."""
+        names = {path.name for path in self.going}
+        return tuple(record.name for record in self.records if record.stored and record.name in names)
 
     @property
     def is_last(self) -> bool:
@@ -67,8 +73,14 @@ class Removal:
 def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     """Decide which backups go; refused where that is not possible."""
     collection = require_collection(conn, request.collection)
-    there = paths.backups(conn, collection)
-    records = [path.record(BackupRecord) for path in there]
+    if collection.record(Collection).attached:
+        raise PreconditionFailed(
+            f"the backups of the collection {collection.name!r} belong to another warehouse",
+            "Drop them there, or take them over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = "
+            "'true').",
+        )
+    found = backup_heads(conn, collection)
+    there, records = [path for path, _ in found], [record for _, record in found]
     if request.backup is not None:
         decisions = _named(collection, records, request.backup)
     else:
@@ -85,7 +97,7 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     return Removal(collection, records, decisions, [path for path in there if path.name in names])
 
 
-def _named(collection: Path, records: Sequence[BackupRecord], name: str) -> list[Decision]:
+def _named(collection: Path, records: Sequence[BackupHead], name: str) -> list[Decision]:
     """A backup that is named goes with all that builds on it, which is told first."""
     require_backup(collection, [record.name for record in records], name)
     above = descendants(records, name)
@@ -95,25 +107,25 @@ def _named(collection: Path, records: Sequence[BackupRecord], name: str) -> list
             raise PreconditionFailed(
                 f"{record.name} is pinned{builds}", f"Unpin it: UNPIN BACKUP collection '{record.name}'."
             )
-    found = [Decision(each, False, (f"builds on {name}",)) for each in reversed(above)]
-    return [*found, Decision(name, False, ("named",))]
+    with_it = [Decision(each, False, (f"builds on {name}",)) for each in reversed(above)]
+    return [*with_it, Decision(name, False, ("named",))]
 
 
-def freed_bytes(conn: Connection, going: Sequence[Path]) -> int:
-    """The bytes that nothing holds but these backups."""
-    held = [p.id for backup in going for p in paths.subtree(conn, backup) if p.type == "table"]
-    return sizes.bytes_only_in(conn, held)
+def tables_in(conn: Connection, backup: Path) -> list[int]:
+    """The ids of the tables in a backup, those of indexes included."""
+    return [path.id for path in paths.subtree(conn, backup) if path.type == "table"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropBody(Body):
     """``backups``: their names, oldest first. ``bytes``: what becomes free. ``last``: the last of them, if
-    none comes after it."""
+    none comes after it. ``leaving``: those that a repository has."""
 
     collection_id: int
     backups: tuple[str, ...]
     bytes: int
     last: str | None = later()
+    leaving: tuple[str, ...] = later(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,24 +173,38 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
             PartPlan("drop backup", DroppedBackup(backup_id=path.id, backup=path.name), heights[path.name])
             for path in removal.going
         ]
-        for path in removal.going:
-            run.lock(tx, paths.subtree(tx.conn, path), "dropping")
+        below = [p for path in removal.going for p in paths.subtree(tx.conn, path)]
+        run.lock(tx, below, "dropping")
         if removal.is_last:
             streams = outdated_streams(tx.conn, run, removal.collection)
             parts += plan_drops(tx, run, streams) if streams else []
         body = DropBody(
             collection_id=removal.collection.id,
             backups=tuple(path.name for path in removal.going),
-            bytes=freed_bytes(tx.conn, removal.going),
+            bytes=sizes.bytes_only_in(tx.conn, [p.id for p in below if p.type == "table"]),
             last=removal.going[-1].name if removal.is_last else None,
+            leaving=removal.leaving,
         )
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: DropRun) -> DropResult:
         body = run.body
         collection = require_id(tx.conn, body.collection_id)
-        if body.last is not None:
-            paths.set_body(tx, collection.id, replace(collection.record(Collection), dropped=body.last))
+        if body.last is not None or body.leaving:
+            record = collection.record(Collection)
+            changed = replace(
+                record,
+                dropped=body.last or record.dropped,
+                leaving=tuple(sorted({*record.leaving, *body.leaving})),
+            )
+            paths.set_body(tx, collection.id, changed)
             paths.set_version(tx, collection.id, collection.version + 1)
             tables.publish(tx, [collection.id])
         return DropResult(collection=collection.name, removed=body.backups, bytes=body.bytes)
+
+    def follow(self, conn: Connection, run: DropRun) -> tuple[str, Record] | None:
+        """What a repository has of them goes as well, and what is left over there."""
+        collection = require_id(conn, run.body.collection_id).record(Collection)
+        if collection.settings.storage == CLUSTER:
+            return None
+        return "sweep repository", CollectionRequest(collection=run.request.collection)

@@ -46,12 +46,12 @@ class Repository:
     def __init__(self, files: Files, root: str) -> None:
         self.files = files
         self.root = root
-        self._plain = plain(files)
+        self.plain = plain(files)
 
     @cached_property
     def marker(self) -> Marker:
         """What it is; PRECONDITION_FAILED if there is none."""
-        found = read_marker(self._plain)
+        found = read_marker(self.plain)
         if found is None:
             raise PreconditionFailed(
                 f"{self.root} is not a backup repository: it has no {MARKER}",
@@ -86,10 +86,23 @@ class Repository:
         names = self._owners()
         if not names:
             return None
-        return from_bytes(Owner, self._plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+        return from_bytes(Owner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+
+    def check_owners(self) -> Owner:
+        """Who may add backups, if all that is said about it is there."""
+        names = self._owners()
+        for number, name in enumerate(names or [""], start=1):
+            if name != _owner_name(number):
+                raise Corrupted(
+                    f"{self.root} has no file {_owner_name(number)}, which says who may add backups",
+                    "Bring it back from a copy of the repository.",
+                )
+        return [
+            from_bytes(Owner, self.plain.read(name), f"the file {name} of {self.root}") for name in names
+        ][-1]
 
     def _owners(self) -> list[str]:
-        return sorted(name for name in self._plain.names(OWNERS) if name.endswith(".json"))
+        return sorted(name for name in self.plain.names(OWNERS) if name.endswith(".json"))
 
     def check_owner(self, warehouse: str) -> None:
         """Refuse a warehouse whose backups do not belong here."""
@@ -112,7 +125,7 @@ class Repository:
         last = self._owners()[-1:]
         number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
         made = Owner(warehouse=warehouse, since=now)
-        self._plain.write_if_absent(f"{OWNERS}/{number:08}.json", to_bytes(made))
+        self.plain.write_if_absent(_owner_name(number), to_bytes(made))
         self.check_owner(warehouse)  # Another may have been faster.
 
     # --- backups -------------------------------------------------------------------------------------------
@@ -122,10 +135,17 @@ class Repository:
         return sorted(set(self._listed()))
 
     def _listed(self) -> Iterator[str]:
-        for name in self.files.names(MANIFESTS):
+        for name in self.manifests():
+            yield _backup_of(name)
+
+    def manifests(self) -> list[str]:
+        """The files that are manifests: of a backup that became a full one there may be two."""
+        found = []
+        for name in self.plain.names(MANIFESTS):
             folder, _, file = name.rpartition("/")
             if folder == MANIFESTS and file.endswith(".json"):
-                yield file.removesuffix(".json").removesuffix(_FULL)
+                found.append(name)
+        return found
 
     def manifest(self, backup: str) -> Manifest:
         """The manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
@@ -136,9 +156,13 @@ class Repository:
 
     def find(self, backup: str, *, synthetic: bool) -> Manifest | None:
         """That which it has as what it was taken as, or as the full one that it became."""
-        data = self.files.find(_manifest_name(backup, synthetic=synthetic))
-        if data is None:
-            return None
+        name = _manifest_name(backup, synthetic=synthetic)
+        return None if not self.plain.exists(name) else self.manifest_at(name)
+
+    def manifest_at(self, name: str) -> Manifest:
+        """The manifest that a file is."""
+        backup = _backup_of(name)
+        data = self.files.read(name)
         found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
         if found.backup.name != backup or found.repository != self.marker.id:
             raise Corrupted(
@@ -148,17 +172,19 @@ class Repository:
             )
         return found
 
-    def add(self, manifest: Manifest) -> None:
-        """Let a backup exist. All of its objects must be there."""
+    def add(self, manifest: Manifest) -> bool:
+        """Let a backup exist, all of whose objects are there, and return whether it did not before."""
         backup, synthetic = manifest.backup.name, manifest.backup.synthetic
         name = _manifest_name(backup, synthetic=synthetic)
-        if not self.files.write_if_absent(name, to_bytes(manifest)):
+        is_new = self.files.write_if_absent(name, to_bytes(manifest))
+        if not is_new:
             there = self.find(backup, synthetic=synthetic)
             if there is None or there.backup != manifest.backup or there.contents != manifest.contents:
                 raise AlreadyExists(
                     f"{self.root} has another backup {backup} already",
                     "Two warehouses must not share a repository. Choose another place.",
                 )
+        return is_new
 
     def remove(self, backup: str) -> None:
         """Let a backup exist no more. Its objects stay, until it is known what else needs them."""
@@ -167,11 +193,23 @@ class Repository:
         self.files.remove(_manifest_name(backup))
         self.files.remove(_manifest_name(backup, synthetic=True))
 
+    def withdraw(self, manifest: Manifest) -> None:
+        """Take back what was said about a backup."""
+        self.files.remove(_manifest_name(manifest.backup.name, synthetic=manifest.backup.synthetic))
+
     def forget_increment(self, backup: str) -> None:
         """Let a backup that became a full one be nothing else. What only the increment needed is free."""
         if self.files.exists(_manifest_name(backup, synthetic=True)):
             self.files.remove(_manifest_name(backup))
 
 
+def _owner_name(number: int) -> str:
+    return f"{OWNERS}/{number:08}.json"
+
+
 def _manifest_name(backup: str, *, synthetic: bool = False) -> str:
     return f"{MANIFESTS}/{backup}{_FULL if synthetic else ''}.json"
+
+
+def _backup_of(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".json").removesuffix(_FULL)

@@ -4,17 +4,19 @@ The targets are made first, in state incoming restore, and stay closed until the
 backup, stage n the n-th increment: a stage has one part for each shard of each table and index, and begins
 only when every part of the stage before it has reported. A part attaches the shard's segments (by reference),
 or copies them and checks their checksums on the way. Then come the indexes that have to be rebuilt, the check
-of the data if it is wanted, and one transaction in which all of it appears, in the place of what was there
-before if that is wanted (``restore_replace``).
+of the data if it is wanted or something was copied, and one transaction in which all of it appears, in the
+place of what was there before if that is wanted (``restore_replace``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from strandline.backups.record import SliceRecord, slice_segments, slices_of
 from strandline.backups.restore_parts import (
+    Checks,
     InlineShardPart,
     RebuildPart,
     Rebuilt,
@@ -26,7 +28,9 @@ from strandline.backups.restore_parts import (
 )
 from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, Target, plan_restore
 from strandline.backups.restore_replace import exchange, lock_old
+from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
+from strandline.backups.verified import key_of, looked
 from strandline.catalog import board, chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
@@ -46,14 +50,20 @@ INCOMING = "incoming restore"
 class RestoreResult(Record):
     """``tables``: the paths that are there now. ``rebuilt_indexes``: those that no backup held. ``replaced``:
     where the tables are kept that were there before, by the paths that they had; ``to_drop`` says how to get
-    rid of them."""
+    rid of them. ``verified``: what was checked before it was published: that the ``files`` are there, in
+    their sizes, or the ``data``, rows against digests and indexes against tables. ``bytes_verified``: since
+    when every byte of the backup is known to have been verified (seconds since the epoch); None: some of
+    them never were. ``changefeeds``: those that began anew."""
 
     backup: str
     tables: tuple[str, ...]
     rows: int
     rebuilt_indexes: tuple[str, ...]
+    verified: Checks | None = later()
+    bytes_verified: float | None = later()
     replaced: dict[str, str] | None = later()
     to_drop: tuple[str, ...] = later(())
+    changefeeds: tuple[str, ...] = later(())
 
 
 class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
@@ -86,13 +96,17 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         shards = sorted(targets.shards, key=lambda found: found[0].increment)
         parts = [PartPlan(kind, shard, shard.increment) for shard, kind in shards]
         parts += [PartPlan("rebuild", rebuilt, last) for rebuilt in targets.rebuilds]
-        if request.verify:
+        # What was copied is another file: that it was written as it was read is for the data to tell.
+        checks: Checks = "data" if request.verify or any(s.copy for s, _ in shards) else "files"
+        if checks == "data":
             parts += [PartPlan("verify", Checked(table_id=i), last + 1) for i in targets.made.values()]
         body = RestoreBody(
             backup=wanted.chain[-1].name,
             tables=targets.made,
             increments=last - 1,
             step=step,
+            verified=checks,
+            bytes_verified=targets.bytes_verified(),
             kept_in=old.kept_in,
         )
         progress = RestoreProgress(
@@ -111,8 +125,10 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                 for ref in TableInfo.of(path).indexes:
                     if not ref.definition.is_sync:
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
+        changefeeds = begin_restored(tx, run, under)
         body = run.body
-        if run.request.verify:
+        # One that an earlier version has planned does not say what it checks.
+        if run.request.verify or body.verified == "data":
             compare(tx.conn, run)
         # Also if nothing had changed in the last ones.
         run.report(tx, replace(run.progress, increment=body.increments))
@@ -121,8 +137,11 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             tables=tuple(sorted(body.tables)),
             rows=sum(head.digest.rows for head in chains.states(tx.conn, body.tables.values()).values()),
             rebuilt_indexes=tuple(sorted(part.index for part in run.bodies(tx.conn, "rebuild", Rebuilt))),
+            verified=body.verified,
+            bytes_verified=body.bytes_verified,
             replaced=dict(sorted(replaced.items())) or None,
             to_drop=tuple(f"DROP TABLE {quote(kept)}" for kept in sorted(replaced.values())),
+            changefeeds=changefeeds,
         )
 
 
@@ -130,7 +149,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
 class _Targets:
     """Makes the tables of a restore with their indexes, and collects the shards that will fill them, each
     with the kind of its part, and the indexes that no backup holds. ``made``: the ids of the tables by
-    path."""
+    path. ``objects``: the keys of all that they are filled from."""
 
     tx: Writer
     run: Planning[RestoreRequest]
@@ -141,6 +160,12 @@ class _Targets:
     made: dict[str, int] = field(default_factory=dict, init=False)
     shards: list[tuple[Shard, str]] = field(default_factory=list, init=False)
     rebuilds: list[Rebuilt] = field(default_factory=list, init=False)
+    objects: set[str] = field(default_factory=set, init=False)
+
+    def bytes_verified(self) -> float | None:
+        """Since when all of the objects that it needs are known to be well."""
+        oldest = looked(self.tx.conn, self.wanted.collection.id).oldest(self.objects, "checksums")
+        return None if oldest == inf else oldest
 
     def make(self) -> None:
         targets = self.wanted.targets
@@ -176,6 +201,8 @@ class _Targets:
             (target, table, index)
             for target, table in zip(targets, tables_, strict=True)
             for index in target.record.indexes
+            # What a trial would have to build, it would only compare with itself.
+            if index.holds == "data" or not self.run.request.trial
         ]
         versions = [
             self.old.version(f"{target.path}/{index.definition.name}", index.version)
@@ -230,6 +257,7 @@ class _Targets:
         for of, place, slice_ in slices:
             there = segments[place][slice_.target_id or 0]
             limits = cuts(of.schema.bounds, there, self.shard_bytes, of.least)
+            self.objects.update(map(key_of, there))
             for shard, found in segments_by_shard(limits, there).items():
                 self.shards.append(self._shard(of, place, shard, found))
 

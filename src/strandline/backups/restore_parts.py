@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -26,6 +26,7 @@ from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
 
+Checks: TypeAlias = Literal["files", "data"]
 NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
 
 
@@ -33,12 +34,15 @@ NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
 class RestoreBody(Body):
     """``tables``: the ids of the targets by path. ``increments``: how many there are beside the full backup.
     ``step``: the targets are filled as if it were at this step. ``kept_in``: the directory where the tables
-    will be kept that are replaced, and where until then those are that will replace them."""
+    will be kept that are replaced, and where until then those are that will replace them. ``verified`` and
+    ``bytes_verified``: as in the result."""
 
     backup: str
     tables: dict[str, int]
     increments: int
     step: int
+    verified: Checks | None = later()
+    bytes_verified: float | None = later()
     kept_in: str | None = later()
 
 

@@ -31,7 +31,8 @@ class RestoreRequest(Record):
     epoch); neither: the last one. ``tables``: pairs of a table's path and the path to restore it under (None:
     its own); empty: all of the backup. ``into``: a directory to restore below. ``verify``: read everything
     again before it is published. ``copy``: copy segments instead of sharing them. ``replace``: take the
-    places of tables that are there, which are kept elsewhere."""
+    places of tables that are there, which are kept elsewhere. ``trial``: only to see whether it can be done
+    (``backups/trial.py``). ``changefeeds``: the users' changefeeds begin anew on what is restored."""
 
     collection: str
     at: str | None = None
@@ -41,7 +42,9 @@ class RestoreRequest(Record):
     verify: bool = False
     copy: bool = False
     deadline_seconds: float | None = None
+    trial: bool = later(False)
     replace: bool = later(False)
+    changefeeds: bool = later(False)
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,23 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
     """Check that the backup and its whole chain are there and fit, and find the targets."""
     collection = require_collection(conn, request.collection)
     chain = find_chain(conn, collection, request)
-    last = chain[-1]
+    wanted = places(request, chain[-1])
+    # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
+    for source, record in wanted.values():
+        slices_of(chain, source)
+        for index in record.indexes:
+            slices_of(chain, source, index.definition.name)
+    there = many.find(conn, [found for path in wanted for found in (path, *names.above(path))])
+    targets = [
+        _target(source, path, record, _in_the_way(there, path), replace=request.replace)
+        for path, (source, record) in wanted.items()
+    ]
+    return RestorePlan(collection, chain, targets, request.replace)
+
+
+def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, TableRecord]]:
+    """What is restored of a backup: for each path where a table goes its path in the backup, and its
+    record."""
     wanted: dict[str, tuple[str, TableRecord]] = {}
     for source, as_path in request.tables or tuple((path, None) for path in last.tables):
         record = last.tables.get(source)
@@ -166,7 +185,8 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
         path = names.normalize(as_path or source)
         if request.into is not None:
             path = names.normalize(request.into).rstrip("/") + path
-        names.check_place(path)
+        if not request.trial:
+            names.check_place(path)
         for component in names.split(path):
             paths.check_own_name(component, "table")
         if path in wanted:
@@ -179,17 +199,7 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
                 f"{path} would be restored below the table {above}",
                 "Choose a place for it that is not a table's.",
             )
-    # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
-    for source, record in wanted.values():
-        slices_of(chain, source)
-        for index in record.indexes:
-            slices_of(chain, source, index.definition.name)
-    there = many.find(conn, [found for path in wanted for found in (path, *names.above(path))])
-    targets = [
-        _target(source, path, record, _in_the_way(there, path), replace=request.replace)
-        for path, (source, record) in wanted.items()
-    ]
-    return RestorePlan(collection, chain, targets, request.replace)
+    return wanted
 
 
 def _target(source: str, path: str, record: TableRecord, there: Path | None, *, replace: bool) -> Target:

@@ -5,7 +5,7 @@ While the restore runs, the restored ones are made at the very paths below ``/.r
 will be kept, closed to everybody. The old ones are locked, so that no other operation and no ALTER or DROP
 comes between, but they are read and written as before. At the end the two exchange their places. What is
 below a table goes with it: its indexes and its users' changefeeds. The streams of backup collections end, for
-no increment can go on from them.
+no increment can go on from them; where one can go on from the restored tables, others begin there.
 
 The old tables get new versions with it. So a change that was planned before and comes after finds its plan
 out of date and starts again, on the restored table, instead of being written where nobody looks for it.
@@ -39,7 +39,7 @@ def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[Target]) -> Old:
     found = many.subtrees(tx.conn, roots)
     ending = [path for path in found if path.type == "stream" and path.record(StreamBody).owner is not None]
     run.lock(tx, found, BEING_REPLACED)
-    paths.set_state(tx, [stream.id for stream in ending], "dropping", run.id)
+    run.lock(tx, ending, "dropping")
     kept_in = _new_directory(tx.conn, tx.now) if roots else None
     return Old(kept_in, {path.path: path.version for path in found})
 

@@ -29,16 +29,19 @@ def retain(engine: Engine, operation: Operation, result: R) -> None:
     request = DropRequest(collection=collection, keep=result.retention)
     try:
         told = replace(result, removed=_remove(engine, request))
-    except StrandlineError as error:
-        told = replace(result, not_removed=f"{error.message}. {error.hint}")
-        event("retention failed", operation=operation.id, collection=collection, error=error.message)
+    except Exception as error:
+        message = error.message if isinstance(error, StrandlineError) else repr(error)
+        told = replace(result, not_removed=message)
+        event("retention failed", operation=operation.id, collection=collection, error=message)
     if told != result:
         # The backup is done, and stays so although nobody can be told the rest.
         with contextlib.suppress(StrandlineError), engine.catalog.write() as tx:
             operations.save(tx, operation.id, result=told)
 
 
-def _remove(engine: Engine, request: DropRequest) -> tuple[str, ...]:
+def _remove(engine: Engine, request: DropRequest) -> tuple[str, ...] | None:
+    """Remove what the rules do not keep, and return what that was; None if another process has to go on with
+    it, because this one ends."""
     with engine.catalog.read() as conn:
         if not plan_removal(conn, request, engine.catalog.clock.now()).going:
             return ()
@@ -47,5 +50,5 @@ def _remove(engine: Engine, request: DropRequest) -> tuple[str, ...]:
     if failure is not None:
         raise failure
     if dropped.result is None:
-        return ()  # The process ends; another one carries it on.
+        return None
     return records.from_text(DropResult, dropped.result, f"the result of operation {dropped.id}").removed

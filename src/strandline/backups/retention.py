@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from strandline.backups.record import BackupRecord
+from strandline.backups.record import BackupHead
 from strandline.sql.statements import Keep
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -34,7 +34,7 @@ class Decision:
 
 
 def decide(
-    records: Sequence[BackupRecord], rules: Keep, now: float, *, minimum: int, busy: Collection[str] = ()
+    records: Sequence[BackupHead], rules: Keep, now: float, *, minimum: int, busy: Collection[str] = ()
 ) -> list[Decision]:
     """Decide on the finished backups of a collection, given oldest first, in their order. ``minimum``: so
     many of the newest full backups stay with all that builds on them, whatever the rules say. ``busy``: those
@@ -53,7 +53,7 @@ def decide(
     return [Decision(n, bool(found), tuple(found) or ("no rule keeps it",)) for n, found in reasons.items()]
 
 
-def descendants(records: Sequence[BackupRecord], name: str) -> list[str]:
+def descendants(records: Sequence[BackupHead], name: str) -> list[str]:
     """The backups that build on one, directly or not, oldest first."""
     found = {name}
     for record in records:
@@ -62,7 +62,7 @@ def descendants(records: Sequence[BackupRecord], name: str) -> list[str]:
     return [record.name for record in records if record.name in found and record.name != name]
 
 
-def _by_rules(records: Sequence[BackupRecord], rules: Keep, now: float) -> Iterator[tuple[str, str]]:
+def _by_rules(records: Sequence[BackupHead], rules: Keep, now: float) -> Iterator[tuple[str, str]]:
     if rules.last is not None:
         for name in _last_chains(records, rules.last):
             yield name, f"last {rules.last} full"
@@ -82,13 +82,13 @@ def _by_rules(records: Sequence[BackupRecord], rules: Keep, now: float) -> Itera
                 yield buckets[bucket], f"{rule} {bucket}"
 
 
-def _last_chains(records: Sequence[BackupRecord], number: int) -> list[str]:
+def _last_chains(records: Sequence[BackupHead], number: int) -> list[str]:
     """The last full backups with all that builds on them."""
     full = [record.name for record in records if record.kind == "full"][-number:]
     return [name for root in full for name in (root, *descendants(records, root))]
 
 
-def _needed(records: Sequence[BackupRecord], kept: Collection[str]) -> dict[str, str]:
+def _needed(records: Sequence[BackupHead], kept: Collection[str]) -> dict[str, str]:
     """What else must stay, each with the newest backup that needs it."""
     parents = {record.name: record.parent for record in records}
     needed: dict[str, str] = {}

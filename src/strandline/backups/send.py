@@ -10,6 +10,7 @@ warehouse is free of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import ClassVar, TypeAlias
@@ -18,12 +19,14 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.compact_plan import compaction
+from strandline.backups.lease import Lease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, SliceRecord, require_collection, slice_segments
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
-from strandline.catalog import chains, paths, warehouse
+from strandline.backups.writing import Leases, avoided, publish
+from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
@@ -45,6 +48,7 @@ from strandline.operations.kind import (
 )
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
+from strandline.storage.elsewhere import Destination
 from strandline.storage.marker import plain
 from strandline.version import VERSION
 
@@ -116,12 +120,13 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
     name = "send backup"
     request, body, progress = SendRequest, SendBody, SendProgress
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
         self.handlers = {
-            "repository": RepositoryPart(runtime),
-            "objects": ObjectsPart(runtime),
-            "manifest": ManifestPart(runtime),
+            "repository": RepositoryPart(runtime, leases),
+            "objects": ObjectsPart(runtime, leases),
+            "manifest": ManifestPart(runtime, leases),
         }
+        self._leases = leases
         self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[SendRequest]) -> Plan[SendBody, SendProgress]:
@@ -190,6 +195,9 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             paths.set_body(tx, sent[name].id, replace(record, stored=run.body.root))
         return result
 
+    def let_go(self, operation_id: str) -> None:
+        self._leases.release(operation_id)
+
     def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
         """Where a backup is kept its chain is folded, if that is long enough."""
         return compaction(conn, run.request.collection) if run.body.moves else None
@@ -217,11 +225,13 @@ class _SendPart(Handler[SendRun, P]):
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
         self.runtime = runtime
+        self._leases = leases
 
-    def repository(self, run: SendRun) -> Repository:
-        return Repository(self.runtime.files.at(run.body.root), run.body.root)
+    def writing(self, run: SendRun) -> AbstractContextManager[tuple[Repository, Lease]]:
+        """The repository, as long as it may be written to."""
+        return self._leases.writing(run.body.root, run.operation.id, run.body.collection_id, SendBackup.name)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return pause_after(error, attempt)
@@ -236,12 +246,12 @@ class RepositoryPart(_SendPart[Nothing]):
     record = Nothing
 
     def work(self, run: SendRun, part: Part[Nothing]) -> None:
-        with self.runtime.catalog.read() as conn:
-            here = warehouse.require(conn).id
         root, now = run.body.root, self.runtime.clock.now()
         files = plain(self.runtime.files.at(root))
         Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
-        self.repository(run).own(here, now)
+        Repository(files, root).check_owner(self._leases.here())  # Before anything of it is taken.
+        with self.writing(run) as (there, _):
+            there.own(self._leases.here(), now)
 
 
 class ObjectsPart(_SendPart[Batch]):
@@ -250,22 +260,29 @@ class ObjectsPart(_SendPart[Batch]):
     record = Batch
 
     def work(self, run: SendRun, part: Part[Batch]) -> Batch:
-        slices, root, store = part.body.slices, run.body.root, self.runtime.store
+        with self.writing(run) as (there, _):
+            target = Destination(run.body.root, avoided(there))
+            return replace(part.body, slices=self._sent(run, part.body.slices, target))
+
+    def _sent(self, run: SendRun, slices: Sequence[SentSlice], target: Destination) -> tuple[SentSlice, ...]:
+        store = self.runtime.store
         with self.runtime.catalog.read() as conn:
             found = [chains.segments(conn, s.segments) for s in slices]
             schemas = _schemas(conn, {s.target_id for s in slices})
         files = [s for segments in found for s in segments if s.file is not None]
-        sent = iter(store.send(files, root, among=run.progress.bytes_total))
+        sent = iter(store.send(files, target, among=run.progress.bytes_total))
         made = []
         for slice_, segments in zip(slices, found, strict=True):
             objects: list[ObjectRecord] = []
             for is_inline, group in groupby(segments, key=lambda s: s.file is None):
                 if is_inline:
-                    objects.append(ObjectRecord.of(store.pack(schemas[slice_.target_id], list(group), root)))
+                    objects.append(
+                        ObjectRecord.of(store.pack(schemas[slice_.target_id], list(group), target))
+                    )
                 else:
                     objects += [ObjectRecord.of(next(sent)) for _ in group]
             made.append(replace(slice_, objects=tuple(objects)))
-        return replace(part.body, slices=tuple(made))
+        return tuple(made)
 
     def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
         run.report(tx, replace(run.progress, bytes=run.progress.bytes + part.body.bytes))
@@ -278,27 +295,28 @@ class ManifestPart(_SendPart[Listed]):
     record = Listed
 
     def work(self, run: SendRun, part: Part[Listed]) -> None:
-        there = self.repository(run)
+        with self.writing(run) as (there, lease):
+            self._list(run, part.body.backup, there, lease)
+
+    def _list(self, run: SendRun, name: str, there: Repository, lease: Lease) -> None:
         with self.runtime.catalog.read() as conn:
             path = require_id(conn, run.body.collection_id)
             collection = path.record(Collection)
-            backup = next(p for p in paths.backups(conn, path) if p.name == part.body.backup)
+            backup = next(p for p in paths.backups(conn, path) if p.name == name)
             made = _objects(conn, run)
-            here = warehouse.require(conn).id
+        here = self._leases.here()
         record = sized(backup.record(BackupRecord), made)
-        there.check_owner(here)
-        there.add(
-            Manifest(
-                repository=there.marker.id,
-                engine=VERSION,
-                warehouse=here,
-                collection=path.name,
-                tables=collection.tables,
-                settings=replace(collection.settings, storage=CLUSTER),
-                backup=record,
-                contents={name: Contents.of(table, made) for name, table in record.tables.items()},
-            )
+        manifest = Manifest(
+            repository=there.marker.id,
+            engine=VERSION,
+            warehouse=here,
+            collection=path.name,
+            tables=collection.tables,
+            settings=replace(collection.settings, storage=CLUSTER),
+            backup=replace(record, pinned=False, stored=None, continued=None),
+            contents={path: Contents.of(table, made) for path, table in record.tables.items()},
         )
+        publish(there, lease, manifest)
 
 
 def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSchema]:

@@ -60,6 +60,8 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
     tx.conn.execute(
         delete(sqltables.commits).where(~exists().where(sqltables.paths.c.id == sqltables.commits.c.table_id))
     )
+    of = sqltables.verified.c.path_id
+    tx.conn.execute(delete(sqltables.verified).where(~exists().where(sqltables.paths.c.id == of)))
     _drop_unreferenced(tx)
 
 

@@ -25,6 +25,11 @@ _NAMED = select(sqltables.paths).where(
 _BELOW = select(sqltables.paths).where(
     _AT.name == bindparam("child"), sqltables.among(_AT.parent_id, "parents")
 )
+_FEEDS = (
+    select(sqltables.paths)
+    .where(_AT.type == "stream", _AT.owner_id.is_(None), sqltables.among(_AT.parent_id, "parents"))
+    .order_by(_AT.name)
+)
 _USED = select(_AT.parent_id).distinct().where(sqltables.among(_AT.parent_id, "parents"))
 # In any order: what is told back says which one it is, so that the database may take many rows at once.
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
@@ -137,6 +142,13 @@ def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[
     """What belongs to a path, without what is ``known``: the streams of a backup collection."""
     found = conn.execute(select(_AT.id).where(_AT.owner_id == owner_id).order_by(_AT.id)).scalars()
     return paths.by_ids(conn, [path_id for path_id in found if path_id not in known])
+
+
+def streams_below(conn: Connection, tables: Sequence[Path]) -> list[tuple[int, Path]]:
+    """The streams on tables that belong to nobody else, by name, each with the id of its table."""
+    above = {table.id: table for table in tables}
+    rows = conn.execute(_FEEDS, {"parents": list(above)})
+    return [(row.parent_id, paths.of_row(row, f"{above[row.parent_id].path}/{row.name}")) for row in rows]
 
 
 def add(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from strandline.catalog import board, chains, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.chunks import chunks
+from strandline.model import object_of
 
 
 def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
@@ -74,9 +75,31 @@ def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
         .correlate(here)
         .scalar_subquery()
     )
+    is_own = or_(segment.file.is_(None), segment.file.startswith("data/"))
     held = (
         select(func.sum(segment.bytes))
         .join_from(here, sqltables.segments, segment.id == here.c.segment_id)
-        .where(here.c.places == everywhere)
+        .where(here.c.places == everywhere, is_own)
     )
-    return int(conn.execute(held, {"going": list(table_ids)}).scalar_one() or 0)
+    going = list(table_ids)
+    own = int(conn.execute(held, {"going": going}).scalar_one() or 0)
+    return own + _object_bytes_only_in(conn, set(going))
+
+
+def _object_bytes_only_in(conn: Connection, going: set[int]) -> int:
+    """The same for what lies in repositories, where one object may be several segments."""
+    chain, segment = sqltables.chains.c, sqltables.segments.c
+    uses = (
+        select(chain.table_id, segment.file, segment.bytes)
+        .join_from(sqltables.chains, sqltables.segments, segment.id == chain.segment_id)
+        .where(chain.removed.is_(None), segment.file.is_not(None), ~segment.file.startswith("data/"))
+    )
+    there: dict[str, int] = {}
+    needed: set[str] = set()
+    for table_id, file, size in conn.execute(uses):
+        name = object_of(file)
+        if table_id in going:
+            there[name] = size
+        else:
+            needed.add(name)
+    return sum(size for name, size in there.items() if name not in needed)

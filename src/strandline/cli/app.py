@@ -9,9 +9,11 @@ import traceback
 import typer
 
 from strandline.cli import (
+    attach,
     backup,
     check,
     compact_backups,
+    copy_backup,
     demo,
     describe,
     drop_backup,
@@ -28,6 +30,7 @@ from strandline.cli import (
     show_backup,
     sql,
     tree,
+    verify,
     version,
 )
 from strandline.cli.progress import LeftAlone
@@ -69,6 +72,9 @@ COMMANDS = (
     backup,
     restore,
     show_backup,
+    copy_backup,
+    attach,
+    verify,
     compact_backups,
     drop_backup,
     prune,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, Confirm, command
+from strandline.cli.options import BACK_UP_AND_RESTORE, BackupArgument, CollectionArgument, Confirm, command
 from strandline.cli.session import Cli
 from strandline.cli.values import size
 from strandline.sql.tokens import quote
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def drop_backup(
     cli: Cli,
     collection: CollectionArgument,
-    backup: Annotated[str, typer.Argument(help="The backup's name.")],
+    backup: BackupArgument,
     confirm: Confirm = False,
 ) -> None:
     """Remove a backup and the increments that build on it. Without --confirm: only say what would go and how
@@ -50,7 +50,7 @@ def _tell_plan(cli: Cli, result: Result) -> None:
     backups = [dict(zip(result.columns, row, strict=True)) for row in rows]
 
     def tell() -> None:
-        shown = [(action, backup, reason, size(held)) for action, backup, reason, held in rows]
+        shown = [(*row, "" if held is None else size(held)) for *row, held in rows]
         cli.output.table(("action", "backup", "reason", "size"), shown, count=False)
         cli.output.line(f"{size(freed)} would become free; nothing is removed without --confirm")
 

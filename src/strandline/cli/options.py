@@ -28,6 +28,9 @@ PathArgument = Annotated[
 CollectionArgument = Annotated[
     str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)
 ]
+BackupArgument = Annotated[
+    str, typer.Argument(help="The name of a backup.", autocompletion=completion.backups)
+]
 NoWait = Annotated[
     bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")
 ]

@@ -51,6 +51,9 @@ def restore(
             "--replace", help="Take the places of tables that are there. The old ones are kept in /.replaced."
         ),
     ] = False,
+    changefeeds: Annotated[
+        bool, typer.Option("--changefeeds", help="Begin the changefeeds of the tables anew.")
+    ] = False,
     deadline: Annotated[
         int | None,
         typer.Option("--deadline", metavar="SECONDS", min=1, help="Give up and undo after this time."),
@@ -67,6 +70,7 @@ def restore(
         *(["MODE = 'copy'"] if copy else []),
         *(["REPLACE = 'true'"] if replace else []),
         *([f"DEADLINE = {deadline}"] if deadline else []),
+        *(["CHANGEFEEDS = 'true'"] if changefeeds else []),
     ]
     text = _statement(collection, at, tables or [], into, settings)
     if explain:
@@ -79,9 +83,11 @@ def restore(
 def _statement(
     collection: str, at: str | None, tables: Sequence[str], into: str | None, settings: Sequence[str]
 ) -> str:
+    from strandline.sql.constants import constant
+
     words = [f"RESTORE {quote(collection)}"]
     if at is not None:
-        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{_literal(at)}")
+        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{constant(at)}")
     if tables:
         words.append(", ".join(_table_clause(table) for table in tables))
     if into is not None:
@@ -98,7 +104,3 @@ def _table_clause(table: str) -> str:
 
 def _is_time(text: str) -> bool:
     return re.match(r"\d{4}-\d{2}-\d{2}", text) is not None
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

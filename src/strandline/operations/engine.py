@@ -154,7 +154,13 @@ class Engine:
     ) -> Operation:
         """Carry an operation to its end and answer it as it ended: in this thread, or with its parts on
         ``workers`` threads. If another thread is at it, wait for that one. After ``stopping``, or if another
-        process has taken it over, it is left unfinished."""
+        process has taken it over, it is left unfinished. What begins with its end is carried out as well."""
+        ended = self._run(operation_id, workers, after_step)
+        if ended.state == DONE and (follower := self.follower(ended)) is not None:
+            self.run(follower, workers, after_step)
+        return ended
+
+    def _run(self, operation_id: str, workers: int, after_step: Callable[[], None]) -> Operation:
         with self._driving(operation_id) as is_ours:
             if is_ours and workers > 1:
                 run_parallel(self, operation_id, workers, after_step)
@@ -339,6 +345,7 @@ class Engine:
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
         self._plans.pop(operation.id, None)
+        self.kinds[operation.kind].let_go(operation.id)
         self.metrics.operations.labels(operation.kind, state).inc()
         event(
             "operation ended",
@@ -483,9 +490,10 @@ class Engine:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
         leaves it running. What follows one of this process is waited for as well."""
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
+            is_driven = operation_id in self._driven and not self.stopping.is_set()  # Before it is looked at.
             operation = self.get(operation_id)
             on_progress(operation)
-            if operation.is_over and (operation_id not in self._driven or self.stopping.is_set()):
+            if operation.is_over and not is_driven:
                 return operation
             if self.stopping.is_set():
                 raise Unavailable(

@@ -338,6 +338,10 @@ class Kind(ABC, Generic[Q, B, G]):
         which it ends well."""
         return None
 
+    def let_go(self, operation_id: str) -> None:
+        """The operation has ended, well or not: what this process holds for it is not needed any more. It
+        must not fail, and does not happen if the process dies before."""
+
     def after(self, engine: Engine, operation: Operation, result: Any) -> None:
         """What is to be done when the operation is durably done, by the thread that carried it out. It must
         not fail, and does not happen if the process dies before."""

@@ -25,6 +25,7 @@ from strandline.sql.statements import (
     RestoreTable,
     SetSettings,
     Setting,
+    Verify,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "read_create_collection",
     "read_drop_collection",
     "read_restore",
+    "read_verify",
 ]
 
 CREATE_FORM = (
@@ -54,6 +56,10 @@ ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true
 RESTORE_FORM = (
     "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
     "[INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
+)
+VERIFY_FORM = (
+    "VERIFY collection [AT 'backup'] "
+    "[WITH (LEVEL = 'chain' | 'files' | 'checksums' | 'restore', SAMPLE = percent, AGAIN = 'true')]"
 )
 _WHAT = "the name of a backup collection"
 
@@ -179,6 +185,17 @@ def read_attach(cursor: Cursor) -> AttachBackupCollection:
     settings = read_settings(cursor) if cursor.accept("WITH") else ()
     cursor.expect_end()
     return AttachBackupCollection(name, url, settings)
+
+
+def read_verify(cursor: Cursor) -> Verify:
+    cursor.form = VERIFY_FORM
+    cursor.expect("VERIFY")
+    name = read_collection_name(cursor)
+    at_backup = cursor.string_or_name("the name of a backup in quotes") if cursor.accept("AT") else None
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
+    if not cursor.done:
+        raise cursor.fault("expected AT, WITH (in this order) or the end of the statement")
+    return Verify(name, at_backup, settings)
 
 
 def read_restore(cursor: Cursor) -> Restore:

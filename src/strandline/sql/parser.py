@@ -20,6 +20,7 @@ from strandline.sql.backups import (
     read_copy_backup,
     read_create_collection,
     read_restore,
+    read_verify,
 )
 from strandline.sql.changes import read_delete, read_update, read_write
 from strandline.sql.cursor import Cursor
@@ -173,6 +174,7 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "COMPACT": read_compact,
     "BACKUP": read_backup,
     "RESTORE": read_restore,
+    "VERIFY": read_verify,
     "PRUNE": read_prune,
     "PIN": read_pin,
     "UNPIN": read_pin,

@@ -344,6 +344,15 @@ class AttachBackupCollection(Statement):
 
 
 @dataclass(frozen=True)
+class Verify(Statement):
+    """Verify the backups of a collection, or one of them with those that it builds on."""
+
+    collection: str
+    at_backup: str | None = None
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True)
 class DropBackup(Statement):
     """``confirm``: do it; else only say what would go."""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 from strandline.errors import Internal
@@ -19,17 +21,29 @@ from strandline.settings import Settings
 from strandline.storage.files import Files
 from strandline.storage.location import files_at
 
-__all__ = ["OBJECTS", "Everywhere", "absolute", "object_name"]
+__all__ = ["OBJECTS", "Destination", "Everywhere", "absolute", "object_name"]
 
 OBJECTS = "objects"
 
 
-def object_name(files: Files, checksum: str) -> str:
+@dataclass(frozen=True)
+class Destination:
+    """Where objects are sent. ``avoided``: names that must not be used: somebody may be about to remove what
+    they name."""
+
+    root: str
+    avoided: frozenset[str] = frozenset()
+
+
+def object_name(files: Files, checksum: str, avoided: frozenset[str] = frozenset()) -> str:
     """Return the name of the object with this content in a repository with these files."""
     from strandline.storage.sealed import SealedFiles  # Only those need it who send something.
 
     digest = files.name_of(checksum) if isinstance(files, SealedFiles) else checksum.rpartition(":")[2]
-    return f"{OBJECTS}/{digest[:2]}/{digest}.parquet"
+    names = (
+        f"{OBJECTS}/{digest[:2]}/{digest}{end}.parquet" for end in chain([""], map("-{}".format, count(2)))
+    )
+    return next(name for name in names if name not in avoided)
 
 
 def absolute(root: str, name: str, use: str) -> str:

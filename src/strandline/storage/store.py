@@ -20,7 +20,7 @@ from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, tr
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
-from strandline.storage.elsewhere import Everywhere
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.external import External
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
@@ -44,6 +44,9 @@ each, so a million of them take no longer than Spark to plan its jobs."""
 COPIED = 8
 """So many times more bytes than others pass through this process are copied here: that takes no longer than a
 job takes to begin."""
+
+LOOKED_AT = 20_000
+"""So many files are looked at here, and more on executors: each costs a question to its storage."""
 
 
 class Store:
@@ -276,19 +279,18 @@ class Store:
 
         return spark.stored.copy(self.spark, self.shelf, segments, name)
 
-    def send(self, segments: Sequence[Segment], root: str, *, among: int) -> list[Segment]:
-        """Return segments with their files as objects of the repository at ``root``, under their names there;
-        their bytes are checked on the way. ``among``: how many bytes the caller has to send altogether."""
+    def send(self, segments: Sequence[Segment], target: Destination, *, among: int) -> list[Segment]:
+        """Return segments with their files as objects of a repository, under their names there; their bytes
+        are checked on the way. ``among``: how many bytes the caller has to send altogether."""
         if self._passes(segments) or among <= COPIED * self._settings.bulk_bytes:
-            return arrow.stored.send(self._files, segments, root)
+            return arrow.stored.send(self._files, segments, target)
         from strandline.storage import spark
 
-        return spark.stored.send(self.spark, self._files, segments, root)
+        return spark.stored.send(self.spark, self._files, segments, target)
 
-    def pack(self, schema: TableSchema, segments: Sequence[Segment], root: str) -> Segment:
-        """Return one segment with the changes of consecutive inline ones, as an object of the repository at
-        ``root``."""
-        return arrow.merge.pack(self.shelf, schema, segments, self._files.at(root))
+    def pack(self, schema: TableSchema, segments: Sequence[Segment], target: Destination) -> Segment:
+        """Return one segment with the changes of consecutive inline ones, as an object of a repository."""
+        return arrow.merge.pack(self._files, self.shelf, schema, segments, target)
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Remove the files of segments that nothing refers to, and nothing will."""
@@ -352,11 +354,24 @@ class Store:
     def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
         """Return which segments are missing or do not match their checksums, in their order. Unavailable if
         storage does not answer, which is no damage."""
+        return [finding for finding in self.damages(segments) if finding is not None]
+
+    def damages(self, segments: Sequence[Segment]) -> list[Finding | None]:
+        """The same for each segment; None: nothing is wrong with it."""
         if self._passes(segments):
-            return arrow.stored.damaged(self.shelf, segments)
+            return arrow.stored.damages(self.shelf, segments)
         from strandline.storage import spark
 
-        return spark.stored.damaged(self.spark, self.shelf, segments)
+        return spark.stored.damages(self.spark, self.shelf, segments)
+
+    def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
+        """Return for each segment whether its file is missing, or not as long as it should be; no file is
+        read."""
+        if len(segments) <= LOOKED_AT:
+            return arrow.stored.losses(self._files, segments)
+        from strandline.storage import spark
+
+        return spark.stored.losses(self.spark, self._files, segments)
 
     def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
         """Return what is wrong inside segments, in their order."""

@@ -15,13 +15,13 @@ import pyarrow as pa
 from strandline.errors import Corrupted, Internal
 from strandline.model import Role, Segment, TableSchema
 from strandline.storage.digest import checksum_of
-from strandline.storage.elsewhere import Everywhere, object_name
+from strandline.storage.elsewhere import Destination, Everywhere, object_name
 from strandline.storage.files import Files, checked
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
 
-__all__ = ["Described", "Form", "copied", "copied_into", "damage", "described", "sealed", "sent"]
+__all__ = ["Described", "Form", "copied", "copied_into", "damage", "described", "loss", "sealed", "sent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +61,13 @@ def copied_into(files: Files, folder: str, segment: Segment) -> Segment:
     return copied(files, segment, f"{folder}/{uuid4().hex}.parquet")
 
 
-def sent(files: Everywhere, root: str, segment: Segment) -> Segment:
-    """Return a segment with its file as an object of the repository at ``root``, under its name there. What
-    the repository has is not sent again, unless it is not even as long as it should be."""
+def sent(files: Everywhere, target: Destination, segment: Segment) -> Segment:
+    """Return a segment with its file as an object of a repository, under its name there. What the repository
+    has is not sent again, unless it is not even as long as it should be."""
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
-    there = files.at(root)
-    name = object_name(there, segment.checksum)
+    there = files.at(target.root)
+    name = object_name(there, segment.checksum, target.avoided)
     if (size := _size(there, name)) != segment.bytes:
         if size is not None:
             there.remove(name)
@@ -80,6 +80,19 @@ def _size(files: Files, name: str) -> int | None:
         return files.size(name)
     except Corrupted:
         return None
+
+
+def loss(files: Files, segment: Segment) -> Finding | None:
+    """Return whether a segment's file is missing, or not as long as it should be. No byte of it is read."""
+    if segment.file is None:
+        return None
+    try:
+        size = files.size(segment.file)
+    except Corrupted as error:
+        return Finding("missing_file", error.message)
+    if size != segment.bytes:
+        return Finding("corrupt_file", f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
+    return None
 
 
 def damage(files: Files, segment: Segment) -> Finding | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from strandline.errors import Internal
 from strandline.model import PENDING, Segment, TableSchema
 from strandline.storage.digest import checksum_of
-from strandline.storage.elsewhere import object_name
+from strandline.storage.elsewhere import Destination, Everywhere, object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import codes
 from strandline.storage.segment import NEVER, Inline, Sink, read_segment, write_segment
@@ -58,15 +58,19 @@ class _ByContent:
     """The objects of a repository, as a place for new files: what they are called is told by what they
     hold."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, avoided: frozenset[str]) -> None:
         self._files = files
+        self._avoided = avoided
 
     def write(self, name: str, data: bytes) -> None:
-        self._files.write_if_absent(object_name(self._files, checksum_of(data)), data)
+        self._files.write_if_absent(object_name(self._files, checksum_of(data), self._avoided), data)
 
 
-def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: Files) -> Segment:
+def pack(
+    files: Everywhere, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], target: Destination
+) -> Segment:
     """One segment with every change of consecutive inline ones, as an object of a repository, under its name
     there."""
-    made = merge_logs(shelf, schema, segments, "", into=_ByContent(there))
-    return replace(made, file=object_name(there, made.checksum))
+    there = files.at(target.root)
+    made = merge_logs(shelf, schema, segments, "", into=_ByContent(there, target.avoided))
+    return replace(made, file=object_name(there, made.checksum, target.avoided))

@@ -9,19 +9,19 @@ from itertools import count
 
 from strandline.model import Segment
 from strandline.storage import stored
-from strandline.storage.elsewhere import Everywhere
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import Described, Form
 
-__all__ = ["copy", "damaged", "describe", "send"]
+__all__ = ["copy", "damages", "describe", "losses", "send"]
 
 ONE_BY_ONE = 8 << 20
 """Files of up to so many bytes are copied one after the other: threads would not make it faster."""
 
 
 SENDERS = 8
-"""So many files at a time are on their way to a repository."""
+"""So many files at a time are on their way to a repository, or are looked at."""
 
 
 def copy(shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
@@ -44,16 +44,24 @@ def copy(shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
         raise
 
 
-def send(files: Everywhere, segments: Sequence[Segment], root: str) -> list[Segment]:
+def send(files: Everywhere, segments: Sequence[Segment], target: Destination) -> list[Segment]:
     """Return segments with their files as objects of a repository, under their names there."""
     with ThreadPoolExecutor(SENDERS) as pool:  # Most of the time goes by while the other side answers.
-        return list(pool.map(partial(stored.sent, files, root), segments))
+        return list(pool.map(partial(stored.sent, files, target), segments))
 
 
-def damaged(shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:
-    """Return which segments are missing or do not match their checksums, in their order."""
-    found = (stored.damage(shelf.files, segment) for segment in segments)
-    return [finding for finding in found if finding is not None]
+def damages(shelf: Shelf, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether it is missing or does not match its checksum."""
+    if sum(s.bytes for s in segments) <= ONE_BY_ONE:
+        return [stored.damage(shelf.files, segment) for segment in segments]
+    with ThreadPoolExecutor(SENDERS) as pool:
+        return list(pool.map(partial(stored.damage, shelf.files), segments))
+
+
+def losses(files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether its file is missing, or not as long as it should be."""
+    with ThreadPoolExecutor(SENDERS) as pool:
+        return list(pool.map(partial(stored.loss, files), segments))
 
 
 def describe(shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:

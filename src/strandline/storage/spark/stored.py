@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.storage import stored
-from strandline.storage.elsewhere import Everywhere
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.tasks import on_executors
 from strandline.storage.stored import Described, Form
 
-__all__ = ["copy", "damaged", "describe", "send"]
+__all__ = ["copy", "damages", "describe", "losses", "send"]
 
 
 def copy(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
@@ -33,17 +33,24 @@ def copy(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment], name: s
         raise
 
 
-def send(spark: SparkSession, files: Everywhere, segments: Sequence[Segment], root: str) -> list[Segment]:
+def send(
+    spark: SparkSession, files: Everywhere, segments: Sequence[Segment], target: Destination
+) -> list[Segment]:
     """Return segments with their files as objects of a repository, under their names there."""
-    files.at(root)  # It goes along with the task, with what it takes to open it.
-    return on_executors(spark, partial(stored.sent, files, root), segments)
+    files.at(target.root)  # It goes along with the task, with what it takes to open it.
+    return on_executors(spark, partial(stored.sent, files, target), segments)
 
 
-def damaged(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:
-    """Return which segments are missing or do not match their checksums, in their order."""
+def damages(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether it is missing or does not match its checksum."""
     read = iter(on_executors(spark, partial(stored.damage, shelf.files), _files(segments)))
-    found = (next(read) if s.file is not None else stored.damage(shelf.files, s) for s in segments)
-    return [finding for finding in found if finding is not None]
+    return [next(read) if s.file is not None else stored.damage(shelf.files, s) for s in segments]
+
+
+def losses(spark: SparkSession, files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether its file is missing, or not as long as it should be."""
+    read = iter(on_executors(spark, partial(stored.loss, files), _files(segments)))
+    return [next(read) if s.file is not None else None for s in segments]
 
 
 def describe(spark: SparkSession, shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
