@@ -81,7 +81,8 @@ def story(db: Database, storage: str) -> Story:
 
 
 @pytest.fixture
-def local(db: Database) -> Story:
+def here(db: Database) -> Story:
+    """In the warehouse: a repository has one writer at a time."""
     return Story(db, "cluster")
 
 
@@ -303,33 +304,33 @@ def test_what_is_not_sent_yet_is_refused(db: Database, tmp_path: Path) -> None:
 # --- beside others -----------------------------------------------------------------------------------------
 
 
-def test_backups_and_restores_go_on_beside_it(local: Story, connect: Callable[..., Database]) -> None:
-    db, other = local.db, connect(clock=local.db.runtime.clock)
-    names, held = [*local.names], {**local.held}
+def test_backups_and_restores_go_on_beside_it(here: Story, connect: Callable[..., Database]) -> None:
+    db, other = here.db, connect(clock=here.db.runtime.clock)
+    names, held = [*here.names], {**here.held}
     operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     for number, _ in enumerate(steps(db, operation_id)):
         other.sql(f"UPSERT INTO t (k, v) VALUES ({number}, 'beside'); BACKUP c INCREMENTAL")
         assert last(other).parent == names[-1]
         names.append(last(other).name)
         held[names[-1]] = contents(other)
-        for backup in (names[0], local.names[-1], names[-1]):
+        for backup in (names[0], here.names[-1], names[-1]):
             where = f"/beside/{number}/{backup}"
             other.sql(f"RESTORE c AT '{backup}' INTO `{where}`")
             assert {(r[0],): r for r in content(other, f"{where}/t")} == held[backup]["/t"]
         assert other.verify("c") == []
-        query = f"SELECT * FROM t IN BACKUP c AT '{local.names[-1]}'"
-        assert sorted(rows(other, query), key=repr) == sorted(held[local.names[-1]]["/t"].values(), key=repr)
+        query = f"SELECT * FROM t IN BACKUP c AT '{here.names[-1]}'"
+        assert sorted(rows(other, query), key=repr) == sorted(held[here.names[-1]]["/t"].values(), key=repr)
     assert number >= 3
-    assert record_of(db, local.names[-1]).kind == "full"
+    assert record_of(db, here.names[-1]).kind == "full"
     assert {name: contents(other, name) for name in names} == held
     db.collect()
     assert {name: contents(other, name) for name in names} == held
 
 
-def test_a_restore_that_began_before_it_ends_after_it(local: Story, connect: Callable[..., Database]) -> None:
+def test_a_restore_that_began_before_it_ends_after_it(here: Story, connect: Callable[..., Database]) -> None:
     from strandline.backups.restore_plan import RestoreRequest
 
-    db, other = local.db, connect(clock=local.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db.runtime.clock)
     wanted = RestoreRequest(collection="c", into="/slow")
     restore = engine_of(other).start("restore", wanted)
     running = steps(other, restore)
@@ -337,14 +338,14 @@ def test_a_restore_that_began_before_it_ends_after_it(local: Story, connect: Cal
     db.sql("COMPACT c")
     db.collect()
     assert [None for _ in running]
-    held = local.held[local.names[-1]]["/t"]
+    held = here.held[here.names[-1]]["/t"]
     assert {(row[0],): row for row in content(db, "/slow/t")} == held
 
 
 def test_an_increment_that_began_before_it_and_must_look_at_the_chain(
-    local: Story, connect: Callable[..., Database]
+    here: Story, connect: Callable[..., Database]
 ) -> None:
-    db, other = local.db, connect(clock=local.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db.runtime.clock)
     db.sql("ALTER TABLE t DROP INDEX by_v; ALTER TABLE t DROP INDEX later; ALTER TABLE t DROP COLUMN n")
     compact = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     increment = engine_of(other).start("incremental backup", CollectionRequest(collection="c"))
@@ -352,7 +353,7 @@ def test_an_increment_that_began_before_it_and_must_look_at_the_chain(
     db.collect()
     assert [None for _ in steps(other, increment)]
     assert {(row[0],): row for row in content(db, "/t")} == contents(db)["/t"]
-    local.assert_unchanged()
+    here.assert_unchanged()
 
 
 def test_others_keep_off_the_backups_that_it_works_on(story: Story, tmp_path: Path) -> None:
@@ -395,6 +396,17 @@ def test_cancelled_it_leaves_everything_as_it_was(story: Story, after: int) -> N
     story.assert_unchanged()
     db.sql("COMPACT c")
     story.assert_unchanged()
+
+
+def test_a_repository_has_one_writer_at_a_time(remote: Story) -> None:
+    db = remote.db
+    operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
+    for statement in ("BACKUP c", "PRUNE c KEEP LAST 1 FULL CONFIRM", "RESTORE c INTO `beside`"):
+        with pytest.raises(UnderOperation):
+            engine_of_statement(db, statement)
+    assert [None for _ in steps(db, operation_id)]
+    engine_of_statement(db, "BACKUP c INCREMENTAL")
+    remote.assert_unchanged()
 
 
 # --- in a repository ---------------------------------------------------------------------------------------
@@ -555,12 +567,12 @@ def test_a_collection_has_its_chains_folded_by_itself(db: Database, storage: str
 
 
 def test_a_backup_is_none_the_worse_if_its_chain_cannot_be_folded_now(
-    local: Story, connect: Callable[..., Database]
+    here: Story, connect: Callable[..., Database]
 ) -> None:
-    db, other = local.db, connect(clock=local.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db.runtime.clock)
     db.sql("ALTER BACKUP COLLECTION c SET (COMPACT_CHAIN = 'true', MAX_CHAIN = 5)")
     operation_id = engine_of(other).start("compact backups", CompactRequest(collection="c"))
     db.sql("BACKUP c INCREMENTAL")
-    assert (last(db).kind, last(db).parent) == ("incremental", local.names[-1])
+    assert (last(db).kind, last(db).parent) == ("incremental", here.names[-1])
     assert [None for _ in steps(other, operation_id)]
-    local.assert_unchanged()
+    here.assert_unchanged()
