@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 
 from strandline.errors import Corrupted
 from strandline.model import Segment
+from strandline.settings import Settings
 from strandline.storage import arrow
+from strandline.storage.elsewhere import Everywhere
 from strandline.storage.files import LocalFiles
 from strandline.storage.shelf import Shelf
-from strandline.storage.spark.stored import copy, damages, describe
+from strandline.storage.spark.stored import copy, damages, describe, losses
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.stored import Form
 from tests.processes import run, start
@@ -86,6 +88,16 @@ def test_damage_is_found_elsewhere(spark: SparkSession, table: Table) -> None:
     found = damages(spark, shelf, segments)
     assert [f and f.kind for f in found] == ["corrupt_file", "corrupt_file", "missing_file"]
     assert found == arrow.stored.damages(table.shelf, segments)
+
+
+def test_losses_are_found_elsewhere(spark: SparkSession, table: Table) -> None:
+    files = Everywhere(Elsewhere(Path(table.files.root)), Settings())
+    first, inline, last = table.segments
+    assert losses(spark, files, table.segments) == [None, None, None]
+    segments = [replace(first, bytes=first.bytes + 1), inline, replace(last, file="gone")]
+    found = losses(spark, files, segments)
+    assert [f and f.kind for f in found] == ["corrupt_file", None, "missing_file"]
+    assert found == arrow.stored.losses(files, segments)
 
 
 @pytest.mark.parametrize("once", [False, True])
