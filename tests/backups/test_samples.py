@@ -29,7 +29,18 @@ KEPT_HERE = {"pinned", "stored", "continued"}
 
 @pytest.mark.parametrize(
     "record",
-    [Marker, Owner, Trash, Manifest, Contents, ObjectRecord, BackupRecord, TableRecord, SliceRecord, IndexRecord],
+    [
+        Marker,
+        Owner,
+        Trash,
+        Manifest,
+        Contents,
+        ObjectRecord,
+        BackupRecord,
+        TableRecord,
+        SliceRecord,
+        IndexRecord,
+    ],
 )
 def test_the_page_on_the_format_names_every_field(record: type) -> None:
     text = PAGE.read_text("utf-8")
