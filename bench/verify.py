@@ -56,7 +56,7 @@ def measure(db: Database) -> None:
         report = None
         for options in ({"again": True}, {}, {"sample": 10}):
             began = time.perf_counter()
-            found = db.verify("c", level=level, **options)  # type: ignore[arg-type]
+            found = db.verify("c", level=level, **options)
             seconds.append(time.perf_counter() - began)
             assert found == [], found
             report = report or found

@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -597,6 +597,109 @@ def test_a_part_that_hangs_is_given_up_and_tried_again(tmp_path: Path) -> None:
         release.set()
     late.join(300)
     assert sorted(handler.log) == [1, 2, 3], "the late report is ignored"
+
+
+class Sharing(Trouble):
+    """Up to three parts have their work done together. ``fails``: for these parts it fails, if it is shared;
+    ``breaks``: it fails as a whole."""
+
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, fails: Sequence[int] = (), *, breaks: bool = False, pause: float | None = 0.0) -> None:
+        super().__init__(pause=pause)
+        self.fails, self.breaks = fails, breaks
+        self.works: list[list[int]] = []
+        self.made: list[int] = []
+        self.discarded: list[int] = []
+
+    def share(self, run: AnyRun, parts: Iterator[Part[Told]]) -> int:
+        return min(3, sum(1 for _ in parts))
+
+    def work(self, run: AnyRun, part: Part[Told]) -> Any:
+        self.works.append([part.id])
+        return part.id
+
+    def work_all(self, run: AnyRun, parts: Sequence[Part[Told]]) -> list[Any]:
+        self.works.append([part.id for part in parts])
+        if self.breaks:
+            raise Unavailable("no answer")
+        return [Unavailable("busy") if part.id in self.fails else part.id for part in parts]
+
+    def configure(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
+        self.made.append(made)
+        return super().configure(tx, run, part, made)
+
+    def discard(self, made: Any) -> None:
+        self.discarded.append(made)
+
+
+def sharing(catalog: Catalog, handler: Sharing, parts: int = 5) -> Engine:
+    return tried(catalog, handler, together=100, stages=[0] * parts)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_parts_share_their_work_and_each_has_what_was_made_for_it(tmp_path: Path, workers: int) -> None:
+    handler = Sharing()
+    catalog = open_catalog(tmp_path)
+    create(catalog, "/orders", [BY_V])
+    assert execute(sharing(catalog, handler), "tried", Nothing(), workers).state == DONE
+    assert sorted(handler.works) == [[1, 2, 3], [4, 5]]
+    assert sorted(handler.made) == sorted(handler.log) == [1, 2, 3, 4, 5]
+
+
+def test_a_part_whose_share_of_the_work_fails_takes_no_other_with_it(orders: Catalog) -> None:
+    handler = Sharing(fails=[2])
+    engine = sharing(orders, handler, parts=4)
+    ended = execute(engine, "tried", Nothing())
+    assert handler.works == [[1, 2, 3], [2], [4]], "what has failed before goes alone, and first"
+    assert [p.attempt for p in parts_of(engine, ended.id)] == [0, 1, 0, 0]
+    assert sorted(handler.made) == [1, 2, 3, 4]
+
+
+def test_parts_whose_work_fails_as_a_whole_are_tried_one_by_one(orders: Catalog) -> None:
+    handler = Sharing(breaks=True)
+    engine = sharing(orders, handler, parts=3)
+    ended = execute(engine, "tried", Nothing())
+    assert handler.works == [[1, 2, 3], [1], [2], [3]]
+    assert [p.attempt for p in parts_of(engine, ended.id)] == [1, 1, 1]
+
+
+def test_what_was_made_for_others_is_discarded_when_one_fails_for_good(orders: Catalog) -> None:
+    handler = Sharing(fails=[2], pause=None)
+    engine = sharing(orders, handler, parts=3)
+    engine.lease.ensure()
+    before = state(orders)
+    with pytest.raises(Unavailable, match="busy"):
+        execute(engine, "tried", Nothing())
+    assert (handler.made, handler.discarded) == ([1], [3])
+    assert state(orders) == before
+
+
+def test_parts_that_hang_together_are_tried_one_by_one(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    class Hanging(Sharing):
+        def work_all(self, run: AnyRun, parts: Sequence[Part[Told]]) -> list[Any]:
+            made = super().work_all(run, parts)
+            release.wait(300)
+            return made
+
+        def time_limit(self, part: Part[Told]) -> float | None:
+            return 0.2 if part.row.attempt == 0 else None
+
+    handler = Hanging()
+    catalog = open_catalog(tmp_path)
+    create(catalog, "/orders", [BY_V])
+    engine = engine_of(catalog, kinds=[Tried(handler)], together=100)
+    try:
+        ended = execute(engine, "tried", Nothing(), workers=2)
+        assert [p.attempt for p in parts_of(engine, ended.id)] == [1, 1, 1]
+        (late,) = [t for t in threading.enumerate() if t.name == f"strandline-{ended.id}-1"]
+    finally:
+        release.set()
+    late.join(300)
+    assert sorted(handler.made) == [1, 2, 3], "the late report is ignored"
+    assert sorted(handler.discarded) == [1, 2, 3], "and what it brings is discarded"
 
 
 def test_a_failure_on_one_of_several_threads_undoes_everything(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from strandline.settings import Settings
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
 from strandline.storage.store import COPIED, Store
+from strandline.storage.stored import Copies
 from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema
 
@@ -153,7 +154,7 @@ def test_so_many_bytes_of_files_pass_through_the_process(
 ) -> None:
     size = sum(s.bytes for s in stored if s.file)
     call = {
-        "copy": lambda s: s.copy(stored, "copies", among=10**9),
+        "copy": lambda s: s.copy([Copies(stored, "copies")], among=10**9),
         "damaged": lambda s: s.damaged(stored),
     }[name]
     assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=0))) is not None
@@ -165,9 +166,11 @@ def test_more_are_copied_here_if_there_is_nothing_else_to_copy(
     files: QuickFiles, stored: list[Segment]
 ) -> None:
     store = Here(files, Settings(bulk_bytes=100))
-    assert len(store.copy(stored, "copies", among=COPIED * 100)) == 3
+    (made,) = store.copy([Copies(stored, "copies")], among=COPIED * 100)
+    assert isinstance(made, list) and len(made) == 3
     with pytest.raises(Asked):
-        store.copy(stored, "others", among=COPIED * 100 + 1)
+        store.copy([Copies(stored, "others")], among=COPIED * 100 + 1)
+    assert store.copied_together(COPIED * 100) == 0 < store.copied_together(COPIED * 100 + 1)
 
 
 def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.errors import Corrupted, Unavailable
+from strandline.errors import Corrupted, StrandlineError, Unavailable
 from strandline.model import Segment
 from strandline.settings import Settings
 from strandline.storage import arrow
@@ -21,7 +21,7 @@ from strandline.storage.files import fault
 from strandline.storage.order import Finding
 from strandline.storage.segment import BATCH_ROWS
 from strandline.storage.shelf import Shelf
-from strandline.storage.stored import Form, copied_into, described
+from strandline.storage.stored import Copies, Form, copied_into, described
 from tests.storage.damage import unsorted_segment
 from tests.storage.examples import History, QuickFiles, schema
 
@@ -45,6 +45,13 @@ def names(files: QuickFiles) -> set[str]:
     return set(files.names())
 
 
+def copy(files: QuickFiles, segments: list[Segment], name: str = "data/9/s-1") -> list[Segment]:
+    (made,) = arrow.stored.copy(Shelf(files), [Copies(segments, name)])
+    if isinstance(made, StrandlineError):
+        raise made
+    return made
+
+
 def spoil(files: QuickFiles, segment: Segment) -> None:
     path = Path(files.path(segment.file or ""))
     content = path.read_bytes()
@@ -53,7 +60,7 @@ def spoil(files: QuickFiles, segment: Segment) -> None:
 
 def test_copies_have_the_same_rows_under_fresh_names(files: QuickFiles) -> None:
     segments = three(files)
-    made = arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
+    made = copy(files, segments)
     assert [s.file for s in made] == ["data/9/s-1-0.parquet", None, "data/9/s-1-2.parquet"]
     assert [replace(s, file=None, id=0) for s in made] == [replace(s, file=None, id=0) for s in segments]
     assert set(arrow.stored.damages(Shelf(files), made)) == {None}
@@ -68,7 +75,7 @@ def test_a_copy_that_fails_leaves_no_file(files: QuickFiles, which: int) -> None
     else:
         spoil(files, segments[2])
     with pytest.raises(Corrupted):
-        arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
+        copy(files, segments)
     assert names(files) == before
 
 
@@ -85,10 +92,10 @@ def test_many_bytes_are_copied_several_files_at_a_time(files: QuickFiles, is_dam
     if is_damaged:
         spoil(files, segments[1])
         with pytest.raises(Corrupted):
-            arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
+            copy(files, segments)
         assert names(files) == before
     else:
-        made = arrow.stored.copy(Shelf(files), segments, "data/9/s-1")
+        made = copy(files, segments)
         assert [s.file for s in made] == [f"data/9/s-1-{number}.parquet" for number in range(5)]
         assert [s.checksum for s in made] == [s.checksum for s in segments]
         assert set(arrow.stored.damages(Shelf(files), made)) == {None}
@@ -143,7 +150,7 @@ class Silent(QuickFiles):
             raise fault("read", name, OSError(errno.EIO, "Input/output error"))
         return super().size(name)
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         raise fault("read", name, OSError(errno.EIO, "Input/output error"))
 
 

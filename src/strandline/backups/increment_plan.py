@@ -189,12 +189,13 @@ class IncrementCut:
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """A table or an implementation table, and where its slice goes. ``previous``: what the parent holds of
-    it; ``old_stream``: what has followed it since. ``base``: see ``CutShard``. ``least``: how many shards it
-    has, if its segments allow it. ``since``: the step from which on it has been followed."""
+    """A table or an implementation table, and where its slice goes. ``body``: the slice's. ``previous``: what
+    the parent holds of it; ``old_stream``: what has followed it since. ``base``: see ``CutShard``. ``least``:
+    how many shards it has, if its segments allow it. ``since``: the step from which on it has been
+    followed."""
 
     source: Path
-    schema: TableSchema
+    body: TableBody
     target: str
     previous: SliceRecord | None
     old_stream: Path | None
@@ -231,6 +232,8 @@ class _Increment:
     impls: dict[int, Path] = field(default_factory=dict, init=False)
     followed: dict[int, Path] = field(default_factory=dict, init=False)
     """The streams of the parent, by the ids of what they are on."""
+    alike: dict[str, TableBody] = field(default_factory=dict, init=False)
+    """What the slices of indexes keep, by what their implementation tables keep: many of those are alike."""
 
     def plan(self) -> list[PartPlan]:
         tx, run, cut = self.tx, self.run, self.cut
@@ -291,7 +294,7 @@ class _Increment:
         # What the parent does not have is taken whole.
         table = _Source(
             source=member,
-            schema=info.schema,
+            body=TableBody(schema=info.schema, increment=True),
             target=f"{backup.path}{member.path}",
             previous=None if before is None else before.slice,
             old_stream=stream,
@@ -301,10 +304,10 @@ class _Increment:
         found = [table]
         for ref in info.indexes:
             if ref.definition.is_sync and not self.cut.omit_indexes and not ref.omitted:
-                found.append(self._index(member, ref, before))
+                found.append(self._index(info, ref, before))
         return found
 
-    def _index(self, member: Path, ref: IndexRef, before: TableRecord | None) -> _Source:
+    def _index(self, table: TableInfo, ref: IndexRef, before: TableRecord | None) -> _Source:
         impl, known = self.impls[ref.impl_id], None if before is None else before.index(ref.name)
         previous = known.slice if known is not None else None
         if previous is not None and self._now(previous) != impl.id:
@@ -316,18 +319,21 @@ class _Increment:
                 "not known",
                 "Take a full backup first.",
             )
-        target = f"{self.cut.backup.path}/{META}/indexes{member.path}/{ref.name}"
-        schema = impl.record(TableBody).schema
-        least = len(TableInfo.of(member).schema.bounds) + 1
+        target = f"{self.cut.backup.path}/{META}/indexes{table.path}/{ref.name}"
         return _Source(
             source=impl,
-            schema=schema,
+            body=self._slice_of(impl),
             target=target,
             previous=previous,
             old_stream=stream,
-            least=least,
+            least=len(table.schema.bounds) + 1,
             since=self.since,
         )
+
+    def _slice_of(self, impl: Path) -> TableBody:
+        if impl.body not in self.alike:
+            self.alike[impl.body] = TableBody(schema=impl.record(TableBody).schema, increment=True)
+        return self.alike[impl.body]
 
     def _base(
         self, member: Path, schema: TableSchema, before: TableRecord
@@ -339,15 +345,7 @@ class _Increment:
 
     def _make_targets(self, sources: Sequence[_Source]) -> list[Path]:
         parents = self.run.make_all_parents(self.tx, [s.target for s in sources], self.cut.step)
-        new = [
-            NewPath(
-                parents[s.target],
-                s.target.rsplit("/", 1)[1],
-                "table",
-                TableBody(schema=s.schema, increment=True),
-            )
-            for s in sources
-        ]
+        new = [NewPath(parents[s.target], s.target.rsplit("/", 1)[1], "table", s.body) for s in sources]
         return many.add(self.tx, new, step=self.cut.step, state="creating", operation_id=self.run.id)
 
     def _changed(self, changed: Sequence[tuple[_Source, Path]], stream: StreamSpec) -> list[PartPlan]:
@@ -379,13 +377,13 @@ class _Increment:
 
     def _shards(self, source: _Source, size: int) -> list[KeyRange]:
         """``size``: the bytes of all that has changed."""
-        if size <= self.shard_bytes and source.least == 1 and not source.schema.bounds:
+        if size <= self.shard_bytes and source.least == 1 and not source.body.schema.bounds:
             return [EVERYWHERE]
         conn, table_id, after, step = self.tx.conn, source.source.id, self.cut.parent.step, self.cut.step
         there = spread(chains.load(conn, table_id, step).segments)
         # Nobody knows how the changes are spread; it is taken to be like the rows.
         each = sum(s.bytes for s in there) * self.shard_bytes // max(size, self.shard_bytes)
-        first, *others = ranges(cuts(source.schema.bounds, there, each, source.least))
+        first, *others = ranges(cuts(source.body.schema.bounds, there, each, source.least))
         if source.previous is None or source.base is not None:
             return [first, *others]  # All of it is read, changed or not.
         logs = chains.log_between(conn, table_id, after, step)

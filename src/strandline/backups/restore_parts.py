@@ -8,8 +8,9 @@ died are orphans, which the collector finds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, takewhile
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Connection
@@ -19,12 +20,13 @@ from strandline.catalog import board, chains, tables
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.writer import Writer
-from strandline.errors import Corrupted, TimedOut
+from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
+from strandline.storage.stored import Copies
 
 Checks: TypeAlias = Literal["files", "data"]
 NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
@@ -141,17 +143,35 @@ class ShardPart(RestorePart[Shard]):
     record = Shard
 
     def _make(self, run: RestoreRun, body: Shard) -> list[Segment]:
+        if body.copy:
+            (made,) = self._copied(run, [body])
+            if isinstance(made, StrandlineError):
+                raise made
+            return made
         with self.runtime.catalog.read() as conn:
             found = chains.segments(conn, body.segments)
         for segment in found:
             self._look_at(segment)
-        if not body.copy:
-            return []
-        try:
-            name = self.runtime.session.file_name(body.table_id)
-            return self.runtime.store.copy(found, name, among=run.progress.bytes_total)
-        except Corrupted as error:
-            raise Corrupted(error.message, NOTHING_PUBLISHED) from error
+        return []
+
+    def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
+        room = self.runtime.store.copied_together(run.progress.bytes_total)
+        copied = takewhile(lambda body: body.copy, (part.body for part in parts))
+        return max(1, sum(1 for _ in takewhile(room.__ge__, accumulate(body.bytes for body in copied))))
+
+    def work_all(self, run: RestoreRun, parts: Sequence[Part[Shard]]) -> Sequence[Any]:
+        check_time(run, self.runtime.clock.now())
+        return self._copied(run, [part.body for part in parts])
+
+    def _copied(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
+        with self.runtime.catalog.read() as conn:
+            found = [chains.segments(conn, shard.segments) for shard in shards]
+        names = [self.runtime.session.file_name(shard.table_id) for shard in shards]
+        made = self.runtime.store.copy(list(map(Copies, found, names)), among=run.progress.bytes_total)
+        return [
+            Corrupted(each.message, NOTHING_PUBLISHED) if isinstance(each, Corrupted) else each
+            for each in made
+        ]
 
     def _look_at(self, segment: Segment) -> None:
         """A file that is gone or cut is found here already, for the price of one look at the folder."""

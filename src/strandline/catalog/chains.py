@@ -87,7 +87,7 @@ def state(conn: Connection, table_id: int) -> TableState:
 
 def states(conn: Connection, table_ids: Iterable[int]) -> dict[int, TableState]:
     """The heads of tables that cannot have gone, by id."""
-    return {row.path_id: state_of(row) for row in conn.execute(_STATES, {"tables": list(table_ids)})}
+    return {row.path_id: state_of(row) for row in conn.execute(_STATES, {"tables": list(table_ids)}).all()}
 
 
 def check_kept(head: TableState, step: int) -> None:

@@ -3,12 +3,13 @@ functions run inside the caller's transaction."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, bindparam, insert, select, update
+from sqlalchemy import JSON, Connection, Row, Table, Text, bindparam, cast, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from strandline import names, records
@@ -35,7 +36,15 @@ _USED = select(_AT.parent_id).distinct().where(sqltables.among(_AT.parent_id, "p
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
 _CHILDREN = select(sqltables.paths).where(sqltables.among(_AT.parent_id, "parents"))
 _PUT = update(sqltables.paths).where(_AT.id == bindparam("path")).values(parent_id=bindparam("parent"))
+_NEW_IDS = select(func.nextval(func.pg_get_serial_sequence("paths", "id"))).select_from(
+    func.generate_series(1, bindparam("count"))
+)
+_COLUMNS = tuple(column.name for column in sqltables.paths.columns)
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
+_GIVEN = func.json_each_text(cast(bindparam("bodies", type_=Text), JSON)).table_valued("key", "value")
+_SET_BODIES = (
+    update(sqltables.paths).where(_AT.id == cast(_GIVEN.c.key, _AT.id.type)).values(body=_GIVEN.c.value)
+)
 
 
 FEW_ROWS = 50
@@ -117,7 +126,8 @@ def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[
             by_name[name].append(parent_id)
     asked = [(_NAMED, {"parent": parent, "children": found}) for parent, found in by_parent.items()]
     asked += [(_BELOW, {"child": name, "parents": found}) for name, found in by_name.items()]
-    return {(row.parent_id, row.name): row for query, bound in asked for row in conn.execute(query, bound)}
+    found = (row for query, bound in asked for row in conn.execute(query, bound).all())
+    return {(row.parent_id, row.name): row for row in found}
 
 
 def named_below(conn: Connection, parents: Iterable[Path], name: str) -> dict[int, Path]:
@@ -140,7 +150,7 @@ def subtrees(conn: Connection, roots: Sequence[Path]) -> list[Path]:
 
 def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:
     """What belongs to a path, without what is ``known``: the streams of a backup collection."""
-    found = conn.execute(select(_AT.id).where(_AT.owner_id == owner_id).order_by(_AT.id)).scalars()
+    found = conn.execute(select(_AT.id).where(_AT.owner_id == owner_id).order_by(_AT.id)).scalars().all()
     return paths.by_ids(conn, [path_id for path_id in found if path_id not in known])
 
 
@@ -164,20 +174,21 @@ def add(
         return []
     taken = set(_children(tx.conn, [(one.parent.id, one.name) for one in new]))
     created = tx.step if step is None else step
-    shared = {"state": state, "operation_id": operation_id, "created_step": created}
-    texts = [records.to_text(one.body) for one in new]
+    # Those who have a body in common share its text.
+    written = {id(body): records.to_text(body) for body in {id(one.body): one.body for one in new}.values()}
+    texts = [written[id(one.body)] for one in new]
     rows = []
     for one, text in zip(new, texts, strict=True):
         names.check_name(one.name)
         if (one.parent.id, one.name) in taken:
             raise AlreadyExists(f"{one.path} already exists")
         taken.add((one.parent.id, one.name))
-        row = {"parent_id": one.parent.id, "name": one.name, "type": one.type, "version": one.version}
-        rows.append({**row, **shared, "body": text, "owner_id": one.owner_id})
-    ids = {(row.parent_id, row.name): row.id for row in tx.conn.execute(_NEW, rows)}
+        row = (one.parent.id, one.name, one.type, one.version)
+        rows.append((*row, state, operation_id, created, text, one.owner_id))
+    ids = _insert(tx, rows)
     return [
         Path(
-            id=ids[one.parent.id, one.name],
+            id=id_,
             parent_id=one.parent.id,
             path=one.path,
             type=one.type,
@@ -187,8 +198,20 @@ def add(
             created_step=created,
             body=text,
         )
-        for one, text in zip(new, texts, strict=True)
+        for id_, one, text in zip(ids, new, texts, strict=True)
     ]
+
+
+def _insert(tx: Writer, rows: Sequence[tuple[Any, ...]]) -> list[int]:
+    """New rows without their ids, and return these. PostgreSQL takes rows faster than it tells of them, so
+    many of them get their ids first."""
+    if tx.conn.dialect.name == "postgresql" and len(rows) >= FEW_ROWS:
+        ids = list(tx.conn.execute(_NEW_IDS, {"count": len(rows)}).scalars().all())
+        insert_rows(tx, sqltables.paths, _COLUMNS, [(i, *row) for i, row in zip(ids, rows, strict=True)])
+        return ids
+    given = [dict(zip(_COLUMNS[1:], row, strict=True)) for row in rows]
+    told = {(row.parent_id, row.name): row.id for row in tx.conn.execute(_NEW, given)}
+    return [told[row[0], row[1]] for row in rows]
 
 
 def add_one(
@@ -243,8 +266,11 @@ def make_parents(
 
 def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
     """What paths keep, by their ids."""
-    if bodies:
-        tx.conn.execute(_SET_BODY, [{"path": i, "text": records.to_text(body)} for i, body in bodies.items()])
+    texts = {i: records.to_text(body) for i, body in bodies.items()}
+    if tx.conn.dialect.name == "postgresql" and len(texts) >= FEW_ROWS:
+        tx.conn.execute(_SET_BODIES, {"bodies": json.dumps(texts)})  # An array takes its driver far longer.
+    elif texts:
+        tx.conn.execute(_SET_BODY, [{"path": i, "text": text} for i, text in texts.items()])
 
 
 def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:

@@ -261,7 +261,7 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
     it under one generation."""
     moved = registry.apply(tx, operation_id)
-    under = {row.id: row for row in tx.conn.execute(_UNDER, {"operation": operation_id})}
+    under = {row.id: row for row in tx.conn.execute(_UNDER, {"operation": operation_id}).all()}
     rows = [*under.values(), *_rows(tx.conn, [i for i in moved if i not in under])]
     full = paths.full_names(tx.conn, rows)
     created = [i for i, row in under.items() if row.state in CREATED_STATES]

@@ -113,7 +113,9 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     """Those of the paths that exist, in the order asked for."""
     wanted = list(dict.fromkeys(path_ids))
     known = (
-        {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}))} if wanted else {}
+        {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}).all())}
+        if wanted
+        else {}
     )
     return [known[i] for i in wanted if i in known]
 
@@ -184,7 +186,7 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
     """The names of what is directly below some paths, of those with this ``ending``."""
     ended = _NAMES_BELOW.where(sqltables.paths.c.name.endswith(ending, autoescape=True))
-    return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars())
+    return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars().all())
 
 
 def backups(conn: Connection, collection: Path, *, last: bool = False, most: int | None = None) -> list[Path]:

@@ -147,7 +147,7 @@ class VersionRegistry:
 
     def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, Held]:
         """The claims on paths, whosever they are."""
-        return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)})}
+        return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
 
     def claims(self, conn: Connection, operation_id: str) -> list[Held]:
         rows = conn.execute(

@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from sqlalchemy import Connection
@@ -190,28 +191,55 @@ class Engine:
             return operations.get(conn, operation_id), found
 
     def bunch(self, operation: Operation, runnable: Sequence[Part]) -> list[Part]:
-        """The part that is next, and those like it that go on in the same transaction. Those with slow work
-        to do, and those that have failed before, go alone and first: so that what comes after their work
-        comes together again."""
+        """The part that is next, and those like it that go on with it: in the same transaction, or by slow
+        work that they share. Those with slow work to do, and those that have failed before, go first: so that
+        what comes after their work comes together again. Who has failed before goes alone."""
         if self.together == 1:
             return [self.scheduler.choose(runnable)]
-        alone = [p for p in runnable if p.attempt or not self.is_quick(operation, p)]
-        first = self.scheduler.choose(alone or runnable)
-        alike = [p for p in runnable if (p.kind, p.state) == (first.kind, first.state) and p is not first]
-        return [first, *([] if alone else alike[: self.together - 1])]
+        slow = [p for p in runnable if p.attempt or not self.is_quick(operation, p)]
+        first = self.scheduler.choose(slow or runnable)
+        if first.attempt:
+            return [first]
+        others = (p for p in runnable if p is not first and not p.attempt)
+        alike = [first, *(p for p in others if (p.kind, p.state) == (first.kind, first.state))]
+        return alike[: self._sharing(operation, alike) if slow else self.together]
+
+    def _sharing(self, operation: Operation, parts: Sequence[Part]) -> int:
+        """How many of the parts share their slow work. One that cannot be read goes alone, and says so."""
+        handler = self.handler_of(operation, parts[0])
+        try:
+            return handler.share(self.run_of(operation), (read_part(part, handler.record) for part in parts))
+        except Corrupted:
+            return 1
 
     def is_quick(self, operation: Operation, part: Part) -> bool:
         """Whether the present phase of a part is its transaction and nothing else."""
         return self.handler_of(operation, part).is_quick(part.state)
 
     def advance(self, operation: Operation, *parts: Part) -> bool:
-        """Carry out the present phase of parts of one kind and state, in one transaction; False when the
-        operation ended over it. If it fails, each of them is tried by itself: one that cannot go on takes no
-        other with it."""
+        """Carry out the present phase of parts of one kind and state; False when the operation ended over it.
+        Those that share slow work have a transaction each, after it; others one for all."""
+        handler = self.handler_of(operation, parts[0])
+        if len(parts) == 1 or handler.is_quick(parts[0].state):
+            return self._advance(operation, parts, handler.work)
+        try:
+            typed = [read_part(part, handler.record) for part in parts]
+            made = handler.work_all(self.run_of(operation), typed)
+        except Exception as error:
+            made = [error] * len(parts)
+        gone_on = [
+            self._advance(operation, [part], partial(_answer, each))
+            for part, each in zip(parts, made, strict=True)
+        ]
+        return all(gone_on)
+
+    def _advance(self, operation: Operation, parts: Sequence[Part], work: Callable[..., Any]) -> bool:
+        """The one transaction of parts, and before it the slow work, if it is a single one. If it fails, each
+        of them is tried by itself: one that cannot go on takes no other with it."""
         handler = self.handler_of(operation, parts[0])
         try:
             typed = [read_part(part, handler.record) for part in parts]
-            made = handler.work(self.run_of(operation), typed[0]) if len(parts) == 1 else None
+            made = work(self.run_of(operation), typed[0]) if len(parts) == 1 else None
             run = self.run_of(operation)  # the work may have taken long
             changed = self._transition(handler, run, typed, made)
         except _Lost:
@@ -539,6 +567,13 @@ class Engine:
 
 def _cancelled(operation: Operation) -> Cancelled:
     return Cancelled(f"operation {operation.id} was cancelled")
+
+
+def _answer(made: Any, run: AnyRun, part: TypedPart[Any]) -> Any:
+    """What shared work has made for a part, as if its own work had."""
+    if isinstance(made, Exception):
+        raise made
+    return made
 
 
 def _is_same(present: Part | None, part: Part) -> bool:

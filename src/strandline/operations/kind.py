@@ -10,7 +10,7 @@ any transaction; it may run more than once and must tolerate that.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -247,6 +247,15 @@ class Handler(Generic[RunT, P]):
         """Slow work before the phase's transaction, outside any; its answer is handed to the phase. May be
         repeated, or run for nothing when the operation is cancelled or the part times out."""
         return None
+
+    def share(self, run: RunT, parts: Iterator[Part[P]]) -> int:
+        """How many of these parts, from the first on, have their slow work done together by ``work_all``."""
+        return 1
+
+    def work_all(self, run: RunT, parts: Sequence[Part[P]]) -> Sequence[Any]:
+        """The slow work of parts that share it: for each what ``work`` would return, or what it would
+        raise."""
+        return [self.work(run, part) for part in parts]
 
     def discard(self, made: Any) -> None:
         """Called with the answer of ``work`` when its phase does not take place: the report came too late, or

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Task:
-    part: Part
+    """Parts on a thread: one, or some that share their work."""
+
+    parts: Sequence[Part]
     deadline: float | None
 
 
@@ -39,7 +41,7 @@ def run_parallel(
 ) -> None:
     """Carry an operation to its end with up to ``workers`` parts at the same time."""
     reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
-    busy: dict[int, _Task] = {}
+    busy: list[_Task] = []
     while not engine.stopping.is_set():
         operation, runnable = engine.runnable(operation_id)
         if operation.is_over or operation.session_id != engine.lease.id:
@@ -48,7 +50,8 @@ def run_parallel(
             engine.step(operation_id)
             break
         if operation.state != CANCELLING:
-            idle = [p for p in runnable if p.id not in busy]
+            taken = {p.id for task in busy for p in task.parts}
+            idle = [p for p in runnable if p.id not in taken]
             slow = [p for p in idle if not engine.is_quick(operation, p)]
             if idle and not slow:
                 # Transactions follow one another anyway, so those who are nothing else need no thread.
@@ -70,28 +73,29 @@ def _fill(
     engine: Engine,
     operation: Operation,
     idle: list[Part],
-    busy: dict[int, _Task],
+    busy: list[_Task],
     *,
     workers: int,
     reports: queue.SimpleQueue[_Report],
 ) -> None:
     while idle and len(busy) < workers:
-        part = engine.scheduler.choose(idle)
-        idle.remove(part)
-        limit = engine.time_limit(operation, part)
-        task = _Task(part, None if limit is None else engine.catalog.clock.now() + limit)
-        busy[part.id] = task
+        parts = engine.bunch(operation, idle)
+        idle = [part for part in idle if part not in parts]
+        limits = [engine.time_limit(operation, part) for part in parts]
+        least = min((limit for limit in limits if limit is not None), default=None)
+        task = _Task(parts, None if least is None else engine.catalog.clock.now() + least)
+        busy.append(task)
         threading.Thread(
             target=_work,
             args=(engine, operation, task, reports),
-            name=f"strandline-{operation.id}-{part.id}",
+            name=f"strandline-{operation.id}-{parts[0].id}",
             daemon=True,
         ).start()
 
 
 def _work(engine: Engine, operation: Operation, task: _Task, reports: queue.SimpleQueue[_Report]) -> None:
     try:
-        engine.advance(operation, task.part)
+        engine.advance(operation, *task.parts)
     except BaseException as error:
         reports.put(_Report(task, error))
     else:
@@ -99,28 +103,30 @@ def _work(engine: Engine, operation: Operation, task: _Task, reports: queue.Simp
 
 
 def _collect(
-    engine: Engine, operation: Operation, busy: dict[int, _Task], reports: queue.SimpleQueue[_Report]
+    engine: Engine, operation: Operation, busy: list[_Task], reports: queue.SimpleQueue[_Report]
 ) -> bool:
     """Wait for a report or for a deadline, whichever comes first; False if neither has come for some time."""
     try:
         report = reports.get(timeout=_POLL_SECONDS)
     except queue.Empty:
         before = len(busy)
-        _give_up(engine, operation, [t for t in busy.values() if t.deadline is not None], busy)
+        _give_up(engine, operation, busy)
         return len(busy) < before
-    if busy.get(report.task.part.id) is report.task:
-        del busy[report.task.part.id]
+    if report.task in busy:
+        busy.remove(report.task)
         if report.error is not None:
             raise report.error
     return True
 
 
-def _give_up(engine: Engine, operation: Operation, limited: Sequence[_Task], busy: dict[int, _Task]) -> None:
+def _give_up(engine: Engine, operation: Operation, busy: list[_Task]) -> None:
+    """Count what has not answered in time as failed. Of parts that share work nobody knows which one hangs:
+    all of them are tried again, each alone."""
     now = engine.catalog.clock.now()
-    for task in limited:
-        if task.deadline is not None and now >= task.deadline:
-            del busy[task.part.id]
+    for task in [t for t in busy if t.deadline is not None and now >= t.deadline]:
+        busy.remove(task)
+        for part in task.parts:
             error = TimedOut(
-                f"part {task.part.id} ({task.part.kind}) of operation {operation.id} did not answer in time"
+                f"part {part.id} ({part.kind}) of operation {operation.id} did not answer in time"
             )
-            engine.part_failed(operation, task.part, error)
+            engine.part_failed(operation, part, error)

@@ -19,13 +19,11 @@ from typing import Any, Protocol
 import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
+from strandline.storage.pieces import pieces, write_pieces
 
 __all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "checked", "fault"]
 
 CHUNK = 1 << 20
-AHEAD_BYTES = 4 << 20
-"""So many bytes after the other are given to the disk while the next ones are written, so that the end of a
-file does not wait for all of it."""
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
 
@@ -75,6 +73,11 @@ class Files(Protocol):
         ``checksum``."""
         ...
 
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        """Copies a file under a name that tells its content, so that others may copy the same to it at the
+        same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
+        ...
+
     def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
         """Writes a file from its pieces under a name that tells its content, so that others may write the
         same to it at the same moment. Nobody ever sees a part."""
@@ -106,8 +109,8 @@ class Files(Protocol):
         """The content; None if there is no such file."""
         ...
 
-    def chunks(self, name: str) -> Iterator[bytes]:
-        """The content in pieces."""
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        """The content in pieces. Each may be gone when the next one comes."""
         ...
 
     def checksum(self, name: str) -> str:
@@ -123,8 +126,9 @@ def check_name(name: str) -> None:
         )
 
 
-def checked(source: Files, name: str, checksum: str) -> Iterator[bytes]:
-    """Yield the content of a file in pieces; Corrupted at its end if it does not have the ``checksum``."""
+def checked(source: Files, name: str, checksum: str) -> Iterator[bytes | memoryview]:
+    """Yield the content of a file in pieces, each of which may be gone when the next one comes; Corrupted at
+    its end if it does not have the ``checksum``."""
     hasher = xxhash.xxh3_128()
     for chunk in source.chunks(name):
         hasher.update(chunk)
@@ -175,6 +179,9 @@ class LocalFiles:
         self.store(name, (data,))
 
     def store(self, name: str, chunks: Iterable[bytes]) -> int:
+        return self._store(name, chunks)
+
+    def _store(self, name: str, chunks: Iterable[bytes | memoryview], *, past_memory: bool = False) -> int:
         path = self.path(name)
         folder = os.path.dirname(path)
         try:
@@ -185,7 +192,7 @@ class LocalFiles:
         except OSError as error:
             raise fault("create", name, error) from error
         try:
-            size = self._fill(descriptor, chunks)
+            size = self._fill(descriptor, chunks, past_memory=past_memory)
             for changed in (folder, *fresh):
                 self._sync(changed)
             return size
@@ -221,7 +228,10 @@ class LocalFiles:
         return is_first
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
-        return self.store(name, checked(source, source_name, checksum))
+        return self._store(name, checked(source, source_name, checksum), past_memory=True)
+
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
         self._name_if_absent(name, lambda ready: self.store(ready, chunks))
@@ -289,7 +299,7 @@ class LocalFiles:
             raise fault("read", name, error) from error
 
     def read(self, name: str) -> bytes:
-        return b"".join(self.chunks(name))
+        return b"".join(map(bytes, self.chunks(name)))
 
     def find(self, name: str) -> bytes | None:
         try:
@@ -300,12 +310,10 @@ class LocalFiles:
         except OSError as error:
             raise fault("use", name, error) from error
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         path = self.path(name)
         try:
-            with open(path, "rb", buffering=0) as file:
-                while chunk := file.read(CHUNK):
-                    yield chunk
+            yield from pieces(path)
         except OSError as error:
             raise fault("read", name, error) from error
 
@@ -343,23 +351,11 @@ class LocalFiles:
                 self._mkdir(path)
         return [os.path.dirname(path) for path in missing]
 
-    def _fill(self, descriptor: int, chunks: Iterable[bytes]) -> int:
-        size = given = 0
+    def _fill(self, descriptor: int, chunks: Iterable[bytes | memoryview], *, past_memory: bool) -> int:
         try:
-            for chunk in chunks:
-                left = memoryview(chunk)
-                while left:
-                    done = self._append(descriptor, left)
-                    if done <= 0:
-                        raise OSError(errno.ENOSPC, "the disk took no more bytes")
-                    left = left[done:]
-                    size += done
-                if size - given >= AHEAD_BYTES:
-                    _write_back(descriptor, given, size - given)
-                    given = size
-            self._flush(
-                descriptor
-            )  # On the descriptor that wrote: only it is sure to hear of a failed write-back.
+            size = write_pieces(descriptor, chunks, self._append, past_memory=past_memory)
+            # On the descriptor that wrote: only it is sure to hear of a failed write-back.
+            self._flush(descriptor)
         finally:
             os.close(descriptor)
         return size
@@ -397,12 +393,3 @@ class LocalFiles:
 
     def _rmdir(self, path: str) -> None:
         os.rmdir(path)
-
-
-def _write_back(descriptor: int, start: int, size: int) -> None:
-    """Ask for bytes to be on their way to the disk, and wait for nothing. It changes no file and promises
-    nothing: that is for ``_flush``, which also hears of a write that has failed by then."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):
-            # What is not needed soon is written at once, and stays in memory while it is.
-            os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from strandline.errors import StrandlineError
 from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
@@ -30,6 +31,7 @@ from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
+from strandline.storage.stored import Copies
 from strandline.types import Type
 
 if TYPE_CHECKING:
@@ -47,6 +49,9 @@ job takes to begin."""
 
 LOOKED_AT = 20_000
 """So many files are looked at here, and more on executors: each costs a question to its storage."""
+SHARED = 4 << 30
+"""So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
+with it."""
 
 
 class Store:
@@ -269,15 +274,20 @@ class Store:
         here = self._settings.bulk_bytes
         return spark.slices.write_slice(self.spark, self.shelf, schema, window, name, here=here)
 
-    def copy(self, segments: Sequence[Segment], name: str, *, among: int) -> list[Segment]:
-        """Return segments with their files under names that begin with a fresh one; their bytes are checked
-        on the way. ``among``: how many bytes the caller has to copy altogether, so that a large copy does not
-        pass through this process piece by piece."""
-        if self._passes(segments) or among <= COPIED * self._settings.bulk_bytes:
-            return arrow.stored.copy(self.shelf, segments, name)
+    def copied_together(self, among: int) -> int:
+        """Return how many bytes of a copy of so many altogether should be asked for in one call."""
+        return SHARED if among > COPIED * self._settings.bulk_bytes else 0
+
+    def copy(self, wanted: Sequence[Copies], *, among: int) -> list[list[Segment] | StrandlineError]:
+        """Return segments with their files under other names, or why it could not be done; their bytes are
+        checked on the way. There are no files of those that failed. ``among``: how many bytes the caller has
+        to copy altogether, so that a large copy does not pass through this process piece by piece."""
+        if among <= COPIED * self._settings.bulk_bytes or self._passes(s for w in wanted for s in w.segments):
+            return arrow.stored.copy(self.shelf, wanted)
         from strandline.storage import spark
 
-        return spark.stored.copy(self.spark, self.shelf, segments, name)
+        self._files.reach(s.file for each in wanted for s in each.segments)
+        return spark.stored.copy(self.spark, self.shelf, wanted)
 
     def send(self, segments: Sequence[Segment], target: Destination, *, among: int) -> list[Segment]:
         """Return segments with their files as objects of a repository, under their names there; their bytes
@@ -362,6 +372,7 @@ class Store:
             return arrow.stored.damages(self.shelf, segments)
         from strandline.storage import spark
 
+        self._files.reach(s.file for s in segments)
         return spark.stored.damages(self.spark, self.shelf, segments)
 
     def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
@@ -371,6 +382,7 @@ class Store:
             return arrow.stored.losses(self._files, segments)
         from strandline.storage import spark
 
+        self._files.reach(s.file for s in segments)
         return spark.stored.losses(self.spark, self._files, segments)
 
     def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:

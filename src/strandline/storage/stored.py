@@ -7,21 +7,44 @@ it runs wherever the file can be reached, in this process for a few bytes, on ex
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from uuid import uuid4
 
 import pyarrow as pa
 
-from strandline.errors import Corrupted, Internal
+from strandline.errors import Corrupted, Internal, StrandlineError
 from strandline.model import Role, Segment, TableSchema
 from strandline.storage.digest import checksum_of
 from strandline.storage.elsewhere import Destination, Everywhere, object_name
-from strandline.storage.files import Files, checked
+from strandline.storage.files import Files
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
 
-__all__ = ["Described", "Form", "copied", "copied_into", "damage", "described", "loss", "sealed", "sent"]
+__all__ = [
+    "Copies",
+    "Described",
+    "Form",
+    "all_copied_into",
+    "copied",
+    "copied_into",
+    "damage",
+    "described",
+    "loss",
+    "sealed",
+    "sent",
+]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Segments of which all are to be copied, or none: to names that begin with ``name``, which is fresh."""
+
+    segments: Sequence[Segment]
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +94,7 @@ def sent(files: Everywhere, target: Destination, segment: Segment) -> Segment:
     if (size := _size(there, name)) != segment.bytes:
         if size is not None:
             there.remove(name)
-        there.store_if_absent(name, checked(*files.found(segment.file), segment.checksum))
+        there.copy_if_absent(*files.found(segment.file), name, segment.checksum)
     return replace(segment, id=0, file=name)
 
 
@@ -93,6 +116,20 @@ def loss(files: Files, segment: Segment) -> Finding | None:
     if size != segment.bytes:
         return Finding("corrupt_file", f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
     return None
+
+
+def all_copied_into(files: Files, wanted: Sequence[tuple[str, Segment]]) -> list[Segment | StrandlineError]:
+    """Return segments with their files in folders, as ``copied_into`` does, or why it could not be done. All
+    are copied at the same time: one is read while another one is written."""
+    with ThreadPoolExecutor(max(1, len(wanted))) as pool:
+        return list(pool.map(partial(_copied_or_not, files), *zip(*wanted, strict=True)))
+
+
+def _copied_or_not(files: Files, folder: str, segment: Segment) -> Segment | StrandlineError:
+    try:
+        return copied_into(files, folder, segment)
+    except StrandlineError as error:
+        return error
 
 
 def damage(files: Files, segment: Segment) -> Finding | None:

@@ -7,21 +7,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from strandline.errors import Corrupted
+from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Segment
 from strandline.settings import Settings
 from strandline.storage import arrow
 from strandline.storage.elsewhere import Everywhere
-from strandline.storage.files import LocalFiles
+from strandline.storage.files import Files, LocalFiles
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.stored import copy, damages, describe, losses
 from strandline.storage.spark.tasks import FEW, on_executors
-from strandline.storage.stored import Form
+from strandline.storage.stored import Copies, Form
 from tests.processes import run, start
 from tests.storage.spark.tables import SMALL, Table
 
@@ -33,9 +34,20 @@ class Elsewhere(LocalFiles):
         super().__init__(root)
         self._not = os.getpid()
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         assert os.getpid() != self._not, f"{name} was read in the process"
         return super().chunks(name)
+
+
+class Lost(LocalFiles):
+    """What is copied here is never heard of again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lost, (self.root,)
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        super().copy(source, source_name, name, checksum)
+        raise RuntimeError("the executor is lost")
 
 
 @pytest.fixture(autouse=True)
@@ -62,21 +74,44 @@ def content(files: LocalFiles, segment: Segment) -> bytes | None:
 
 def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
     shelf = Shelf(Elsewhere(Path(table.files.root)))
-    made = copy(spark, shelf, table.segments, "data/9/s-1")
+    (made,) = copy(spark, shelf, [Copies(table.segments, "data/9/s-1")])
+    assert isinstance(made, list)
     assert [s.file and s.file.startswith("data/9/s-1/") for s in made] == [True, None, True]
     assert [content(table.files, s) for s in made] == [content(table.files, s) for s in table.segments]
     assert [replace(s, file=None, id=0) for s in made] == [
         replace(s, file=None, id=0) for s in table.segments
     ]
     with pytest.raises(AssertionError, match="was read in the process"):
-        arrow.stored.copy(shelf, table.segments, "data/9/s-2")
+        arrow.stored.copy(shelf, [Copies(table.segments, "data/9/s-2")])
 
 
 def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
+    """And takes no other with it that was copied by the same job."""
     before = set(table.files.names())
     wrong = replace(table.segments[2], checksum="xxh3-128:0")
-    with pytest.raises(Corrupted, match="does not have the checksum that was recorded"):
-        copy(spark, table.shelf, [*table.segments[:2], wrong], "data/9/s-1")
+    rows = replace(table.segments[1], data=b"")
+    good, bad, inline, empty = copy(
+        spark,
+        table.shelf,
+        [
+            Copies(table.segments, "data/9/s-1"),
+            Copies([*table.segments[:2], wrong], "data/9/s-2"),
+            Copies([table.segments[0], rows], "data/9/s-3"),
+            Copies([], "data/9/s-4"),
+        ],
+    )
+    assert isinstance(good, list) and [content(table.files, s) for s in good] == [
+        content(table.files, s) for s in table.segments
+    ]
+    assert set(table.files.names()) - before == {s.file for s in good if s.file}
+    assert isinstance(bad, Corrupted) and "does not have the checksum that was recorded" in bad.message
+    assert isinstance(inline, Corrupted) and empty == []
+
+
+def test_a_job_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
+    before = set(table.files.names())
+    with pytest.raises(StrandlineError, match="the executor is lost"):
+        copy(spark, Shelf(Lost(Path(table.files.root))), [Copies(table.segments, "data/9/s-1")])
     assert set(table.files.names()) == before
 
 
@@ -142,7 +177,7 @@ import os, sys
 from pyspark.sql import SparkSession
 import strandline
 os.environ["PYSPARK_PYTHON"] = sys.executable
-from strandline.storage.files import LocalFiles
+from strandline.storage.files import Files, LocalFiles
 
 class Forgetful(LocalFiles):
     "The first try of each copy fails when all of it is written."
@@ -184,9 +219,7 @@ def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(tmp_path: Path) 
     process = run_quietly(AGAIN, str(tmp_path / "w"))
     tried, rows, ok, orphans, still, left = process.split()
     assert (tried, rows, ok) == ("3", "3", "True")
-    assert int(orphans) == 4 + 3, (
-        "copies of tries that failed, the second of a task with its first file again; and marks"
-    )
+    assert int(orphans) == 3 + 3, "copies of tries that failed, and marks"
     assert (still, left) == ("True", "6"), "the table's files and those of its copy"
 
 

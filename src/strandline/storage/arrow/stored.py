@@ -1,4 +1,4 @@
-"""Files of segments as bytes, one after the other in this process."""
+"""Files of segments as bytes, in this process."""
 
 from __future__ import annotations
 
@@ -7,38 +7,55 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 
+from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.storage import stored
 from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
-from strandline.storage.stored import Described, Form
+from strandline.storage.stored import Copies, Described, Form
 
 __all__ = ["copy", "damages", "describe", "losses", "send"]
 
 ONE_BY_ONE = 8 << 20
 """Files of up to so many bytes are copied one after the other: threads would not make it faster."""
+AT_ONCE = 4
+"""So many files are copied at the same time: while some wait for the disk, others are read."""
 
 
 SENDERS = 8
 """So many files at a time are on their way to a repository, or are looked at."""
 
 
-def copy(shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
-    """Return segments with their files under names that begin with ``name``, which must be new; the bytes are
-    checked on the way. Files are durable when this returns, and gone when it raises."""
+def copy(shelf: Shelf, wanted: Sequence[Copies]) -> list[list[Segment] | StrandlineError]:
+    """Return segments with their files under other names, or why it could not be done; the bytes are checked
+    on the way. Files are durable when this returns, and there are none of those that failed."""
+    made: list[list[Segment] | StrandlineError] = []
+    for each in wanted:
+        try:
+            made.append(_copied(shelf, each))
+        except StrandlineError as error:
+            made.append(error)
+        except BaseException:
+            for done in made:
+                shelf.discard(done if isinstance(done, list) else ())
+            raise
+    return made
+
+
+def _copied(shelf: Shelf, wanted: Copies) -> list[Segment]:
     made: list[Segment] = []
 
     def copied(number: int, segment: Segment) -> Segment:
-        found = stored.copied(shelf.files, segment, f"{name}-{number}.parquet")
+        found = stored.copied(shelf.files, segment, f"{wanted.name}-{number}.parquet")
         made.append(found)
         return found
 
     try:
-        if sum(s.bytes for s in segments) <= ONE_BY_ONE:
-            return list(map(copied, count(), segments))
-        with ThreadPoolExecutor(2) as pool:  # One file is written while another one's end reaches the disk.
-            return list(pool.map(copied, count(), segments))
+        if sum(s.bytes for s in wanted.segments) <= ONE_BY_ONE:
+            return list(map(copied, count(), wanted.segments))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(copied, count(), wanted.segments))
     except BaseException:
         shelf.discard(made)
         raise

@@ -15,22 +15,62 @@ from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.tasks import on_executors
-from strandline.storage.stored import Described, Form
+from strandline.storage.stored import Copies, Described, Form
 
 __all__ = ["copy", "damages", "describe", "losses", "send"]
 
 
-def copy(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment], name: str) -> list[Segment]:
-    """Return segments with their files in the folder ``name``, which must be new; the bytes are checked on
-    the way. Files are durable when this returns, and gone when it raises, but for what a task that was tried
-    more than once has left: nothing refers to that, and the collector finds it."""
+PER_TASK = 2
+"""A task copies so many files at a time: one is read while the other one is written."""
+
+
+def copy(
+    spark: SparkSession, shelf: Shelf, wanted: Sequence[Copies]
+) -> list[list[Segment] | StrandlineError]:
+    """Return segments with their files in folders, or why it could not be done; the bytes are checked on the
+    way. Files are durable when this returns, and there are none of those that failed, but for what a task has
+    left that was tried more than once: nothing refers to that, and the collector finds it.
+
+    All of it is one job, which takes longer to begin than to copy a hundred megabytes."""
     try:
-        made = iter(on_executors(spark, partial(stored.copied_into, shelf.files, name), _files(segments)))
-        return [next(made) if s.file is not None else stored.copied(shelf.files, s, "") for s in segments]
+        made = iter(_copied(spark, shelf, [(w.name, s) for w in wanted for s in _files(w.segments)]))
     except BaseException:
-        with suppress(StrandlineError):
-            shelf.files.remove_tree(name)
+        for each in wanted:
+            _remove(shelf, each)
         raise
+    found = [[next(made) if s.file is not None else _inline(shelf, s) for s in w.segments] for w in wanted]
+    return [_whole(shelf, each, of) for each, of in zip(wanted, found, strict=True)]
+
+
+def _copied(
+    spark: SparkSession, shelf: Shelf, files: Sequence[tuple[str, Segment]]
+) -> list[Segment | StrandlineError]:
+    tasks = -(-len(files) // PER_TASK)
+    shared = [files[number::tasks] for number in range(tasks)]
+    made = on_executors(spark, partial(stored.all_copied_into, shelf.files), shared)
+    return [made[number % tasks][number // tasks] for number in range(len(files))]
+
+
+def _inline(shelf: Shelf, segment: Segment) -> Segment | StrandlineError:
+    try:
+        return stored.copied(shelf.files, segment, "")
+    except StrandlineError as error:
+        return error
+
+
+def _whole(
+    shelf: Shelf, wanted: Copies, made: Sequence[Segment | StrandlineError]
+) -> list[Segment] | StrandlineError:
+    failed = next((each for each in made if isinstance(each, StrandlineError)), None)
+    if failed is not None:
+        _remove(shelf, wanted)
+        return failed
+    return [each for each in made if isinstance(each, Segment)]
+
+
+def _remove(shelf: Shelf, wanted: Copies) -> None:
+    with suppress(StrandlineError):
+        shelf.files.remove_tree(wanted.name)
 
 
 def send(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -36,6 +37,9 @@ def on_executors(spark: SparkSession, work: Callable[[A], R], things: Sequence[A
     and loads there what its modules load: so the function is one of a module that does without PySpark."""
 
     def worked(packed: bytes) -> bytes:
+        # Before each task Spark has all that Python knows of places of modules read again, and of archives
+        # that takes a tenth of a second. What is forgotten here is found again when a module is looked for.
+        sys.path_importer_cache.clear()
         try:
             return pickle.dumps(work(pickle.loads(packed)))
         except StrandlineError as error:

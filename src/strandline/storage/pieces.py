@@ -1,0 +1,95 @@
+"""Bytes of a file on their way to or from a disk: pieces as large as a disk likes them, in memory that it can
+take them from.
+
+A large copy goes past the operating system's own copy of files. To fill that copy first and to wait for the
+disk then costs more than the disk alone, and drives out what others read.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+__all__ = ["PIECE", "pieces", "write_pieces"]
+
+PIECE = 4 << 20
+"""So many bytes are read and written at once."""
+BLOCK = 4096
+"""What goes to the disk by itself is a multiple of this, and so is its place in memory."""
+_DIRECT = getattr(os, "O_DIRECT", 0)
+
+
+def pieces(path: str) -> Iterator[memoryview]:
+    """Yield the content of a file. All pieces are in the same place, so each is gone when the next comes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        most = min(PIECE, -(-os.fstat(descriptor).st_size // BLOCK) * BLOCK)
+        place = memoryview(mmap.mmap(-1, most or BLOCK))
+        while size := os.readv(descriptor, [place]):
+            yield place[:size]
+    finally:
+        os.close(descriptor)
+
+
+def write_pieces(
+    descriptor: int,
+    coming: Iterable[bytes | memoryview],
+    append: Callable[[int, memoryview], int],
+    *,
+    past_memory: bool,
+) -> int:
+    """Write what comes with ``append``, and return how much it was; it is on its way to the disk then, and
+    durable after fsync. ``past_memory``: directly to the disk, where the file system can do that and there is
+    more than one piece."""
+    size = given = 0
+    direct = False
+    for piece in coming:
+        left = memoryview(piece)
+        if past_memory and not size:
+            direct = len(left) >= PIECE and _set_direct(descriptor, True)
+        while left:
+            whole = len(left) // BLOCK * BLOCK if direct else len(left)
+            if not whole:
+                direct = _set_direct(descriptor, False)  # The end of a file is smaller than a block.
+                continue
+            try:
+                done = append(descriptor, left[:whole])
+            except OSError as error:
+                if not direct or error.errno != errno.EINVAL:
+                    raise
+                # The file system thinks better of it, or the bytes are not where a disk can take them from.
+                direct = _set_direct(descriptor, False)
+                continue
+            if done <= 0:
+                raise OSError(errno.ENOSPC, "the disk took no more bytes")
+            left = left[done:]
+            size += done
+        if not direct and size - given >= PIECE:
+            _write_back(descriptor, given, size - given)
+            given = size
+    return size
+
+
+def _set_direct(descriptor: int, wanted: bool) -> bool:
+    """Return whether what is written from now on goes past the operating system's memory."""
+    if not _DIRECT:
+        return False
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if wanted else flags)
+    except OSError:
+        return False  # This file system has no such thing.
+    return wanted
+
+
+def _write_back(descriptor: int, start: int, size: int) -> None:
+    """Ask for bytes to be on their way to the disk, and wait for nothing. It changes no file and promises
+    nothing: that is for fsync, which also hears of a write that has failed by then."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            # What is not needed soon is written at once, and stays in memory while it is.
+            os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,109 @@
+"""Bytes past the operating system's memory: the same ones arrive, whatever the file system can do."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline.errors import Corrupted
+from strandline.storage.digest import checksum_of
+from strandline.storage.files import LocalFiles
+from strandline.storage.pieces import BLOCK, PIECE, pieces
+
+SIZES = [0, 1, BLOCK, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + BLOCK, 2 * PIECE + 3 * BLOCK + 7]
+
+
+class Watched(LocalFiles):
+    """Knows how each write went to the disk: how many bytes, and whether past memory."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.writes: list[tuple[int, bool]] = []
+
+    def _append(self, descriptor: int, data: memoryview) -> int:
+        direct = bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT)
+        self.writes.append((len(data), direct))
+        return self._taken(descriptor, data, direct)
+
+    def _taken(self, descriptor: int, data: memoryview, direct: bool) -> int:
+        return super()._append(descriptor, data)
+
+
+class Refusing(Watched):
+    """A file system that finds out late that it cannot do it."""
+
+    def _taken(self, descriptor: int, data: memoryview, direct: bool) -> int:
+        if direct:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return super()._taken(descriptor, data, direct)
+
+
+class Greedy(Watched):
+    """A disk that takes less than it was given, and not whole blocks."""
+
+    def _taken(self, descriptor: int, data: memoryview, direct: bool) -> int:
+        return super()._taken(descriptor, data if direct else data[: max(1, len(data) // 3)], direct)
+
+
+class Elsewhere(LocalFiles):
+    """Files whose bytes are where no disk can take them from."""
+
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        for chunk in super().chunks(name):
+            yield memoryview(b"x" + bytes(chunk))[1:]
+
+
+def content(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+def takes_direct(folder: Path) -> bool:
+    try:
+        os.close(os.open(folder / "probe", os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    finally:
+        (folder / "probe").unlink(missing_ok=True)
+    return True
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", [Watched, Refusing, Greedy])
+def test_copies_have_the_same_bytes(tmp_path: Path, kind: type[Watched], size: int) -> None:
+    files, data = kind(tmp_path), content(size)
+    files.write("a", data)
+    assert b"".join(map(bytes, pieces(files.path("a")))) == data
+    assert files.copy(files, "a", "b", checksum_of(data)) == size
+    assert files.read("b") == data
+    assert files.copy(Elsewhere(tmp_path), "a", "c", checksum_of(data)) == size
+    assert files.read("c") == data
+
+
+def test_a_large_copy_goes_past_memory_and_its_end_does_not(tmp_path: Path) -> None:
+    if not takes_direct(tmp_path):
+        pytest.skip("this file system has no such thing")
+    files, data = Watched(tmp_path), content(2 * PIECE + 3 * BLOCK + 7)
+    files.write("a", data)
+    assert not any(direct for _, direct in files.writes), "what was just written is read soon"
+    files.writes.clear()
+    files.copy(files, "a", "b", checksum_of(data))
+    assert files.writes == [(PIECE, True), (PIECE, True), (3 * BLOCK, True), (7, False)]
+    files.writes.clear()
+    files.write("c", data[:PIECE])
+    files.copy(files, "c", "d", checksum_of(data[:PIECE]))
+    assert files.writes[1:] == [(PIECE, True)]
+
+
+@pytest.mark.parametrize("size", [PIECE - 1, 2 * PIECE + 7])
+def test_a_copy_of_other_bytes_leaves_no_file(tmp_path: Path, size: int) -> None:
+    files = LocalFiles(tmp_path)
+    files.write("a", content(size))
+    with pytest.raises(Corrupted):
+        files.copy(files, "a", "b", checksum_of(b"others"))
+    assert list(files.names()) == ["a"]
