@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A test asks many different queries of few rows each, and no code runs for long enough to earn back what the
-# JVM's second compiler spends on it: more than half of its processor time. Said in the environment, it holds
-# for the JVMs of other processes as well, and nobody prints it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# JVM's second compiler spends on it: more than half of its processor time. Nor is there a large heap to be
+# collected beside the work. Said in the environment, it holds for the JVMs of other processes as well, and
+# nobody prints it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # How long an example takes depends on what else the machine does, and says nothing about the law.
 settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -74,6 +75,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        # As in the sessions that the library starts: otherwise PySpark tells the JVM, in several calls, from
+        # which line each expression comes.
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
+        # Every job describes its plan for a page that nobody looks at.
+        .config("spark.sql.ui.explainMode", "simple")
         .config("spark.sql.shuffle.partitions", "4")
         # Test tables are tiny: replanning each stage costs more than it saves.
         .config("spark.sql.adaptive.enabled", "false")
