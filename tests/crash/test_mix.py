@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
 import signal
 import subprocess
@@ -23,7 +22,7 @@ import strandline
 from tests.crash.mix import COLLECTIONS, SETTINGS, TABLES, History, Model, create, read, shown
 from tests.crash.mortal import lost_files, unknown_files
 from tests.effort import MIX_SECONDS as SECONDS
-from tests.processes import SOURCE
+from tests.processes import SOURCE, environment
 
 STEADY = (
     "writer-1",
@@ -94,7 +93,7 @@ class Crowd:
         with (self._logs / f"{name}.err").open("ab") as errors:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.mix_worker", *self._arguments, name],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])},
+                env=environment(SOURCE.parent),
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
