@@ -100,7 +100,7 @@ class Crowd:
         return self._running[name]
 
     def run(self, seconds: float) -> None:
-        """For so long, and on a machine that has other things to do for up to five times as long, until
+        """For so long, and on a machine that has other things to do for up to ten times as long, until
         enough was done."""
         for name in (*STEADY, "sleeper", "mortal-0"):
             self.start(name)
@@ -111,7 +111,7 @@ class Crowd:
         turns: list[tuple[float, Turn]] = [(begun + 1, self._suspend), (begun + 2, self._kill)]
         while all(process.poll() is None for process in self._running.values()):
             passed = time.monotonic() - begun
-            if passed > 5 * seconds or (passed > seconds and not too_little(self.history())):
+            if passed > 10 * seconds or (passed > seconds and not too_little(self.history())):
                 return
             turns.sort(key=lambda turn: turn[0])
             while turns[0][0] <= time.monotonic():
