@@ -38,6 +38,8 @@ STEADY = (
 )
 SAMPLE = 4
 """So many backups of each collection are restored in the end."""
+PATIENCE = 300.0
+"""So many seconds more it may take until everything was done at least once."""
 
 AT_LEAST = {
     "upsert": 20,
@@ -100,8 +102,7 @@ class Crowd:
         return self._running[name]
 
     def run(self, seconds: float) -> None:
-        """For so long, and on a machine that has other things to do for up to ten times as long, until
-        enough was done."""
+        """For so long, and on a machine that has other things to do for longer, until enough was done."""
         for name in (*STEADY, "sleeper", "mortal-0"):
             self.start(name)
         for process in self._running.values():
@@ -111,7 +112,7 @@ class Crowd:
         turns: list[tuple[float, Turn]] = [(begun + 1, self._suspend), (begun + 2, self._kill)]
         while all(process.poll() is None for process in self._running.values()):
             passed = time.monotonic() - begun
-            if passed > 10 * seconds or (passed > seconds and not too_little(self.history())):
+            if passed > seconds + PATIENCE or (passed > seconds and not too_little(self.history())):
                 return
             turns.sort(key=lambda turn: turn[0])
             while turns[0][0] <= time.monotonic():
