@@ -4,7 +4,7 @@ WORKERS ?= 3
 BIN := .venv/bin
 STAMP := .venv/.installed
 LOWEST := build/lowest
-ON_S3 := tests/storage/test_files_anywhere.py tests/storage/test_objects.py tests/storage/spark/test_on_objects.py tests/api/test_object_stores.py
+ON_S3 := tests/storage/test_files_anywhere.py tests/storage/test_objects.py tests/storage/spark/test_on_objects.py tests/api/test_object_stores.py tests/backups/test_drill.py
 LOWEST_ON_SPARK := tests/storage/spark tests/tables/test_dml.py tests/backups/test_on_spark.py
 
 # Compiled modules are kept, also where the environment says otherwise: pytest rewrites every test module, and

@@ -365,25 +365,18 @@ def dump(conn: Connection) -> dict[str, Any]:
 
 
 def all_paths(conn: Connection) -> list[paths.Path]:
-    """Every path, with one query; parents have smaller ids than what is below them."""
-    names: dict[int | None, str] = {None: ""}
-    found = []
-    for row in conn.execute(_ALL):
-        names[row.id] = "" if row.parent_id is None else f"{names[row.parent_id]}/{row.name}"
-        found.append(
-            paths.Path(
-                id=row.id,
-                parent_id=row.parent_id,
-                path=names[row.id] or "/",
-                type=row.type,
-                version=row.version,
-                state=row.state,
-                operation_id=row.operation_id,
-                created_step=row.created_step,
-                body=row.body,
-            )
-        )
-    return found
+    """Every path, with one query. A table that has taken another's place may be older or younger than the
+    directory it is in."""
+    rows = {row.id: row for row in conn.execute(_ALL)}
+    names: dict[int | None, str] = {}
+
+    def name(id_: int) -> str:
+        row = rows[id_]
+        if id_ not in names:
+            names[id_] = "" if row.parent_id is None else f"{name(row.parent_id)}/{row.name}"
+        return names[id_]
+
+    return [paths.of_row(row, name(row.id) or "/") for row in rows.values()]
 
 
 def _named(body: Any, named: dict[int, str]) -> Any:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NAME = r"\d{14}Z_[A-Za-z]+|\b[0-9a-f]{16}\b"
+_NAME = r"\d{14}Z(?:_[A-Za-z]+)?|\b[0-9a-f]{16}\b"
 _LOOSE = (
     (re.compile(_NAME), _NAME),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),

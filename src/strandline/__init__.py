@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from strandline import errors
 from strandline.settings import Settings
+from strandline.version import VERSION
 
 if TYPE_CHECKING:
     from strandline.api import Database, Entry, connect
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = ["Database", "Entry", "Settings", "__version__", "connect", "errors"]
 

@@ -164,6 +164,17 @@ class Segment:
     data: Blob | None = None
 
 
+def is_elsewhere(file: str) -> bool:
+    """Return whether a segment's file lies outside the warehouse, in the repository of a backup collection.
+    Those of the warehouse have relative names."""
+    return file.startswith("/") or "://" in file
+
+
+def object_of(file: str) -> str:
+    """Return the object that a file outside the warehouse is, without what tells its uses apart."""
+    return file.rpartition("#")[0] or file
+
+
 PENDING = 2**62
 """The step of changes that are not committed yet: later than any real one. Those of the n-th statement of a
 transaction have ``PENDING + n``, so that later statements win."""

@@ -12,6 +12,8 @@ from strandline.model import RESERVED_PREFIXES
 MAX_NAME = 255
 BACKUPS = "/.backups"
 """The directory that backups live in, and nothing else."""
+REPLACED = "/.replaced"
+"""The directory where tables are kept that a restore has replaced, and nothing else."""
 MARKER = "strandline.json"
 """The file by which a warehouse folder is known."""
 
@@ -38,6 +40,12 @@ def normalize(path: str) -> str:
 
 def join(parts: Iterable[str]) -> str:
     return "/" + "/".join(parts)
+
+
+def above(path: str) -> list[str]:
+    """The directories above a path, the root left out, from the top."""
+    parts = split(path)
+    return [join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def check_name(name: str, path: str | None = None) -> None:
@@ -74,6 +82,21 @@ def check_no_backup(path: str) -> None:
     if is_backup(path):
         raise InvalidArgument(
             f"{path} is inside {BACKUPS}, where only backups live", "Choose a path outside it."
+        )
+
+
+def is_replaced(path: str) -> bool:
+    """Whether a path is where only tables are kept that a restore has replaced."""
+    return path == REPLACED or path.startswith(f"{REPLACED}/")
+
+
+def check_place(path: str) -> None:
+    """Refuse a path for a user's own table that is where backups live, or what was replaced."""
+    check_no_backup(path)
+    if is_replaced(path):
+        raise InvalidArgument(
+            f"{path} is inside {REPLACED}, where tables are kept that a restore has replaced",
+            "These can be read and dropped, and nothing else. Choose a path outside it.",
         )
 
 

@@ -73,9 +73,11 @@ def kept(
     name: str | None = None,
     write: Callable[[Any], Any] | None = None,
     read: Callable[[Any], Any] | None = None,
+    later: bool = False,
 ) -> Any:
-    """A field whose text has another ``name``, or whose value has a form of its own there."""
-    return field(default=default, metadata={_KEY: _Options(name, write, read)})
+    """A field whose text has another ``name``, or whose value has a form of its own there. ``later``: it is
+    not there for as long as it has its default."""
+    return field(default=default, metadata={_KEY: _Options(name, write, read, later)})
 
 
 def later(default: Any = None) -> Any:
@@ -226,11 +228,22 @@ def _refuse(found: list[str], words: str) -> None:
 def _writer(kind: Any, converter: Converter) -> Callable[[Any], Any]:
     from cattrs.gen import make_dict_unstructure_fn, override
 
+    options = _options(kind)
     changed: dict[str, Any] = {
         name: override(rename=special.name, unstruct_hook=special.write, omit_if_default=special.later)
-        for name, special in _options(kind).items()
+        for name, special in options.items()
     }
-    return make_dict_unstructure_fn(kind, converter, **changed)
+    write = make_dict_unstructure_fn(kind, converter, **changed)
+    if not any(special.later for special in options.values()):
+        return write
+    order = [special.name or name for name, special in options.items()]
+
+    def in_order(value: Any) -> Any:
+        # cattrs puts what may be left out at the end, but who reads only the beginning relies on the order.
+        made = write(value)
+        return {name: made[name] for name in order if name in made}
+
+    return in_order
 
 
 def _options(kind: Any) -> dict[str, _Options]:

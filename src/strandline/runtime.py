@@ -13,6 +13,7 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 from strandline.clock import Clock
 from strandline.settings import Settings
+from strandline.storage.elsewhere import Everywhere
 from strandline.storage.files import Files
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Runtime:
         spark: SparkSession | None = None,
     ) -> None:
         self.catalog = catalog
-        self.files = files
+        self.files = Everywhere(files, settings)
         self.settings = settings
         self.clock = clock
         self.session = Session(catalog, settings.session_seconds, settings.grace_seconds)

@@ -86,6 +86,15 @@ class Settings:
     storage_timeout_seconds: float = 60.0
     """How long a request to an object store may take."""
 
+    repository_grace_seconds: float = 24 * 3600.0
+    """What no backup in a repository needs any more stays there for this long."""
+    repository_key_file: str | None = None
+    """Where the key of an encrypted backup repository is: a file with 32 bytes in base64 or hex ..."""
+    repository_key_env: str | None = None
+    """... or the name of a variable of the environment that holds them ..."""
+    repository_key_command: str | None = field(default=None, repr=False)
+    """... or a command that prints them, which is run without a shell. The key itself is kept nowhere."""
+
     def __post_init__(self) -> None:
         for setting in fields(self):
             name, value = setting.name, getattr(self, setting.name)
@@ -95,6 +104,12 @@ class Settings:
                 ):
                     raise InvalidArgument(
                         f"the setting {name} is not a dict of texts", f"Pass {{'{_TEXTS[name]}': 'value'}}."
+                    )
+                continue
+            if setting.type == "str | None":
+                if value is not None and (not isinstance(value, str) or not value.strip()):
+                    raise InvalidArgument(
+                        f"the setting {name} is not a text", "Leave it out, or give a text."
                     )
                 continue
             least, what = _LEAST.get(name, 0), "a whole number" if setting.type == "int" else "a number"

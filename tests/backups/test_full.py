@@ -137,8 +137,8 @@ def test_what_is_recorded(db: Database, clock: ManualClock) -> None:
         if index.slice is not None:
             assert (index.slice.version, index.slice.rows) == (below["version"], 3000)
             assert index.slice.after == Digest.parse(below["rows"], below["digest"])
-    ((name, kind, parent, step, tables, count, size, state),) = rows(db, "SHOW BACKUPS IN c")
-    assert (name, kind, parent, step, tables, count, size, state) == (
+    ((name, kind, parent, step, tables, count, size, pinned, state),) = rows(db, "SHOW BACKUPS IN c")
+    assert (name, kind, parent, step, tables, count, size, pinned, state) == (
         record.name,
         "full",
         None,
@@ -146,6 +146,7 @@ def test_what_is_recorded(db: Database, clock: ManualClock) -> None:
         3,
         3003,
         record.bytes,
+        False,
         "done",
     )
     assert db.operations()[-1].result == {

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from strandline import Database
-from strandline.backups.record import BackupRecord
+from strandline.backups.record import BackupRecord, chain_to
 from strandline.catalog.tables import TableInfo
 from strandline.errors import PreconditionFailed
 from strandline.model import OP, STEP, IndexDef, Key
@@ -39,7 +39,7 @@ from tests.backups.reading import (
     records,
     streams,
 )
-from tests.tables.examples import assert_sound
+from tests.tables.examples import assert_sound, content
 from tests.world import ManualClock
 
 SMALL = {"merge_segments": 4, "inline_rows": 3, "compact_log_segments": 6, "shard_bytes": 1}
@@ -109,6 +109,7 @@ class Backups(RuleBasedStateMachine):
     """Random changes, descriptions, maintenance and backups of three tables."""
 
     template: Path
+    in_repository = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,6 +120,8 @@ class Backups(RuleBasedStateMachine):
         self.tables: dict[str, Table] = {}
         self.expected: dict[str, dict[str, State]] = {}
         self.omit = False
+        self.cut_off = False
+        """Whether the last backup was dropped, so that nothing knows the changes since the one before."""
 
     @initialize(data=st.data())
     def create_tables(self, data: st.DataObject) -> None:
@@ -126,7 +129,10 @@ class Backups(RuleBasedStateMachine):
             names = [i.name for i in shape.indexes]
             self._create(path, data.draw(st.sets(st.sampled_from(names)), label=f"indexes of {path}"))
         members = ", ".join(f"TABLE `{path}`" for path in SHAPES)
-        self.db.sql(f"CREATE BACKUP COLLECTION c ({members}) {CLUSTER}")
+        storage = (
+            CLUSTER.replace("cluster", str(self.folder / "repository")) if self.in_repository else CLUSTER
+        )
+        self.db.sql(f"CREATE BACKUP COLLECTION c ({members}) {storage}")
 
     # -- rows
     # ------------------------------------------------------------------------------------------------------------------------
@@ -229,9 +235,42 @@ class Backups(RuleBasedStateMachine):
         self._write(data, path, "upsert")
         self._incremental()
 
+    @precondition(lambda self: self.expected)
+    @rule(place=st.integers(0, 9))
+    def drop_a_backup(self, place: int) -> None:
+        """It goes with what builds on it."""
+        name = list(self.expected)[place % len(self.expected)]
+        chains = {record.name: chain_to(records(self.db), record.name) for record in records(self.db)}
+        gone = [n for n, chain in chains.items() if any(record.name == name for record in chain)]
+        self.db.sql(f"DROP BACKUP c '{name}' CONFIRM")
+        self._forget(gone)
+
+    @precondition(lambda self: self.expected)
+    @rule(number=st.integers(1, 2))
+    def prune(self, number: int) -> None:
+        full = [record.name for record in records(self.db) if record.kind == "full"]
+        self.db.sql(f"PRUNE c KEEP LAST {number} FULL CONFIRM")
+        self._forget([name for name in self.expected if full and name < full[-number:][0]])
+
+    def _forget(self, gone: list[str]) -> None:
+        self.cut_off = self.cut_off or list(self.expected)[-1] in gone
+        for name in gone:
+            del self.expected[name]
+        assert backups(self.db) == list(self.expected)
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def compact_backups(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.expected)), label="backup")
+        self.db.sql(f"COMPACT c TO '{name}'")
+        assert [record.kind for record in records(self.db) if record.name == name] == ["full"]
+        assert {each: contents(self.db, each) for each in self.expected} == self.expected
+        assert_links_fit(self.db)
+
     def _incremental(self) -> None:
         # What the last backup does not hold is taken whole.
-        if all(t.followed or not t.known for t in self.tables.values() if t.member):
+        followed = all(t.followed or not t.known for t in self.tables.values() if t.member)
+        if followed and not self.cut_off:
             self.db.sql("BACKUP c INCREMENTAL")
             self._note()
             return
@@ -246,6 +285,7 @@ class Backups(RuleBasedStateMachine):
     def _note(self) -> None:
         name = backups(self.db)[-1]
         assert name not in self.expected
+        self.cut_off = False
         for table in self.tables.values():
             table.followed = table.known = table.member
         self.expected[name] = self._states()
@@ -283,9 +323,27 @@ class Backups(RuleBasedStateMachine):
             for path in self.tables:
                 assert_sound(self.db, path)
             assert leaks(self.db) == []
+            if self.in_repository and self.expected:
+                self._attach_elsewhere()
         finally:
             self.db.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _attach_elsewhere(self) -> None:
+        """All of it is there for a warehouse that knows nothing else, also when its catalog takes it for its
+        own segments."""
+        assert not any(record.stored is None for record in records(self.db))
+        with open_at(self.folder / "another", clock=ManualClock(), settings=SMALL) as other:
+            other.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.folder / 'repository'}'")
+            for name, states in self.expected.items():
+                assert contents(other, name) == states, name
+            assert other.verify("c") == []
+            other.sql("RESTORE c")
+            last = self.expected[max(self.expected)]
+            for path in records(other)[-1].tables:
+                assert_sound(other, path)
+                assert sorted(content(other, path), key=repr) == sorted(last[path].values(), key=repr)
+            assert leaks(other) == []
 
     # -- doing it
     # --------------------------------------------------------------------------------------------------------------------
@@ -354,14 +412,21 @@ def template() -> Iterator[Path]:
         yield Path(folder)
 
 
+class InRepository(Backups):
+    """The same with the backups elsewhere."""
+
+    in_repository = True
+
+
 @pytest.mark.slow
-def test_every_backup_is_the_state_at_its_step() -> None:
+@pytest.mark.parametrize("machine", [Backups, InRepository])
+def test_every_backup_is_the_state_at_its_step(machine: type[Backups]) -> None:
     with template() as folder:
-        Backups.template = folder
+        machine.template = folder
         chosen = settings(
-            max_examples=12,
+            max_examples=12 if machine is Backups else 6,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         )
-        run_state_machine_as_test(Backups, settings=chosen)
+        run_state_machine_as_test(machine, settings=chosen)

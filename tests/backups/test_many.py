@@ -113,6 +113,7 @@ STATEMENTS: dict[str, tuple[Callable[[Database], None], str]] = {
     "full backup that replaces streams": (full_first, "BACKUP c"),
     "increment": (full_first, "BACKUP c INCREMENTAL"),
     "restore": (two_first, "RESTORE c INTO `r`"),
+    "restore over tables": (two_first, "RESTORE c WITH (REPLACE = 'true')"),
     "drop": (two_first, "DROP BACKUP COLLECTION c"),
 }
 

@@ -3,6 +3,8 @@ its step, to the row."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import threading
 import time
@@ -14,7 +16,8 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.errors import UnderOperation
+from strandline.catalog import paths
+from strandline.errors import Conflict, UnderOperation
 from strandline.model import IndexDef, TableSchema
 from strandline.types import parse_type
 from tests.backups.reading import (
@@ -252,3 +255,69 @@ def test_a_window_with_the_writer_right_at_its_edge(connect: Callable[..., Datab
     seen = [row[0] for name in backups(db)[1:] for row in changes(db, name, "/t")]
     assert sorted(seen) == list(range(len(crowd.commits)))
     assert leaks(db) == []
+
+
+@pytest.mark.slow
+def test_restores_over_tables_that_others_read_and_write(
+    connect: Callable[..., Database], catalog_url: str | None
+) -> None:
+    """A reader sees all of one restore or all of another, tables and indexes alike. A write is in the table
+    that was there at its step, wherever that is now."""
+    db, other, watching = (connect(catalog_url, settings={"workers": 2, "inline_rows": 1}) for _ in range(3))
+    make(db)
+    db.sql(f"CREATE BACKUP COLLECTION d (TABLE t, TABLE u) {CLUSTER}")
+    for age in ("young", "old"):
+        for path in TABLES:
+            db.table(path).upsert([{"k": k, "v": age, "n": k} for k in range(KEYS)])
+        db.sql("BACKUP c" if age == "young" else "BACKUP c INCREMENTAL; BACKUP d")
+    crowd, written = Crowd(), itertools.count(KEYS)
+
+    def write(rng: random.Random) -> None:
+        table, key = rng.choice(TABLES), next(written)
+        step = other.table(table).upsert([{"k": key, "v": "mine", "n": key}])
+        crowd.commits.append((step or 0, table, key, (key, "mine", key)))
+
+    def look(rng: random.Random) -> None:
+        ages = [f"SELECT v FROM `{path}` WHERE k < {KEYS}" for path in TABLES]
+        ages += [f"SELECT v FROM `{path}` VIEW by_n WHERE n < {KEYS}" for path in TABLES]
+        try:
+            with watching.transaction():
+                seen = [row[0] for query in ages for row in watching.sql(query).rows()]
+        except (Conflict, UnderOperation):
+            return
+        assert len(seen) == 4 * KEYS
+        assert len(set(seen)) == 1, "young and old at once"
+
+    def restore_too(rng: random.Random) -> None:
+        with contextlib.suppress(UnderOperation):
+            watching.sql("RESTORE d WITH (REPLACE = 'true')")
+        time.sleep(0.05)
+
+    threads = [crowd.again_and_again(f"writer {i}", write) for i in range(2)]
+    threads += [crowd.again_and_again("reader", look), crowd.again_and_again("another", restore_too)]
+    young, old = backups(db)
+    done = 0
+    with running(crowd, threads):
+        while done < 6 and not crowd.errors:
+            target = len(crowd.commits) + 5
+            while len(crowd.commits) < target and not crowd.errors:
+                time.sleep(0.01)
+            with contextlib.suppress(UnderOperation):
+                db.sql(f"RESTORE c AT '{(young, old)[done % 2]}' WITH (REPLACE = 'true')")
+                done += 1
+    for path in TABLES:
+        kept = [f"{entry.path}{path}" for entry in db.ls("/.replaced")]
+        assert len(kept) >= 6
+        lives = sorted((_begin(db, at), at) for at in (path, *kept))
+        for (begin, at), (end, _) in itertools.pairwise([*lives, (2**62, "")]):
+            mine = {k for step, table, k, _ in crowd.commits if table == path and begin <= step < end}
+            assert {row[0] for row in content(db, at) if row[1] == "mine"} == mine
+            assert_sound(db, at)
+    db.collect()
+    assert leaks(db) == []
+
+
+def _begin(db: Database, path: str) -> int:
+    """The step from which on there has been this table."""
+    with db.runtime.catalog.read() as conn:
+        return paths.require(conn, path).created_step

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
-from strandline import records
-from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, chain_to, slices_of
+from strandline import Database, records
+from strandline.backups.record import (
+    BackupHead,
+    BackupRecord,
+    IndexRecord,
+    SliceRecord,
+    TableRecord,
+    backup_heads,
+    chain_to,
+    slices_of,
+)
+from strandline.catalog import paths, sqltables
 from strandline.errors import Corrupted
 from strandline.model import Digest, IndexDef, TableSchema
 from strandline.types import parse_type
+from tests.backups.reading import CLUSTER, backups, last
 
 SCHEMA = TableSchema.of([("k", parse_type("Decimal(22,9)"), True), ("v", parse_type("Utf8"), False)], ("k",))
 INDEX = IndexDef("by_v", "GLOBAL SYNC", ("v",))
@@ -143,3 +156,35 @@ def test_an_index_that_is_built_anew_begins_again() -> None:
     )
     assert [place for place, _ in slices_of([FULL, anew, TWO], "/t", "by_v")] == [1, 2]
     assert slices_of([FULL, ONE], "/t", "other") == []
+
+
+def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
+    """Also of one that somebody else has written, in another order or form; and what is damaged is said."""
+    db.sql(
+        f"CREATE TABLE t (k Int32, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c"
+    )
+    path = f"/.backups/collections/c/{backups(db)[0]}"
+    with db.runtime.catalog.read() as conn:
+        text, record = paths.require(conn, path).body, last(db)
+    assert isinstance(record, BackupHead)
+    shown = json.loads(text)
+    others = [
+        text,
+        records.to_text(replace(record, pinned=True)),
+        records.to_text(record),
+        json.dumps(dict(reversed(shown.items())), indent=1),
+        json.dumps({**shown, "tables": {f'/, "tables": {n}': shown["tables"]["/t"] for n in range(20)}}),
+    ]
+    for other in others:
+        with db.runtime.catalog.write() as tx:
+            tx.conn.execute(
+                update(sqltables.paths).where(sqltables.paths.c.name == record.name).values(body=other)
+            )
+        with db.runtime.catalog.read() as conn:
+            ((_, head),) = backup_heads(conn, paths.require(conn, "/.backups/collections/c"))
+        assert (head.name, head.step, head.pinned) == (record.name, record.step, '"pinned"' in other)
+    with db.runtime.catalog.write() as tx:
+        damaged = update(sqltables.paths).where(sqltables.paths.c.name == record.name)
+        tx.conn.execute(damaged.values(body=text.replace('"step"', '"stop"')))
+    with pytest.raises(Corrupted, match="'step' is missing"):
+        db.sql("PRUNE c KEEP LAST 1 FULL")

@@ -23,6 +23,8 @@ COMMANDS = {
     "backup": ["backup", "nightly"],
     "restore": ["restore", "nightly"],
     "show-backup": ["show-backup", "nightly"],
+    "drop-backup": ["drop-backup", "nightly", "x"],
+    "prune": ["prune", "nightly", "--keep-last", "1"],
     "operations list": ["operations", "list"],
     "operations get": ["operations", "get", "x"],
     "operations wait": ["operations", "wait", "x"],

@@ -159,6 +159,54 @@ def test_backup_restore_and_show_backup(shop: Run) -> None:
     assert "in the way" in shop("restore", "nightly", "--explain").out
 
 
+def test_restore_in_place_says_where_the_old_table_is_and_how_to_drop_it(shop: Run) -> None:
+    shop("backup", "nightly")
+    shop("sql", "DELETE FROM orders WHERE id = 2")
+    assert shop("restore", "nightly").code == 4
+    assert "kept as /.replaced/TIME/orders" in shop("restore", "nightly", "--replace", "--explain").out
+    said = shop("restore", "nightly", "--replace")
+    assert said.code == 0
+    *_, replaced, to_drop = said.out.splitlines()
+    (kept,) = (entry["path"] for entry in shop("ls", "/.replaced", "--json").json)
+    assert replaced.split(maxsplit=1) == ["replaced", f"/orders (kept as {kept}/orders)"]
+    assert to_drop.split(maxsplit=1) == ["to_drop", f"DROP TABLE `{kept}/orders`"]
+    for table, rows in (("orders", [[1], [2]]), (f"{kept}/orders", [[1]])):
+        assert shop("sql", f"SELECT id FROM `{table}` ORDER BY id", "--json").json["rows"] == rows
+    assert shop("sql", to_drop.split(maxsplit=1)[1]).code == 0
+    assert ".replaced" not in shop("ls", "/").out
+
+
+def test_backups_are_dropped_and_pruned(shop: Run) -> None:
+    for how in ((), ("-i",), (), ("-i",)):
+        shop("backup", "nightly", *how)
+    first, one, second, two = [b["name"] for b in shop("show-backup", "nightly", "--json").json]
+    planned = shop("prune", "nightly", "--keep-last", "1", "--keep-within", "90m", "--json").json
+    assert [b["reason"] for b in planned["backups"]][-1] == "last 1 full, within 90m, minimum"
+    rules = ("--keep-last", "1")
+    planned = shop("prune", "nightly", *rules, "--json").json
+    assert [(b["action"], b["backup"], b["reason"]) for b in planned["backups"]] == [
+        ("remove", first, "no rule keeps it"),
+        ("remove", one, "no rule keeps it"),
+        ("keep", second, "last 1 full, minimum"),
+        ("keep", two, "last 1 full, minimum"),
+    ]
+    said = shop("prune", "nightly", "--keep-daily", "1", "--keep-weekly", "1").out
+    assert re.search(rf"remove +\| {first}", said)
+    assert "would become free; nothing is removed without --confirm" in said
+    shop("sql", f"PIN BACKUP nightly '{one}'")
+    assert "pinned" in shop("show-backup", "nightly").out
+    assert "pinned    yes" in shop("show-backup", "nightly", one).out
+    assert [b["pinned"] for b in shop("show-backup", "nightly", "--json").json] == [False, True, False, False]
+    assert shop("drop-backup", "nightly", first, "--confirm").code == 6
+    shop("sql", f"UNPIN BACKUP nightly '{one}'")
+    assert shop("drop-backup", "nightly", one, "--json").json["backups"][0]["reason"] == "named"
+    dropped = shop("drop-backup", "nightly", one, "--confirm", "--json").json
+    assert (dropped["kind"], dropped["result"]["removed"]) == ("drop backups", [one])
+    assert f"removed     {first}" in shop("prune", "nightly", *rules, "--confirm").out
+    assert [b["name"] for b in shop("show-backup", "nightly", "--json").json] == [second, two]
+    assert shop("prune", "nightly", "--keep-within", "soon").code == 8
+
+
 @pytest.mark.parametrize("name", ["back\\", "back`tick", "it's"])
 def test_a_name_is_the_same_in_a_command_and_in_the_statement_it_becomes(shop: Run, name: str) -> None:
     shop("sql", f"CREATE BACKUP COLLECTION {quote(name)} (TABLE orders) WITH (STORAGE = 'cluster')")
@@ -207,8 +255,43 @@ def test_check_finds_damage_and_says_so_in_its_exit_code(shop: Run) -> None:
     assert json.loads(said.err)["error"]["code"] == "CORRUPTED"
 
 
+def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) -> None:
+    shop("sql", f"ALTER BACKUP COLLECTION nightly SET (STORAGE = '{tmp_path}/repository')")
+    shop("backup", "nightly")
+    shop("sql", "UPSERT INTO orders (id, total) VALUES (1, 11)")
+    shop("backup", "nightly", "--incremental")
+    well = shop("verify", "nightly", "--json")
+    assert well.code == 0
+    full, increment = (backup["backup"] for backup in well.json["backups"])
+    assert (well.json["ok"], well.json["level"], well.json["newest_restorable"]) == (
+        True,
+        "checksums",
+        increment,
+    )
+    assert [backup["objects"] for backup in well.json["backups"]] == [2, 2]
+    assert [b["objects"] for b in shop("verify", "nightly", "--json").json["backups"]] == [0, 0]
+    sampled = shop("verify", "nightly", "--sample", "50", "--json").json["backups"]
+    assert sum(backup["objects"] for backup in sampled) == 2
+    assert "can be restored, all of it since" in shop("show-backup", "nightly", increment).out
+
+    (tmp_path / f"repository/backups/{increment}.json").unlink()
+    said = shop("verify", "nightly", "--level", "chain")
+    assert said.code == 11
+    assert f"{increment} cannot be restored: " in said.out
+    assert f"missing_manifest in /.backups/collections/nightly/{increment}" in said.out
+    assert f"The newest backup that can still be restored is {full}." in said.err
+    shown = shop("show-backup", "nightly", increment, "--json").json["verified"]
+    assert [(v["level"], v["restorable"], v["problems"]) for v in shown] == [
+        ("chain", False, 1),
+        ("checksums", True, 0),
+    ]
+    assert shop("verify", "nightly", "--at", full, "--level", "restore", "--again").code == 0
+    assert shop("verify", "nightly", "--level", "deep").code != 0
+
+
 COMMANDS = (
-    "init demo version sql load ls tree describe backup restore show-backup operations check maintain metrics"
+    "init demo version sql load ls tree describe backup restore show-backup copy-backup attach verify "
+    "drop-backup prune operations check maintain metrics"
 )
 
 

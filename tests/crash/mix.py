@@ -112,7 +112,9 @@ class History:
     refused: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     backups: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The step of each backup, by collection and name."""
+    """The step of each backup, by collection and name ..."""
+    removed: set[tuple[str, str]] = field(default_factory=set)
+    """... and those that are gone again."""
     restored: list[tuple[int, Model]] = field(default_factory=list)
     """What was restored beside, and the step of the backup."""
 
@@ -147,6 +149,7 @@ class History:
             self.commits.append(Commit(entry["step"], f"{who}, {what}", entry["changes"]))
         if "backup" in entry:
             self.backups[entry["backup"][0], entry["backup"][1]] = entry["backup"][2]
+        self.removed |= {(collection, name) for collection, name in entry.get("removed", ())}
         if "restored" in entry:
             tables = {name: dict(rows) for name, rows in entry["restored"].items()}
             self.restored.append((entry["of"], tables))

@@ -405,6 +405,14 @@ class Archivist(Worker):
             return True
         return False
 
+    def do_prune(self) -> None:
+        """Old backups go, the last two chains stay."""
+        with self.allowing("prune", "UNDER_OPERATION"):
+            before = [record.name for record in records(self.db, self.collection)]
+            self.db.sql(f"PRUNE {self.collection} KEEP LAST 2 FULL CONFIRM")
+            left = {record.name for record in records(self.db, self.collection)}
+            self.did("prune", removed=[[self.collection, name] for name in before if name not in left])
+
     def do_restore(self) -> None:
         if not self.do_backup():
             return

@@ -65,6 +65,7 @@ AT_LEAST = {
     "drop columns": 1,
     "full backup": 3,
     "increment": 2,
+    "prune": 1,
     "restore beside": 1,
     "restore in place": 5,
     "maintain": 3,
@@ -239,7 +240,8 @@ def finished(folder: Path, url: str | None, history: History) -> list[str]:
         wrong += history.compare(model, found, "in the end")
         for collection, tables in COLLECTIONS.items():
             wrong += [str(problem) for problem in db.verify(collection)]
-            names = sorted(name for of, name in history.backups if of == collection)
+            there = history.backups.keys() - history.removed
+            names = sorted(name for of, name in there if of == collection)
             for name in names[:: max(1, len(names) // SAMPLE)]:
                 db.sql(
                     f"RESTORE {collection} AT '{name}' {', '.join(f'TABLE {t} AS {t}_again' for t in tables)}"

@@ -1,11 +1,12 @@
-"""What holds for files wherever they are: in a folder, on an S3 server, in other stores that the client knows."""
+"""What holds for files wherever they are: in a folder, on an S3 server, in other stores that the client knows; and
+for those whose content is sealed."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.errors import Corrupted, Internal, InvalidArgument
+from strandline.errors import Corrupted, Internal, InvalidArgument, Unsupported
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files, LocalFiles
+from strandline.storage.keyring import Ring
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
+from strandline.storage.sealed import SealedFiles
 from tests.s3 import S3
 
 
@@ -32,16 +35,28 @@ class OtherObjects(ObjectFiles):
         return self._other
 
 
-@pytest.fixture(params=["folder", "s3", "memory", "objects in a folder"])
+RING = Ring(1, os.urandom(32))
+
+
+@pytest.fixture(
+    params=["folder", "s3", "memory", "objects in a folder", "sealed in a folder", "sealed on s3"]
+)
 def new(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Files]:
     """Makes an empty place for files of one kind."""
-    if request.param == "s3":
+    if request.param.endswith("s3"):
         s3: S3 = request.getfixturevalue("s3")
-        return lambda: files_at(f"s3://{s3.new_bucket()}/some/where", s3.settings())
+
+        def make_in_bucket() -> Files:
+            files = files_at(f"s3://{s3.new_bucket()}/some/where", s3.settings())
+            return files if request.param == "s3" else SealedFiles(files, RING)
+
+        return make_in_bucket
 
     def make() -> Files:
         if request.param == "folder":
             return files_at(tmp_path / os.urandom(8).hex())
+        if request.param == "sealed in a folder":
+            return SealedFiles(LocalFiles(tmp_path / os.urandom(8).hex()), RING)
         from obstore.store import LocalStore, MemoryStore
 
         folder = LocalStore(tmp_path / os.urandom(8).hex(), mkdir=True)
@@ -62,7 +77,7 @@ def test_what_is_written_can_be_read(files: Files) -> None:
     assert files.exists("data/7/a.parquet")
     assert not files.exists("data/7")
     assert files.checksum("data/7/a.parquet") == checksum_of(b"some bytes")
-    assert b"".join(map(bytes, files.chunks("data/7/a.parquet"))) == b"some bytes"
+    assert b"".join(files.chunks("data/7/a.parquet")) == b"some bytes"
     files.seal(["data/7/a.parquet"])
 
 
@@ -182,6 +197,28 @@ def test_copy_checks_what_it_copies(new: Callable[[], Files], tmp_path: Path, si
     assert files.read("back") == content
 
 
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_pieces_of_any_size_make_a_file(files: Files, count: int) -> None:
+    pieces = [os.urandom(size) for size in (700_000, 1, 0, (1 << 20) - 1, 300_000)[: count or None] * count]
+    content = b"".join(pieces)
+    assert files.store("a/b", iter(pieces)) == len(content) == files.size("a/b")
+    assert files.read("a/b") == content
+    with pytest.raises(Internal, match="a/b exists already"):
+        files.store("a/b", iter((*pieces, b"?")))
+    assert files.read("a/b") == content
+
+
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_pieces_that_fail_leave_no_file(files: Files, count: int) -> None:
+    def coming() -> Iterator[bytes]:
+        yield from (bytes(1 << 20) for _ in range(count))
+        raise Corrupted("the rest is missing")
+
+    with pytest.raises(Corrupted, match="the rest is missing"):
+        files.store("a", coming())
+    assert list(files.names()) == []
+
+
 def test_arrow_reads_any_part_of_a_file(files: Files) -> None:
     sink = pa.BufferOutputStream()
     table = pa.table({"k": range(200_000), "v": [os.urandom(8).hex() for _ in range(200_000)]})
@@ -208,7 +245,12 @@ def test_another_process_gets_the_same_files(files: Files) -> None:
     files.write("a", b"1")
     there = pickle.loads(pickle.dumps(files))
     assert there.read("a") == b"1"
-    assert (there.location, there.path("a")) == (files.location, files.path("a"))
+    assert there.location == files.location
+    if isinstance(files, SealedFiles):
+        with pytest.raises(Unsupported, match="Spark cannot read the file a, which is encrypted"):
+            there.path("a")
+    else:
+        assert there.path("a") == files.path("a")
 
 
 def _at_once(act: Callable[[Any], None], values: Any) -> None:

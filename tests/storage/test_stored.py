@@ -13,8 +13,10 @@ import pytest
 
 from strandline.errors import Corrupted, StrandlineError, Unavailable
 from strandline.model import Segment
+from strandline.settings import Settings
 from strandline.storage import arrow
 from strandline.storage.arrow.stored import ONE_BY_ONE
+from strandline.storage.elsewhere import Everywhere
 from strandline.storage.files import fault
 from strandline.storage.order import Finding
 from strandline.storage.segment import BATCH_ROWS
@@ -61,7 +63,7 @@ def test_copies_have_the_same_rows_under_fresh_names(files: QuickFiles) -> None:
     made = copy(files, segments)
     assert [s.file for s in made] == ["data/9/s-1-0.parquet", None, "data/9/s-1-2.parquet"]
     assert [replace(s, file=None, id=0) for s in made] == [replace(s, file=None, id=0) for s in segments]
-    assert arrow.stored.damaged(Shelf(files), made) == []
+    assert set(arrow.stored.damages(Shelf(files), made)) == {None}
 
 
 @pytest.mark.parametrize("which", [1, 2], ids=["inline", "file"])
@@ -96,7 +98,7 @@ def test_many_bytes_are_copied_several_files_at_a_time(files: QuickFiles, is_dam
         made = copy(files, segments)
         assert [s.file for s in made] == [f"data/9/s-1-{number}.parquet" for number in range(5)]
         assert [s.checksum for s in made] == [s.checksum for s in segments]
-        assert arrow.stored.damaged(Shelf(files), made) == []
+        assert set(arrow.stored.damages(Shelf(files), made)) == {None}
 
 
 def test_whoever_tries_again_has_another_name(files: QuickFiles) -> None:
@@ -111,10 +113,28 @@ def test_what_is_missing_or_changed_is_told(files: QuickFiles) -> None:
     spoil(files, segments[0])
     files.remove(segments[2].file or "")
     segments[1] = replace(segments[1], id=7, data=b"other rows")
-    assert arrow.stored.damaged(Shelf(files), segments) == [
+    assert arrow.stored.damages(Shelf(files), segments) == [
         Finding("corrupt_file", f"the file {segments[0].file} does not match its checksum"),
         Finding("corrupt_file", "the inline segment 7 does not match its checksum"),
         Finding("missing_file", f"the file {segments[2].file} is missing"),
+    ]
+
+
+def test_what_is_missing_or_cut_is_told_by_a_look(files: QuickFiles) -> None:
+    """Changed bytes are for those who read them."""
+    segments = three(files)
+    segments.append(replace(segments[0], file="data/copy.parquet"))
+    files.write("data/copy.parquet", files.read(segments[0].file or ""))
+    spoil(files, segments[3])
+    path = Path(files.path(segments[0].file or ""))
+    path.write_bytes(path.read_bytes()[:-1])
+    files.remove(segments[2].file or "")
+    size = segments[0].bytes
+    assert arrow.stored.losses(Everywhere(files, Settings()), segments) == [
+        Finding("corrupt_file", f"the file {segments[0].file} has {size - 1} bytes instead of {size}"),
+        None,
+        Finding("missing_file", f"the file {segments[2].file} is missing"),
+        None,
     ]
 
 
@@ -130,7 +150,7 @@ class Silent(QuickFiles):
             raise fault("read", name, OSError(errno.EIO, "Input/output error"))
         return super().size(name)
 
-    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+    def chunks(self, name: str) -> Iterator[bytes]:
         raise fault("read", name, OSError(errno.EIO, "Input/output error"))
 
 
@@ -138,7 +158,7 @@ class Silent(QuickFiles):
 def test_storage_that_does_not_answer_is_no_damage(tmp_path: Path, size: bool) -> None:
     segments = three(QuickFiles(tmp_path))
     with pytest.raises(Unavailable):
-        arrow.stored.damaged(Shelf(Silent(tmp_path, size=size)), segments)
+        arrow.stored.damages(Shelf(Silent(tmp_path, size=size)), segments)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result
 from strandline.backups import lifecycle
-from strandline.backups.collection import Collection, CollectionRequest, collection_path
+from strandline.backups.attach import attach, name_in
+from strandline.backups.collection import (
+    Collection,
+    CollectionRequest,
+    CompactRequest,
+    SendRequest,
+    boolean,
+    collection_path,
+    repository_of,
+)
 from strandline.backups.restore_request import restore_request
+from strandline.backups.verify_request import verify_settings
 from strandline.catalog import paths
-from strandline.errors import PreconditionFailed
+from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.records import Record
 from strandline.sql import statements as st
 
@@ -60,10 +72,77 @@ def backup(db: Database, statement: st.Backup) -> Result:
         return _operation(db, "backup", request, nowait=statement.nowait)
 
 
+def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
+    request = SendRequest(
+        collection=statement.collection,
+        backup=statement.backup,
+        url=repository_of(statement.url),
+        encryption=_switched("COPY BACKUP", "ENCRYPTION", statement.settings),
+    )
+    return _operation(db, "send backup", request, nowait=statement.nowait)
+
+
+def compact(db: Database, statement: st.CompactBackups) -> Result:
+    request = CompactRequest(collection=statement.collection, backup=statement.backup)
+    return _operation(db, "compact backups", request, nowait=statement.nowait)
+
+
+def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
+    """What was found in the repository, backup by backup."""
+    take_over = _switched("ATTACH", "TAKE_OVER", statement.settings)
+    step, found = attach(db.runtime, statement.name, repository_of(statement.url), take_over=take_over)
+    rows = [
+        (
+            each.name,
+            each.manifest.backup.kind if each.manifest else None,
+            len(each.manifest.backup.tables) if each.manifest else None,
+            each.manifest.backup.rows if each.manifest else None,
+            each.problem or "attached",
+        )
+        for each in found
+    ]
+    return Result(("backup", "kind", "tables", "rows", "state"), rows, step=step)
+
+
+def collection_in(db: Database, url: str) -> str:
+    """The name of the collection whose backups a repository holds."""
+    with db.guard():
+        return name_in(db.runtime, repository_of(url))
+
+
 def restore(db: Database, statement: st.Restore) -> Result:
     return _operation(db, "restore", restore_request(statement), nowait=statement.nowait)
+
+
+def verify(db: Database, statement: st.Verify) -> Result:
+    """How each backup was found; and what is wrong with none of them but with their repository."""
+    given = verify_settings(statement.settings)
+    report = db.verify(statement.collection, at=statement.at_backup, **given)
+    rows: list[tuple[Any, ...]] = [
+        (b.backup, b.level, b.objects, b.bytes, b.problems, b.restorable, _moment(b.verified_at), b.because)
+        for b in report.backups
+    ]
+    for problem in report:
+        if all(not problem.path.endswith(f"/{b.backup}") for b in report.backups):
+            rows.append((None, report.level, 0, 0, 1, None, None, problem.message))
+    columns = ("backup", "level", "objects", "bytes", "problems", "restorable", "verified_at", "because")
+    return Result(columns, rows)
+
+
+def _moment(time: float | None) -> datetime | None:
+    return None if time is None else datetime.fromtimestamp(time, timezone.utc)
 
 
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:
     operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request)
     return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)
+
+
+def _switched(statement: str, known: str, settings: Sequence[st.Setting]) -> bool:
+    """Whether the one setting of a statement is on."""
+    switched = False
+    for name, value in settings:
+        if name != known:
+            raise InvalidArgument(f"{statement} has no setting {name}", f"It has {known}.")
+        switched = boolean(name, value)
+    return switched

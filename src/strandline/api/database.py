@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from strandline.api.result import Result
     from strandline.api.stream import Stream
     from strandline.api.table import Table
+    from strandline.backups.verify import VerifyReport
     from strandline.catalog.moment import Named
     from strandline.records import Record
-    from strandline.tables.check import CheckReport, Problem
+    from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
     from strandline.tables.snapshot import Reader
     from strandline.tables.transaction import Transaction
@@ -200,13 +201,42 @@ class Database:
         with self.guard():
             return self._running.resume()
 
-    def verify(self, collection: str) -> list[Problem]:
-        """Check a collection's backups without restoring them: chains, digests, files. Return what is wrong;
-        an empty list means that all is well."""
-        with self.guard():
-            from strandline.backups.verify import verify
+    def verify(
+        self,
+        collection: str,
+        *,
+        at: str | None = None,
+        level: str | None = None,
+        sample: int | None = None,
+        again: bool | None = None,
+    ) -> VerifyReport:
+        """Verify a collection's backups, or the one named ``at`` with those that it builds on. Return what is
+        wrong; an empty list means that all is well.
 
-            return verify(self.runtime, collection)
+        ``level``: ``chain`` reads what is recorded of backups, ``files`` also looks whether every object is
+        there in its size, ``checksums`` also reads every byte, ``restore`` also restores the ends of chains
+        to a place that nobody sees. Only what is new since the last time is looked at, or ``sample`` percent
+        of the objects, those first that were not looked at for the longest time, or with ``again`` all.
+        Without a level and a sample every byte of all objects is read."""
+        with self.guard():
+            from strandline.backups.trial import trial_request
+            from strandline.backups.verify import verify_backups
+            from strandline.backups.verify_request import VerifyRequest
+
+            def try_restore(collection: str, backup: str) -> None:
+                self.run_operation("try restore", trial_request(collection, backup))
+
+            request = VerifyRequest.of(collection, at=at, level=level, sample=sample, again=again)
+            return verify_backups(self.runtime, request, try_restore)
+
+    def verified(self, collection: str) -> dict[str, list[dict[str, Any]]]:
+        """Return how the backups of a collection were found when they were last verified, by their names: for
+        each level a dict with ``level``, ``time``, ``restorable``, ``because``, ``problems`` and
+        ``verified_at``."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            from strandline.backups.verified import reports_of
+
+            return reports_of(conn, collection)
 
     def metrics(self) -> str:
         """Return the counters and histograms of this process, in Prometheus' text format."""

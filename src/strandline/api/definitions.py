@@ -21,7 +21,7 @@ def create_table(db: Database, statement: st.CreateTable) -> Result:
 def alter_table(db: Database, statement: st.AlterTable) -> Result:
     match statement.actions:
         case (st.AddChangefeed() as action,):
-            names.check_no_backup(statement.path)
+            names.check_place(statement.path)
             stream.add_changefeed(db, statement.path, action)
             return Result()
         case (st.DropChangefeed() as action,):

@@ -34,14 +34,21 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.CreateBackupCollection: "backups.create_collection",
     st.AlterBackupCollection: "backups.alter_collection",
     st.DropBackupCollection: "backups.drop_collection",
+    st.DropBackup: "removal.drop_backup",
+    st.Prune: "removal.prune",
+    st.PinBackup: "removal.pin",
     st.Backup: "backups.backup",
+    st.CopyBackup: "backups.copy_backup",
+    st.CompactBackups: "backups.compact",
+    st.AttachBackupCollection: "backups.attach_collection",
     st.Restore: "backups.restore",
+    st.Verify: "backups.verify",
 }
 """A module of this package and a function in it. The module is loaded by the first statement that needs it: a
 look at the catalog should not wait for Arrow, nor a query for the operations. Statements that change rows are
 not here: ``_change`` takes all of one commit."""
 
-_CHANGE_WHAT_EXISTS = ("definitions", "backups")
+_CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal")
 
 
 def execute(db: Database, text: str) -> Result:

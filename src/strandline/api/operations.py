@@ -8,10 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.api.progress import OperationInfo
+from strandline.backups.compact import CompactBackups
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
+from strandline.backups.removal import DropBackups
 from strandline.backups.restore import Restore
+from strandline.backups.send import SendBackup
+from strandline.backups.sweep import SweepRepository
+from strandline.backups.trial import TryRestore
+from strandline.backups.writing import Leases
 from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
@@ -25,13 +31,19 @@ class Operations:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        leases = Leases(runtime)
         kinds: list[Kind[Any, Any, Any]] = [
             CreateStream(),
             DropStreams(),
             FullBackup(runtime),
             IncrementalBackup(runtime),
             DropCollection(),
+            SendBackup(runtime, leases),
+            SweepRepository(runtime, leases),
+            CompactBackups(runtime, leases),
+            DropBackups(),
             Restore(runtime),
+            TryRestore(runtime),
         ]
         self.engine = Engine(
             runtime.catalog,
@@ -54,11 +66,10 @@ class Operations:
 
     def execute(self, kind: str, request: Record) -> str:
         """Run an operation to its end here, and return its id; its error is raised."""
-        operation = self._run(self._plan(kind, request))
-        if not operation.is_over:
-            # Others thought that this process was dead, and carry it on; or the database is being closed.
-            operation = self.engine.wait(operation.id)
-        return _ended(operation).id
+        operation_id = self._plan(kind, request)
+        self._run(operation_id)
+        self._wait(operation_id)
+        return operation_id
 
     def resume(self) -> list[str]:
         """Carry on what dead processes left unfinished, to its end."""
@@ -72,8 +83,24 @@ class Operations:
         self.resume()
         return self.engine.start(kind, request)
 
-    def _run(self, operation_id: str) -> Operation:
-        return self.engine.run(operation_id, self._runtime.settings.workers)
+    def _run(self, operation_id: str) -> None:
+        """Carry out an operation, and what begins when it ends."""
+        self.engine.run(operation_id, self._runtime.settings.workers)
+
+    def _wait(
+        self,
+        operation_id: str,
+        timeout: float | None = None,
+        tell: Callable[[Operation], None] | None = None,
+    ) -> Operation:
+        """Wait for an operation, and for what has begun with its end: for whoever waits that is a part of it.
+        The error of either is raised. Others may carry it on, who thought that this process was dead."""
+        told = {} if tell is None else {"on_progress": tell}
+        workers = self._runtime.settings.workers
+        ended = _ended(self.engine.wait(operation_id, timeout, workers=workers, **told))
+        if (follower := self.engine.follower(ended)) is not None:
+            self._wait(follower, timeout, tell)
+        return ended
 
     def wait(
         self,
@@ -87,7 +114,7 @@ class Operations:
             if on_progress is not None:
                 on_progress(OperationInfo.of(operation, self._runtime.clock.now()))
 
-        ended = _ended(self.engine.wait(operation_id, timeout, tell, self._runtime.settings.workers))
+        ended = self._wait(operation_id, timeout, tell)
         return OperationInfo.of(ended, self._runtime.clock.now())
 
     def cancel(self, operation_id: str) -> OperationInfo:

@@ -93,7 +93,9 @@ def backups(db: Database, statement: st.ShowBackups) -> Result:
         found = paths.children(conn, require_collection(conn, statement.collection))
     for path in found:
         if path.state == "creating":
-            rows.append((path.name, path.name.rsplit("_", 1)[1], None, None, None, None, None, path.state))
+            rows.append(
+                (path.name, path.name.rsplit("_", 1)[1], None, None, None, None, None, False, path.state)
+            )
             continue
         record = path.record(BackupRecord)
         state = "done" if path.state == "ready" else path.state
@@ -106,7 +108,8 @@ def backups(db: Database, statement: st.ShowBackups) -> Result:
                 len(record.tables),
                 record.rows,
                 record.bytes,
+                record.pinned,
                 state,
             )
         )
-    return Result(("name", "kind", "parent", "step", "tables", "rows", "bytes", "state"), rows)
+    return Result(("name", "kind", "parent", "step", "tables", "rows", "bytes", "pinned", "state"), rows)

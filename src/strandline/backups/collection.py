@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias
@@ -12,16 +14,23 @@ from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
 from strandline.records import Record, kept, later
+from strandline.sql.retention import parse_keep
+from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
 
 ROOT = f"{names.BACKUPS}/collections"
 META = "__ydb_backup_meta"
 STREAM_SUFFIX = "_continuousBackupImpl"
-_TIME = "%Y%m%d%H%M%SZ"
+TIME = "%Y%m%d%H%M%SZ"
+"""How a time is written in names."""
 
+CLUSTER = "cluster"
+"""The storage of a collection whose backups are kept in the warehouse."""
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
-SETTINGS = (STORAGE, INCREMENTAL, OMIT)
+RETENTION, MINIMUM = "RETENTION", "MINIMUM"
+MAX_CHAIN, COMPACT_CHAIN = "MAX_CHAIN", "COMPACT_CHAIN"
+ENCRYPTION = "ENCRYPTION"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +43,72 @@ class CollectionRequest(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectionSettings:
-    """The settings of a collection, kept under the names that statements give them."""
+class SendRequest(Record):
+    """Backups are to be sent to a repository. ``backup`` None: the last one. ``url`` None: the repository is
+    that of the collection. ``encryption``: a new one is to be encrypted."""
 
-    storage: str = kept(default="cluster", name=STORAGE)
+    collection: str
+    backup: str | None = None
+    url: str | None = None
+    encryption: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retained(Record):
+    """The result of an operation after which rules are applied. ``retention``: the rules; ``removed``: the
+    backups that they did not keep; ``not_removed``: why that was not possible."""
+
+    retention: str | None = later()
+    removed: tuple[str, ...] | None = later()
+    not_removed: str | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactRequest(Record):
+    """The chain of a backup is to be folded into it. ``backup`` None: the last one."""
+
+    collection: str
+    backup: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectionSettings:
+    """The settings of a collection, kept under the names that statements give them. ``retention``: the rules
+    by which backups are kept, as they are written; None: all of them stay. ``minimum``: so many of the newest
+    full backups stay with all that builds on them. ``max_chain``: the most backups that a chain may have, the
+    full one included. ``compact_chain``: one that has so many is folded by itself."""
+
+    storage: str = kept(default=CLUSTER, name=STORAGE)
     incremental: bool = kept(default=False, name=INCREMENTAL)
     omit_indexes: bool = kept(default=False, name=OMIT)
+    encryption: bool = kept(default=False, name=ENCRYPTION, later=True)
+    retention: str | None = kept(default=None, name=RETENTION, later=True)
+    minimum: int = kept(default=1, name=MINIMUM, later=True)
+    max_chain: int | None = kept(default=None, name=MAX_CHAIN, later=True)
+    compact_chain: bool = kept(default=False, name=COMPACT_CHAIN, later=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
-    """``tables`` None: every table outside ``.backups``, as they are when a backup is taken."""
+    """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when one is taken.
+    ``dropped``: a backup that was dropped when there was none after it. Its name is not given out again, and
+    no increment continues an earlier one. ``attached``: its repository belongs to another warehouse, so that
+    it can only be restored from here. ``leaving``: backups that were dropped, and whose manifests are
+    still in the repository, oldest first."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
+    dropped: str | None = later()
+    attached: bool = later(False)
+    leaving: tuple[str, ...] = later(())
 
     @property
     def incremental(self) -> bool:
         return self.settings.incremental
+
+    def goes_on_after(self, backup: str) -> bool:
+        """Whether increments may follow its last backup."""
+        return self.incremental and not self.attached and (self.dropped is None or self.dropped < backup)
 
     @property
     def omit_indexes(self) -> bool:
@@ -63,11 +120,12 @@ class Collection(Record):
             for path, number in Counter(tables).items():
                 if number > 1:
                     raise InvalidArgument(f"the collection names table {path} twice", "Name each table once.")
-                names.check_no_backup(path)
+                names.check_place(path)
         given = list(settings)
         if STORAGE not in [name for name, _ in given]:
             raise InvalidArgument(
-                "a backup collection needs the setting STORAGE", "Add STORAGE = 'cluster' to WITH (...)."
+                "a backup collection needs the setting STORAGE",
+                "Add STORAGE = 'cluster' to WITH (...), or the folder or URL of a repository.",
             )
         return Collection(tables=None if tables is None else tuple(tables)).with_settings(given)
 
@@ -79,15 +137,8 @@ class Collection(Record):
             if name in seen:
                 raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
             seen.add(name)
-            if name == STORAGE:
-                if value != "cluster":
-                    raise InvalidArgument(
-                        f"STORAGE cannot be {value!r}", "The one storage is 'cluster': the warehouse itself."
-                    )
-            elif name == INCREMENTAL:
-                changed = replace(changed, incremental=_boolean(name, value))
-            else:
-                changed = replace(changed, omit_indexes=_boolean(name, value))
+            field, read = _SETTINGS[name]
+            changed = replace(changed, **{field: read(name, value)})
         return replace(self, settings=changed)
 
     def without_settings(self, names: Iterable[str]) -> Collection:
@@ -99,16 +150,15 @@ class Collection(Record):
                 raise InvalidArgument(f"the setting {name} is named twice", "Name each setting once.")
             seen.add(name)
             if name == STORAGE:
-                raise InvalidArgument("STORAGE has no default to go back to", "Set it to 'cluster'.")
-            changed = (
-                replace(changed, incremental=False)
-                if name == INCREMENTAL
-                else replace(changed, omit_indexes=False)
-            )
+                raise InvalidArgument(
+                    "STORAGE has no default to go back to", "Set it to 'cluster', or to another place."
+                )
+            field, _ = _SETTINGS[name]
+            changed = replace(changed, **{field: getattr(CollectionSettings(), field)})
         return replace(self, settings=changed)
 
     def with_table(self, path: str) -> Collection:
-        names.check_no_backup(path)
+        names.check_place(path)
         if path in self._explicit():
             raise AlreadyExists(f"table {path} is in the collection already")
         return replace(self, tables=(*self._explicit(), path))
@@ -127,12 +177,32 @@ class Collection(Record):
         return self.tables
 
 
-def check_setting(name: str) -> None:
-    if name not in SETTINGS:
+def storage_of(value: str) -> str:
+    """The one form of a place for backups: the warehouse itself, the full path of a folder, or a URL.
+    Anything else is refused: a mistyped word must not become a folder."""
+    if value == CLUSTER:
+        return value
+    text = value.removeprefix("file://") if value.startswith("file:///") else value
+    if is_url(text):
+        return bucket_of(text).url
+    path = os.path.expanduser(text)
+    if not os.path.isabs(path) or "\0" in path:
         raise InvalidArgument(
-            f"a backup collection has no setting {name}",
-            did_you_mean(name, SETTINGS) or f"It has {', '.join(SETTINGS)}.",
+            f"STORAGE cannot be {value!r}",
+            "Write 'cluster' for the warehouse itself, the full path of a folder, or a URL with "
+            f"{', '.join(f'{scheme}://' for scheme in SCHEMES)}.",
         )
+    return os.path.normpath(path)
+
+
+def repository_of(value: str) -> str:
+    """The one form of a repository's place."""
+    place = storage_of(value)
+    if place == CLUSTER:
+        raise InvalidArgument(
+            "'cluster' is the warehouse itself, not a repository", "Name the full path of a folder, or a URL."
+        )
+    return place
 
 
 def collection_path(name: str) -> str:
@@ -149,14 +219,14 @@ def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Ite
     if earlier and max(earlier) >= moment:
         moment = max(earlier) + timedelta(seconds=1)
     taken = set(streams)
-    while stream_name(name := f"{moment.strftime(_TIME)}_{kind}") in taken:
+    while stream_name(name := f"{moment.strftime(TIME)}_{kind}") in taken:
         moment += timedelta(seconds=1)
     return name
 
 
 def time_of(backup: str) -> datetime:
     """The moment that a backup's name tells."""
-    return datetime.strptime(backup.split("_", 1)[0], _TIME).replace(tzinfo=timezone.utc)
+    return datetime.strptime(backup.split("_", 1)[0], TIME).replace(tzinfo=timezone.utc)
 
 
 def stream_name(backup: str) -> str:
@@ -164,8 +234,44 @@ def stream_name(backup: str) -> str:
     return backup.split("_", 1)[0] + STREAM_SUFFIX
 
 
-def _boolean(name: str, value: Any) -> bool:
+def boolean(name: str, value: Any) -> bool:
     text = str(value).lower()
     if text not in ("true", "false"):
         raise InvalidArgument(f"{name} must be 'true' or 'false', not {value!r}", f"Write {name} = 'true'.")
     return text == "true"
+
+
+def _storage(name: str, value: Any) -> str:
+    return storage_of(str(value))
+
+
+def _rules(name: str, value: Any) -> str:
+    return str(parse_keep(str(value)))
+
+
+def _number(name: str, value: Any) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise InvalidArgument(f"{name} must be a number from 1 on, not {value!r}", f"Write {name} = 2.")
+    return int(text)
+
+
+_SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
+    STORAGE: ("storage", _storage),
+    INCREMENTAL: ("incremental", boolean),
+    OMIT: ("omit_indexes", boolean),
+    ENCRYPTION: ("encryption", boolean),
+    RETENTION: ("retention", _rules),
+    MINIMUM: ("minimum", _number),
+    MAX_CHAIN: ("max_chain", _number),
+    COMPACT_CHAIN: ("compact_chain", boolean),
+}
+"""For each setting the field that has it, and what reads its value."""
+
+
+def check_setting(name: str) -> None:
+    if name not in _SETTINGS:
+        raise InvalidArgument(
+            f"a backup collection has no setting {name}",
+            did_you_mean(name, _SETTINGS) or f"It has {', '.join(_SETTINGS)}.",
+        )

@@ -14,18 +14,29 @@ from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
+from strandline import names
 from strandline.backups.collection import (
+    CLUSTER,
     STREAM_SUFFIX,
     BackupKind,
     Collection,
     CollectionRequest,
+    Retained,
+    SendRequest,
     next_name,
     stream_name,
 )
-from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord, require_collection
+from strandline.backups.record import (
+    BackupRecord,
+    IndexRecord,
+    SliceRecord,
+    TableRecord,
+    changefeeds_of,
+    require_collection,
+)
 from strandline.catalog import board, chains, many, paths, sizes
 from strandline.catalog.many import NewPath
-from strandline.catalog.operations import CREATED_STATES
+from strandline.catalog.operations import CREATED_STATES, Operation
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.versions import units_above
@@ -33,6 +44,7 @@ from strandline.catalog.writer import Writer
 from strandline.errors import PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
+from strandline.operations.engine import Engine
 from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
 from strandline.operations.streams import StreamSpec, plan_drops
 from strandline.records import Nothing, Record, later
@@ -46,8 +58,11 @@ def member_tables(conn: Connection, collection: Collection) -> list[Path]:
     if collection.tables is not None:
         return many.require_tables(conn, collection.tables)
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
-    # Those that an operation is about to create are not there yet.
-    return [path for path in everywhere if path.state not in CREATED_STATES]
+    # Those that an operation is about to create are not there yet, and those that a restore has replaced are
+    # none of the database any more.
+    return [
+        path for path in everywhere if path.state not in CREATED_STATES and not names.is_replaced(path.path)
+    ]
 
 
 def outdated_streams(
@@ -71,17 +86,37 @@ def _is_ours(path: Path, operation_id: str) -> bool:
     return path.state == paths.READY or path.operation_id == operation_id
 
 
+def check_ours(path: Path, collection: Collection) -> None:
+    """Refuse to change the backups of a collection whose repository is another warehouse's."""
+    if collection.attached:
+        raise PreconditionFailed(
+            f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
+            "another warehouse",
+            "Restore from it, or let this warehouse go on with it: ATTACH BACKUP COLLECTION again, WITH "
+            "(TAKE_OVER = 'true').",
+        )
+
+
+def retention_here(collection: Collection) -> str | None:
+    """The rules to apply when a backup is taken: those of a collection whose backups are sent elsewhere are
+    applied when that is done."""
+    return collection.settings.retention if collection.settings.storage == CLUSTER else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class BackupBody(Body):
-    """``members``: the ids of the tables, by path. ``step``: where all of them are cut."""
+    """``members``: the ids of the tables, by path. ``step``: where all of them are cut. ``retention``: the
+    rules of the collection. ``warning``: what its result has to warn of."""
 
     backup_id: int
     step: int
     members: dict[str, int]
+    retention: str | None = later()
+    warning: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackupResult(Record):
+class BackupResult(Retained):
     """``tables`` and ``rows`` count, ``rows`` without those of indexes. ``because``: why it is a full one,
     though an increment was asked for."""
 
@@ -91,6 +126,7 @@ class BackupResult(Record):
     rows: int
     bytes: int
     because: str | None = later()
+    warning: str | None = later()
 
 
 B = TypeVar("B", bound=BackupBody)
@@ -113,6 +149,7 @@ class Backup(Kind[CollectionRequest, B, G]):
             raise PreconditionFailed(
                 f"the collection {path.name!r} has no tables", "Create a table, or add one to the collection."
             )
+        check_ours(path, collection)
         run.lock(tx, [path], "copying")
         return path, collection, [(member, TableInfo.of(member)) for member in members]
 
@@ -127,9 +164,18 @@ class Backup(Kind[CollectionRequest, B, G]):
         """The path of the backup, which has no record before it is finished."""
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
-        name = next_name(self.kind, tx.now, paths.names_below(tx.conn, [collection.id]), taken)
+        dropped = collection.record(Collection).dropped
+        earlier = [*paths.names_below(tx.conn, [collection.id]), *([dropped] if dropped else [])]
+        name = next_name(self.kind, tx.now, earlier, taken)
         new = NewPath(collection, name, "backup", Nothing())
         return many.add_one(tx, new, step=step, state="creating", operation_id=run.id)
+
+    def follow(self, conn: Connection, run: Run[CollectionRequest, B, G]) -> tuple[str, Record] | None:
+        """What is not to be kept in the warehouse is sent to where it is."""
+        collection = require_collection(conn, run.request.collection).record(Collection)
+        if collection.settings.storage == CLUSTER:
+            return None
+        return "send backup", SendRequest(collection=run.request.collection)
 
     def _record(
         self, tx: Writer, run: Run[CollectionRequest, B, G], backup: Path, record: BackupRecord
@@ -142,7 +188,16 @@ class Backup(Kind[CollectionRequest, B, G]):
             rows=record.rows,
             bytes=record.bytes,
             because=run.request.because,
+            warning=run.body.warning,
+            retention=run.body.retention,
         )
+
+    def after(self, engine: Engine, operation: Operation, result: BackupResult) -> None:
+        """What the rules of the collection do not keep any more goes."""
+        if result.retention is not None:
+            from strandline.backups.retain import retain  # It needs the streams that this module replaces.
+
+            retain(engine, operation, result)
 
 
 FullRun: TypeAlias = Run[CollectionRequest, BackupBody, Nothing]
@@ -177,7 +232,12 @@ class FullBackup(Backup[BackupBody, Nothing]):
         parts = plan_copy(tx, run, request, step)
         outdated = outdated_streams(tx.conn, run, path)
         parts += plan_drops(tx, run, outdated) if outdated else []
-        body = BackupBody(backup_id=backup.id, step=step, members={m.path: m.id for m, _ in members})
+        body = BackupBody(
+            backup_id=backup.id,
+            step=step,
+            members={m.path: m.id for m, _ in members},
+            retention=retention_here(collection),
+        )
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: FullRun) -> BackupResult:
@@ -204,6 +264,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
         below = [i for ids in originals.values() for i in ids.values()]
         versions = run.registry.effective(conn, [*sources, *below], run.operation.id)
         ids = [i for t in targets.values() for i in (t.id, *(ref.impl_id for ref in t.indexes))]
+        feeds = changefeeds_of(conn, list(sources.values()))
         heads, sizes_ = chains.states(conn, ids), sizes.bytes_of(conn, ids)
 
         def slice_(source_id: int, target_id: int) -> SliceRecord:
@@ -231,6 +292,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
                 schema=target.schema,
                 slice=slice_(members[path], target.id),
                 indexes=tuple(index(path, ref) for ref in target.indexes),
+                changefeeds=feeds.get(members[path], ()),
             )
             for path, target in targets.items()
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 from strandline.backups.collection import META, CollectionRequest, stream_name
@@ -91,10 +92,12 @@ class Made:
 @dataclass(frozen=True, kw_only=True)
 class CutSlice(NewStream, CutShard):
     """The first shard of a source, and the source itself, on which the new ``stream`` begins at ``step``.
-    ``before``: its digest at ``after``; ``digest``: the one at ``step``."""
+    ``before``: its digest at ``after``; ``digest``: the one at ``step``. ``continues``: see
+    ``SliceRecord``."""
 
     before: Digest
     digest: Digest | None = later()
+    continues: int | None = later()
 
     def shard(self, within: KeyRange) -> CutShard:
         """Another shard of the same source."""
@@ -133,6 +136,7 @@ class CutSlice(NewStream, CutShard):
             rows=made.rows,
             tombstones=made.tombstones,
             bytes=made.bytes,
+            continues=self.continues,
         )
 
 
@@ -144,6 +148,7 @@ class UnchangedSlice:
     table_id: int
     target_id: int
     digest: Digest
+    continues: int | None = later()
 
     def record(self, version: int) -> SliceRecord:
         """It, as the backup records it. ``version``: the source's."""
@@ -158,6 +163,7 @@ class UnchangedSlice:
             rows=0,
             tombstones=0,
             bytes=0,
+            continues=self.continues,
         )
 
 
@@ -185,7 +191,8 @@ class IncrementCut:
 class _Source:
     """A table or an implementation table, and where its slice goes. ``body``: the slice's. ``previous``: what
     the parent holds of it; ``old_stream``: what has followed it since. ``base``: see ``CutShard``. ``least``:
-    how many shards it has, if its segments allow it."""
+    how many shards it has, if its segments allow it. ``since``: the step from which on it has been
+    followed."""
 
     source: Path
     body: TableBody
@@ -194,6 +201,14 @@ class _Source:
     old_stream: Path | None
     base: tuple[tuple[int | None, int], ...] | None = None
     least: int = 1
+    since: int
+
+    @property
+    def continues(self) -> int | None:
+        """The source that it has been put in the place of."""
+        if self.previous is None or self.previous.source_id == self.source.id:
+            return None
+        return self.previous.source_id
 
 
 def plan_increment(
@@ -235,24 +250,42 @@ class _Increment:
         changed: list[tuple[_Source, Path]] = []
         unchanged: list[tuple[_Source, Path]] = []
         for pair in zip(sources, targets, strict=True):
-            same = _is_unchanged(pair[0], heads[pair[0].source.id], cut.parent.step)
+            same = _is_unchanged(pair[0], heads[pair[0].source.id])
             (unchanged if same else changed).append(pair)
         stream = StreamSpec(stream_name(cut.backup.name), STREAM_MODE, "JSON", cut.collection.id)
         parts = self._changed(changed, stream)
         for start in range(0, len(unchanged), UNCHANGED):
             slices = tuple(
-                UnchangedSlice(table_id=s.source.id, target_id=t.id, digest=s.previous.after)
+                UnchangedSlice(
+                    table_id=s.source.id, target_id=t.id, digest=s.previous.after, continues=s.continues
+                )
                 for s, t in unchanged[start : start + UNCHANGED]
                 if s.previous is not None
             )
             parts.append(PartPlan("unchanged", Unchanged(step=cut.step, stream=stream, slices=slices)))
         return [*parts, *self._drops([s for s, _ in changed], [s for s, _ in unchanged])]
 
+    @property
+    def since(self) -> int:
+        """The step from which on the streams have followed. After a restore it is a later one than the
+        parent's, and nothing lies between."""
+        continued = self.cut.parent.continued
+        return self.cut.parent.step if continued is None else continued.step
+
+    @cached_property
+    def _standing(self) -> dict[int, int]:
+        continued = self.cut.parent.continued
+        return {} if continued is None else dict(continued.sources)
+
+    def _now(self, slice_: SliceRecord) -> int:
+        """The id of what stands for the source of a slice of the parent."""
+        return self._standing.get(slice_.source_id, slice_.source_id)
+
     def _sources(self, member: Path, info: TableInfo) -> list[_Source]:
         parent, backup = self.cut.parent, self.cut.backup
         before = parent.tables.get(member.path)
         stream = None if before is None else self.followed.get(member.id)
-        if before is not None and (before.slice.source_id != member.id or stream is None):
+        if before is not None and (self._now(before.slice) != member.id or stream is None):
             raise PreconditionFailed(
                 f"{member.path} was created anew, restored or added again after the backup {parent.name}, so "
                 "its changes since then are not known",
@@ -266,6 +299,7 @@ class _Increment:
             previous=None if before is None else before.slice,
             old_stream=stream,
             base=None if before is None else self._base(member, info.schema, before),
+            since=self.since,
         )
         found = [table]
         for ref in info.indexes:
@@ -276,7 +310,7 @@ class _Increment:
     def _index(self, table: TableInfo, ref: IndexRef, before: TableRecord | None) -> _Source:
         impl, known = self.impls[ref.impl_id], None if before is None else before.index(ref.name)
         previous = known.slice if known is not None else None
-        if previous is not None and previous.source_id != impl.id:
+        if previous is not None and self._now(previous) != impl.id:
             previous = None  # dropped and built again: a new one
         stream = None if previous is None else self.followed.get(impl.id)
         if previous is not None and stream is None:
@@ -293,6 +327,7 @@ class _Increment:
             previous=previous,
             old_stream=stream,
             least=len(table.schema.bounds) + 1,
+            since=self.since,
         )
 
     def _slice_of(self, impl: Path) -> TableBody:
@@ -334,6 +369,7 @@ class _Increment:
                 base=source.base,
                 stream=stream,
                 within=first,
+                continues=source.continues,
             )
             parts.append(PartPlan("slice", slice_))
             parts += [PartPlan("slice shard", slice_.shard(within)) for within in others]
@@ -363,11 +399,14 @@ class _Increment:
         return plan_drops(self.tx, self.run, replaced) if replaced else []
 
 
-def _is_unchanged(source: _Source, head: chains.TableState, after: int) -> bool:
+def _is_unchanged(source: _Source, head: chains.TableState) -> bool:
     """Whether there is nothing to fold, and nothing to be suspicious of either."""
     previous = source.previous
     return (
-        previous is not None and source.base is None and head.step <= after and head.digest == previous.after
+        previous is not None
+        and source.base is None
+        and head.step <= source.since
+        and head.digest == previous.after
     )
 
 

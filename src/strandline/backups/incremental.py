@@ -14,8 +14,9 @@ from typing import Any, ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import CollectionRequest, stream_name
-from strandline.backups.full import Backup, BackupBody, BackupResult
+from strandline.backups.collection import Collection, CollectionRequest, stream_name
+from strandline.backups.compact_plan import compaction
+from strandline.backups.full import Backup, BackupBody, BackupResult, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
@@ -25,7 +26,18 @@ from strandline.backups.increment_plan import (
     UnchangedSlice,
     plan_increment,
 )
-from strandline.backups.record import BackupRecord, IndexRecord, TableRecord, last_backup
+from strandline.backups.record import (
+    BackupRecord,
+    IndexRecord,
+    TableRecord,
+    backup_heads,
+    backup_records,
+    chain_to,
+    changefeeds_of,
+    last_backup,
+    slice_segments,
+    slices_of,
+)
 from strandline.catalog import board, chains, commits, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -41,10 +53,12 @@ from strandline.storage.slices import Slice, Window
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementBody(BackupBody):
-    """``parent``: the backup that it continues, which was cut at ``after``."""
+    """``parent``: the backup that it continues, which was cut at ``after``. ``compacts``: a chain that is
+    long enough is folded afterwards."""
 
     parent: str
     after: int
+    compacts: bool = later(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +95,8 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
                 "'true'), then take a full backup.",
             )
-        parent = _parent(tx.conn, path)
+        parent = _parent(tx.conn, path, collection)
+        warning = _check_length(tx.conn, path, collection, parent)
         step = board.current_step(tx.conn)
         run.pin(tx, step)
         backup = self._make_backup(tx, run, path, members, step)
@@ -99,6 +114,9 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             parent=parent.name,
             after=parent.step,
             members={m.path: m.id for m, _ in members},
+            retention=retention_here(collection),
+            warning=warning,
+            compacts=collection.settings.compact_chain,
         )
         return Plan(parts, body, IncrementProgress())
 
@@ -122,6 +140,13 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
         )
         return self._record(tx, run, backup, record)
 
+    def follow(self, conn: Connection, run: IncrementRun) -> tuple[str, Record] | None:
+        """It is sent to where it is kept; or, where it is, its chain is folded, if that is long enough."""
+        following = super().follow(conn, run)
+        if following is None and run.body.compacts:
+            return compaction(conn, run.request.collection)
+        return following
+
     def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:
         """What has changed, by the ids of the sources, with the shards of each put together."""
         found = {body.table_id: body for body in run.bodies(tx.conn, "slice", CutSlice)}
@@ -137,7 +162,8 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def _tables(
         self, conn: Connection, run: IncrementRun, made: Mapping[int, CutSlice | UnchangedSlice]
     ) -> dict[str, TableRecord]:
-        infos = [TableInfo.of(source) for source in paths.by_ids(conn, run.body.members.values())]
+        sources = paths.by_ids(conn, run.body.members.values())
+        infos, feeds = [TableInfo.of(source) for source in sources], changefeeds_of(conn, sources)
         ids = [i for info in infos for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         versions = run.registry.effective(conn, ids, run.operation.id)
 
@@ -151,6 +177,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 schema=info.schema,
                 slice=made[info.id].record(versions[info.id]),
                 indexes=tuple(index(ref) for ref in info.indexes),
+                changefeeds=feeds.get(info.id, ()),
             )
             for info in infos
         }
@@ -170,7 +197,7 @@ class _Cutter:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def cut(self, body: CutShard) -> _Folded:
+    def cut(self, run: IncrementRun, body: CutShard) -> _Folded:
         runtime = self._runtime
         with runtime.catalog.read() as conn:
             source = TableInfo.of(require_id(conn, body.table_id))
@@ -183,12 +210,7 @@ class _Cutter:
                 logs = chains.log_between(conn, source.id, body.after, body.step)
                 found = tuple(s for s in logs if may_hold(s, body.within))
                 window = Window(body.after, body.step, found, within=body.within)
-            base = [
-                s
-                for target_id, step in body.base or ()
-                if target_id is not None
-                for s in chains.load(conn, target_id, step).segments
-            ]
+            base = [] if body.base is None else _held_before(conn, run, source.path)
         made = runtime.store.slice(source.schema, window, runtime.session.file_name(body.target_id))
         try:
             return _Folded(made.segments, self._made(source, body, made, base))
@@ -231,7 +253,7 @@ class SliceShardPart(Handler[IncrementRun, CutShard]):
         self._cutter = _Cutter(runtime)
 
     def work(self, run: IncrementRun, part: Part[CutShard]) -> _Folded:
-        return self._cutter.cut(part.body)
+        return self._cutter.cut(run, part.body)
 
     def configure(self, tx: Writer, run: IncrementRun, part: Part[CutShard], made: _Folded) -> CutShard:
         self._cutter.attach(tx, run, part.body, made)
@@ -258,7 +280,7 @@ class SlicePart(StreamPart[CutSlice]):
         return state != "configure"
 
     def work(self, run: IncrementRun, part: Part[CutSlice]) -> _Folded | None:
-        return None if self.is_quick(part.state) else self._cutter.cut(part.body)
+        return None if self.is_quick(part.state) else self._cutter.cut(run, part.body)
 
     def configure_all(
         self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: _Folded
@@ -300,6 +322,19 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
         return body
 
 
+def _held_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment]:
+    """What the backups before this one hold of a table. They are looked up in the transaction that finds
+    their segments: one of them may have become a full backup since this one was planned."""
+    collection = require_id(conn, require_id(conn, run.body.backup_id).parent_id)
+    chain = chain_to(backup_records(conn, collection), run.body.parent)
+    return [
+        segment
+        for place, slice_ in slices_of(chain, path)
+        for segments in slice_segments(conn, chain[place], [slice_]).values()
+        for segment in segments
+    ]
+
+
 def _check(conn: Connection, cut: CutSlice) -> None:
     """What the earlier backups hold and the changes must lead to the digest that was recorded at the cut."""
     if cut.found != cut.digest:
@@ -311,15 +346,40 @@ def _check(conn: Connection, cut: CutSlice) -> None:
         )
 
 
-def _parent(conn: Connection, collection: Path) -> BackupRecord:
-    last = last_backup(conn, collection)
+def _parent(conn: Connection, path: Path, collection: Collection) -> BackupRecord:
+    last = last_backup(conn, path)
     if last is None:
         raise PreconditionFailed(
-            f"the collection {collection.name!r} has no full backup yet", "Take one first: BACKUP collection."
+            f"the collection {path.name!r} has no full backup yet", "Take one first: BACKUP collection."
         )
     if last.stream is None:
         raise PreconditionFailed(
             f"{last.name} was taken while incremental backups were off, so nothing was followed since",
             "Take a full backup first.",
         )
+    if collection.dropped is not None and collection.dropped > last.name:
+        raise PreconditionFailed(
+            f"{collection.dropped} was dropped, and with it the changes since {last.name}",
+            "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
+        )
     return last
+
+
+def _check_length(conn: Connection, path: Path, collection: Collection, parent: BackupRecord) -> str | None:
+    """Refuse an increment that would make the chain too long, and return a warning of one that is near it."""
+    most = collection.settings.max_chain
+    if most is None:
+        return None
+    parents = {record.name: record.parent for _, record in backup_heads(conn, path)}
+    length, here = 2, parent.parent
+    while here is not None:
+        length, here = length + 1, parents.get(here)
+    if length > most:
+        raise PreconditionFailed(
+            f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",
+            "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL; or fold "
+            "the chain: COMPACT collection.",
+        )
+    if collection.settings.compact_chain:
+        return None  # It is folded before it gets too long.
+    return f"the chain has {length} of at most {most} backups" if 5 * length >= 4 * most else None

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sqlalchemy import Connection
+
 from strandline import names
-from strandline.backups.collection import Collection, CollectionRequest, collection_path
-from strandline.backups.record import require_collection
+from strandline.backups.collection import CLUSTER, Collection, CollectionRequest, collection_path
+from strandline.backups.pins import refuse_pinned
+from strandline.backups.record import backup_records, require_collection
 from strandline.catalog import many, paths, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.many import NewPath
+from strandline.catalog.paths import Path
 from strandline.catalog.writer import Writer
-from strandline.errors import AlreadyExists
+from strandline.errors import AlreadyExists, PreconditionFailed
 from strandline.operations.kind import Body, Kind, Plan, Planning, Run
 from strandline.operations.streams import DropStreamPart, plan_drops
 from strandline.records import Nothing
@@ -38,14 +42,31 @@ def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection],
     with catalog.write() as tx:
         row = require_collection(tx.conn, name)
         paths.check_ready(row)
-        paths.set_body(tx, row.id, change(row.record(Collection)))
+        before = row.record(Collection)
+        changed = change(before)
+        _check_place(tx.conn, row, before, changed)
+        paths.set_body(tx, row.id, changed)
         paths.set_version(tx, row.id, row.version + 1)
         tables.publish(tx, [row.id])
         return tx.step
 
 
+def _check_place(conn: Connection, row: Path, before: Collection, changed: Collection) -> None:
+    """Backups that lie in a repository stay there: it goes with its collection."""
+    was, is_ = before.settings, changed.settings
+    if (was.storage, was.encryption) == (is_.storage, is_.encryption) or was.storage == CLUSTER:
+        return
+    if before.attached or any(record.stored for record in backup_records(conn, row)):
+        raise PreconditionFailed(
+            f"the collection {row.name!r} has backups in {was.storage}",
+            "Create another collection for another place. If the repository was moved, drop this one, which "
+            "leaves the repository alone, and attach it again where it is.",
+        )
+
+
 class DropCollection(Kind[CollectionRequest, Body, Nothing]):
-    """The collection's backups and its own streams go with it; restored tables stay."""
+    """The collection's backups and its own streams go with it; restored tables stay. Refused if a backup is
+    pinned."""
 
     name = "drop collection"
     request, body, progress = CollectionRequest, Body, Nothing
@@ -55,6 +76,7 @@ class DropCollection(Kind[CollectionRequest, Body, Nothing]):
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[Body, Nothing]:
         path = require_collection(tx.conn, run.request.collection)
+        refuse_pinned(tx.conn, path)
         streams = many.owned(tx.conn, path.id)
         run.lock(tx, paths.subtree(tx.conn, path), "dropping")
         return Plan(plan_drops(tx, run, streams) if streams else [], Body(), Nothing())

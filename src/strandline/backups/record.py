@@ -11,11 +11,13 @@ from typing import Literal, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import BackupKind, collection_path
-from strandline.catalog import chains, paths
+from strandline.catalog import chains, many, paths
 from strandline.catalog.paths import Path
+from strandline.catalog.streams import StreamBody
 from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Digest, IndexDef, Segment, TableSchema
-from strandline.records import Record
+from strandline.names import did_you_mean
+from strandline.records import Record, later
 
 Holds: TypeAlias = Literal["data", "definition"]
 """Whether a backup has an index's entries, or only says how it is defined (asynchronous and omitted
@@ -30,7 +32,8 @@ class SliceRecord:
     (None: no data). ``whole``: the slice is the whole state, not only what changed since the parent.
     ``before`` and ``after`` are the state's digest at the parent's step (nothing, if whole) and at this
     backup's; ``delta`` is what the slice's own rows add up to, so before + delta = after. It is None if a
-    column was dropped in between: that changes the hashes of rows that the slice does not hold."""
+    column was dropped in between: that changes the hashes of rows that the slice does not hold.
+    ``continues``: the source of the parent's slice, if a restore has put ``source_id`` in its place."""
 
     source_id: int
     target_id: int | None
@@ -42,6 +45,16 @@ class SliceRecord:
     rows: int
     tombstones: int
     bytes: int
+    continues: int | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changefeed:
+    """A user's own stream on a table. What it had read is no part of a backup."""
+
+    name: str
+    mode: str
+    format: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +79,28 @@ class TableRecord:
     schema: TableSchema
     slice: SliceRecord
     indexes: tuple[IndexRecord, ...] = ()
+    changefeeds: tuple[Changefeed, ...] = later(())
 
     def index(self, name: str) -> IndexRecord | None:
         return next((i for i in self.indexes if i.definition.name == name), None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackupRecord(Record):
-    """One backup. It holds the changes in ``(after_step, step]``; a full one begins at nothing
-    (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment will
-    read, if there are any."""
+class Continuation:
+    """A restore has put other tables and indexes in the place of those that were backed up. At ``step`` they
+    were what the backup holds. ``sources``: pairs of an id in the backup and the id that stands for it."""
+
+    step: int
+    sources: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupHead(Record):
+    """A backup without its tables. It holds the changes in ``(after_step, step]``; a full one begins at
+    nothing (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment
+    will read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
+    repository that has it; None: it is in the warehouse. ``synthetic``: it was taken as an increment, and is
+    a full one since its chain was folded."""
 
     name: str
     kind: BackupKind
@@ -84,7 +109,17 @@ class BackupRecord(Record):
     step: int
     time: float
     stream: str | None
+    pinned: bool = later(False)
+    stored: str | None = later()
+    synthetic: bool = later(False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupRecord(BackupHead):
+    """One backup. ``continued``: on what the next increment builds, since a restore."""
+
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
+    continued: Continuation | None = later()
 
     @property
     def slices(self) -> list[SliceRecord]:
@@ -112,6 +147,35 @@ def require_collection(conn: Connection, name: str) -> Path:
     return found
 
 
+def require_backup(collection: Path, there: Sequence[str], name: str) -> None:
+    """Refuse the name of a backup that is not there."""
+    if name not in there:
+        raise PathNotFound(
+            f"the collection {collection.name!r} has no backup {name!r}",
+            did_you_mean(name, there) or "List them with SHOW BACKUPS IN collection.",
+        )
+
+
+HEAD = 2000
+"""So many characters of a record have its head in them, unless somebody else wrote it."""
+
+
+def backup_heads(conn: Connection, collection: Path) -> list[tuple[Path, BackupHead]]:
+    """The finished backups of a collection, oldest first, without their tables, of which each may have very
+    many: only the beginning of a record is read, for its fields are in their order."""
+    return [(path, _head(conn, path)) for path in paths.backups(conn, collection, most=HEAD)]
+
+
+def _head(conn: Connection, path: Path) -> BackupHead:
+    first, found, _ = path.body.partition(', "tables": ')
+    if found:
+        try:
+            return path._replace(body=first + "}").record(BackupHead)
+        except Corrupted:
+            pass  # Said of the whole of it.
+    return paths.require_id(conn, path.id).record(BackupRecord)
+
+
 def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:
     """The finished backups of a collection, oldest first."""
     return [path.record(BackupRecord) for path in paths.backups(conn, collection)]
@@ -130,7 +194,7 @@ def slice_segments(
     them must be there: one too few is a state that never was."""
     wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
     ids = [i for i in wanted if i is not None]
-    found = chains.copied(conn, ids, backup.step)
+    found = chains.held(conn, ids, backup.step)
     for target_id, size in wanted.items():
         if target_id is None or sum(s.bytes for s in found.get(target_id, ())) != size:
             raise Corrupted(
@@ -167,18 +231,23 @@ def _check_links(chain: Sequence[BackupRecord]) -> None:
             "Restore an earlier full backup.",
         )
     for parent, child in pairwise(chain):
-        if child.kind != "incremental" or child.after_step != parent.step:
+        check_link(parent, child)
+
+
+def check_link(parent: BackupRecord, child: BackupRecord) -> None:
+    """Refuse an increment that does not begin where its parent ends."""
+    if child.kind != "incremental" or child.after_step != parent.step:
+        raise Corrupted(
+            f"{child.name} begins after step {child.after_step}, but its parent {parent.name} ends at "
+            f"step {parent.step}",
+            f"Restore {parent.name} or an earlier backup.",
+        )
+    for path, table in child.tables.items():
+        if path not in parent.tables and not table.slice.whole:
             raise Corrupted(
-                f"{child.name} begins after step {child.after_step}, but its parent {parent.name} ends at "
-                f"step {parent.step}",
-                f"Restore {parent.name} or an earlier backup.",
+                f"{path} is in {child.name} but not in its parent {parent.name}",
+                f"Restore {parent.name}.",
             )
-        for path, table in child.tables.items():
-            if path not in parent.tables and not table.slice.whole:
-                raise Corrupted(
-                    f"{path} is in {child.name} but not in its parent {parent.name}",
-                    f"Restore {parent.name}.",
-                )
 
 
 def slices_of(
@@ -196,26 +265,49 @@ def slices_of(
             continue
         if slice_ is None:
             continue
+        check_slice(path, record, slice_, found[-1][1] if found else None)
         if slice_.whole:
             found.clear()
-        elif not found:
-            raise Corrupted(
-                f"{path}: {record.name} continues something that no earlier backup has",
-                "Restore an earlier backup.",
-            )
-        elif found[-1][1].after != slice_.before or found[-1][1].source_id != slice_.source_id:
-            raise Corrupted(
-                f"{path}: {record.name} begins with the digest {slice_.before.hex}, but the backup before "
-                "it ends with "
-                f"{found[-1][1].after.hex}",
-                "Restore an earlier backup.",
-            )
-        if slice_.delta is not None and slice_.before + slice_.delta != slice_.after:
-            raise Corrupted(
-                f"{path}: the digests that {record.name} recorded do not add up", "Restore an earlier backup."
-            )
         found.append((place, slice_))
     return found
+
+
+def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:
+    """Whether a slice has the changes of just that source, from just that state on."""
+    source_id = later_.source_id if later_.continues is None else later_.continues
+    return earlier.after == later_.before and earlier.source_id == source_id
+
+
+def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[Changefeed, ...]]:
+    """The users' own streams on tables, by the ids of these; without those that have none."""
+    found: dict[int, list[Changefeed]] = {}
+    for table_id, stream in many.streams_below(conn, tables):
+        body = stream.record(StreamBody)
+        feed = Changefeed(name=stream.name, mode=body.mode, format=body.format)
+        found.setdefault(table_id, []).append(feed)
+    return {table_id: tuple(feeds) for table_id, feeds in found.items()}
+
+
+def check_slice(path: str, record: BackupRecord, slice_: SliceRecord, before: SliceRecord | None) -> None:
+    """Refuse a slice of a table or an index that does not go on where the one ``before`` it ends, or whose
+    digests do not add up."""
+    if slice_.whole:
+        pass  # It goes on from nothing.
+    elif before is None:
+        raise Corrupted(
+            f"{path}: {record.name} continues something that no earlier backup has",
+            "Restore an earlier backup.",
+        )
+    elif not _follows(before, slice_):
+        raise Corrupted(
+            f"{path}: {record.name} begins with the digest {slice_.before.hex}, but the backup before it "
+            f"ends with {before.after.hex}",
+            "Restore an earlier backup.",
+        )
+    if slice_.delta is not None and slice_.before + slice_.delta != slice_.after:
+        raise Corrupted(
+            f"{path}: the digests that {record.name} recorded do not add up", "Restore an earlier backup."
+        )
 
 
 def _slice_in(table: TableRecord | None, index: str | None) -> SliceRecord | None:

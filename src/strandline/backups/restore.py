@@ -4,16 +4,19 @@ The targets are made first, in state incoming restore, and stay closed until the
 backup, stage n the n-th increment: a stage has one part for each shard of each table and index, and begins
 only when every part of the stage before it has reported. A part attaches the shard's segments (by reference),
 or copies them and checks their checksums on the way. Then come the indexes that have to be rebuilt, the check
-of the data if it is wanted, and one transaction in which all of it appears.
+of the data if it is wanted or something was copied, and one transaction in which all of it appears, in the
+place of what was there before if that is wanted (``restore_replace``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from strandline.backups.record import SliceRecord, slice_segments, slices_of
 from strandline.backups.restore_parts import (
+    Checks,
     InlineShardPart,
     RebuildPart,
     Rebuilt,
@@ -23,17 +26,21 @@ from strandline.backups.restore_parts import (
     Shard,
     ShardPart,
 )
-from strandline.backups.restore_plan import RestorePlan, RestoreRequest, Target, plan_restore
+from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, Target, plan_restore
+from strandline.backups.restore_replace import exchange, lock_old
+from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
+from strandline.backups.verified import key_of, looked
 from strandline.catalog import board, chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.writer import Writer
-from strandline.model import Digest, Segment, TableSchema
+from strandline.model import Digest, Segment, TableSchema, is_elsewhere
 from strandline.operations.kind import Kind, PartPlan, Plan, Planning
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.runtime import Runtime
+from strandline.sql.tokens import quote
 from strandline.storage.shards import cuts, segments_by_shard
 
 INCOMING = "incoming restore"
@@ -41,12 +48,22 @@ INCOMING = "incoming restore"
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreResult(Record):
-    """``tables``: the paths that are there now. ``rebuilt_indexes``: those that no backup held."""
+    """``tables``: the paths that are there now. ``rebuilt_indexes``: those that no backup held. ``replaced``:
+    where the tables are kept that were there before, by the paths that they had; ``to_drop`` says how to get
+    rid of them. ``verified``: what was checked before it was published: that the ``files`` are there, in
+    their sizes, or the ``data``, rows against digests and indexes against tables. ``bytes_verified``: since
+    when every byte of the backup is known to have been verified (seconds since the epoch); None: some of
+    them never were. ``changefeeds``: those that began anew."""
 
     backup: str
     tables: tuple[str, ...]
     rows: int
     rebuilt_indexes: tuple[str, ...]
+    verified: Checks | None = later()
+    bytes_verified: float | None = later()
+    replaced: dict[str, str] | None = later()
+    to_drop: tuple[str, ...] = later(())
+    changefeeds: tuple[str, ...] = later(())
 
 
 class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
@@ -72,15 +89,26 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         run.lock(tx, [wanted.collection], "outgoing restore")
         step = board.current_step(tx.conn)
         run.pin(tx, step)
-        targets = _Targets(tx, run, wanted, step, self._shard_bytes)
+        old = lock_old(tx, run, wanted.targets) if request.replace else Old()
+        targets = _Targets(tx, run, wanted, step, self._shard_bytes, old=old)
         targets.make()
         last = len(wanted.chain)
         shards = sorted(targets.shards, key=lambda found: found[0].increment)
         parts = [PartPlan(kind, shard, shard.increment) for shard, kind in shards]
         parts += [PartPlan("rebuild", rebuilt, last) for rebuilt in targets.rebuilds]
-        if request.verify:
+        # What was copied is another file: that it was written as it was read is for the data to tell.
+        checks: Checks = "data" if request.verify or any(s.copy for s, _ in shards) else "files"
+        if checks == "data":
             parts += [PartPlan("verify", Checked(table_id=i), last + 1) for i in targets.made.values()]
-        body = RestoreBody(backup=wanted.chain[-1].name, tables=targets.made, increments=last - 1, step=step)
+        body = RestoreBody(
+            backup=wanted.chain[-1].name,
+            tables=targets.made,
+            increments=last - 1,
+            step=step,
+            verified=checks,
+            bytes_verified=targets.bytes_verified(),
+            kept_in=old.kept_in,
+        )
         progress = RestoreProgress(
             increments=last - 1, increment=0, bytes=0, bytes_total=sum(shard.bytes for shard, _ in shards)
         )
@@ -89,6 +117,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
         """Whatever was made begins to live at the step of the end, if it is what was backed up."""
         under = paths.under(tx.conn, run.operation.id)
+        replaced = exchange(tx, run, under) if run.body.kept_in is not None else {}
         mine = [p for p in under if p.state == INCOMING and p.type == "table"]
         tables.begin_at(tx, [p.id for p in mine])
         for path in mine:
@@ -96,8 +125,10 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                 for ref in TableInfo.of(path).indexes:
                     if not ref.definition.is_sync:
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
+        changefeeds = begin_restored(tx, run, under)
         body = run.body
-        if run.request.verify:
+        # One that an earlier version has planned does not say what it checks.
+        if run.request.verify or body.verified == "data":
             compare(tx.conn, run)
         # Also if nothing had changed in the last ones.
         run.report(tx, replace(run.progress, increment=body.increments))
@@ -106,6 +137,11 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             tables=tuple(sorted(body.tables)),
             rows=sum(head.digest.rows for head in chains.states(tx.conn, body.tables.values()).values()),
             rebuilt_indexes=tuple(sorted(part.index for part in run.bodies(tx.conn, "rebuild", Rebuilt))),
+            verified=body.verified,
+            bytes_verified=body.bytes_verified,
+            replaced=dict(sorted(replaced.items())) or None,
+            to_drop=tuple(f"DROP TABLE {quote(kept)}" for kept in sorted(replaced.values())),
+            changefeeds=changefeeds,
         )
 
 
@@ -113,30 +149,38 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
 class _Targets:
     """Makes the tables of a restore with their indexes, and collects the shards that will fill them, each
     with the kind of its part, and the indexes that no backup holds. ``made``: the ids of the tables by
-    path."""
+    path. ``objects``: the keys of all that they are filled from."""
 
     tx: Writer
     run: Planning[RestoreRequest]
     wanted: RestorePlan
     step: int
     shard_bytes: int
+    old: Old = field(kw_only=True)
     made: dict[str, int] = field(default_factory=dict, init=False)
     shards: list[tuple[Shard, str]] = field(default_factory=list, init=False)
     rebuilds: list[Rebuilt] = field(default_factory=list, init=False)
+    objects: set[str] = field(default_factory=set, init=False)
+
+    def bytes_verified(self) -> float | None:
+        """Since when all of the objects that it needs are known to be well."""
+        oldest = looked(self.tx.conn, self.wanted.collection.id).oldest(self.objects, "checksums")
+        return None if oldest == inf else oldest
 
     def make(self) -> None:
         targets = self.wanted.targets
-        parents = self.run.make_all_parents(self.tx, [target.path for target in targets], self.step)
+        places = [self.old.place(target.path) for target in targets]
+        parents = self.run.make_all_parents(self.tx, places, self.step)
         tables_ = self._add(
             [
                 NewPath(
-                    parents[target.path],
-                    target.path.rsplit("/", 1)[1],
+                    parents[place],
+                    place.rsplit("/", 1)[1],
                     "table",
                     TableBody(schema=target.record.schema),
-                    version=target.record.slice.version,
+                    version=self.old.version(target.path, target.record.slice.version),
                 )
-                for target in targets
+                for target, place in zip(targets, places, strict=True)
             ]
         )
         self.made.update({target.path: table.id for target, table in zip(targets, tables_, strict=True)})
@@ -157,15 +201,24 @@ class _Targets:
             (target, table, index)
             for target, table in zip(targets, tables_, strict=True)
             for index in target.record.indexes
+            # What a trial would have to build, it would only compare with itself.
+            if index.holds == "data" or not self.run.request.trial
+        ]
+        versions = [
+            self.old.version(f"{target.path}/{index.definition.name}", index.version)
+            for target, _, index in listed
         ]
         indexes = self._add(
-            [NewPath(t, i.definition.name, "index", i.definition, version=i.version) for _, t, i in listed]
+            [
+                NewPath(table, index.definition.name, "index", index.definition, version=version)
+                for (_, table, index), version in zip(listed, versions, strict=True)
+            ]
         )
         schemas = [index.definition.impl_schema(target.record.schema) for target, _, index in listed]
         impls = self._add(
             [
-                NewPath(row, IMPL_TABLE, "table", TableBody(schema=schema), version=index.version)
-                for row, schema, (_, _, index) in zip(indexes, schemas, listed, strict=True)
+                NewPath(row, IMPL_TABLE, "table", TableBody(schema=schema), version=row.version)
+                for row, schema in zip(indexes, schemas, strict=True)
             ]
         )
         refs: dict[int, list[IndexRef]] = {table.id: [] for table in tables_}
@@ -173,7 +226,7 @@ class _Targets:
         for (target, table, index), row, impl, schema in zip(listed, indexes, impls, schemas, strict=True):
             definition = index.definition
             refs[table.id].append(
-                IndexRef.of(definition, index_id=row.id, impl_id=impl.id, version=index.version)
+                IndexRef.of(definition, index_id=row.id, impl_id=impl.id, version=impl.version)
             )
             states[impl.id] = index.slice.after if index.slice is not None else Digest()
             if index.holds == "data":
@@ -204,22 +257,25 @@ class _Targets:
         for of, place, slice_ in slices:
             there = segments[place][slice_.target_id or 0]
             limits = cuts(of.schema.bounds, there, self.shard_bytes, of.least)
+            self.objects.update(map(key_of, there))
             for shard, found in segments_by_shard(limits, there).items():
                 self.shards.append(self._shard(of, place, shard, found))
 
     def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> tuple[Shard, str]:
         request = self.run.request
         deadline = request.deadline_seconds
+        # What lies in a repository is not the warehouse's to share.
+        copy = request.copy or any(s.file is not None and is_elsewhere(s.file) for s in found)
         made = Shard(
             table_id=of.table_id,
             increment=place,
             shard=shard,
             segments=tuple(s.id for s in found),
             bytes=sum(s.bytes for s in found),
-            copy=request.copy,
+            copy=copy,
             until=None if deadline is None else self.tx.now + deadline,
         )
-        return made, "shard" if request.copy or any(s.file is not None for s in found) else "inline shard"
+        return made, "shard" if copy or any(s.file is not None for s in found) else "inline shard"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, takewhile
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -23,23 +23,29 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
 from strandline.storage.stored import Copies
 
+Checks: TypeAlias = Literal["files", "data"]
 NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreBody(Body):
     """``tables``: the ids of the targets by path. ``increments``: how many there are beside the full backup.
-    ``step``: the targets are filled as if it were at this step."""
+    ``step``: the targets are filled as if it were at this step. ``kept_in``: the directory where the tables
+    will be kept that are replaced, and where until then those are that will replace them. ``verified`` and
+    ``bytes_verified``: as in the result."""
 
     backup: str
     tables: dict[str, int]
     increments: int
     step: int
+    verified: Checks | None = later()
+    bytes_verified: float | None = later()
+    kept_in: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,16 +143,16 @@ class ShardPart(RestorePart[Shard]):
     record = Shard
 
     def _make(self, run: RestoreRun, body: Shard) -> list[Segment]:
-        if body.copy:
-            (made,) = self._copied(run, [body])
-            if isinstance(made, StrandlineError):
-                raise made
-            return made
         with self.runtime.catalog.read() as conn:
             found = chains.segments(conn, body.segments)
         for segment in found:
             self._look_at(segment)
-        return []
+        if not body.copy:
+            return []
+        (made,) = self._copied(run, [body])
+        if isinstance(made, StrandlineError):
+            raise made
+        return made
 
     def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
         room = self.runtime.store.copied_together(run.progress.bytes_total)

@@ -4,17 +4,24 @@ shows it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.backups.record import BackupRecord, TableRecord, chain_to, require_collection, slices_of
+from strandline.backups.record import (
+    BackupRecord,
+    TableRecord,
+    chain_to,
+    require_backup,
+    require_collection,
+    slices_of,
+)
 from strandline.catalog import many, paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.storage.shards import MOST
 
 
@@ -23,7 +30,9 @@ class RestoreRequest(Record):
     """``at``: the name of a backup; ``not_after``: or the last one taken by this time (seconds since the
     epoch); neither: the last one. ``tables``: pairs of a table's path and the path to restore it under (None:
     its own); empty: all of the backup. ``into``: a directory to restore below. ``verify``: read everything
-    again before it is published. ``copy``: copy segments instead of sharing them."""
+    again before it is published. ``copy``: copy segments instead of sharing them. ``replace``: take the
+    places of tables that are there, which are kept elsewhere. ``trial``: only to see whether it can be done
+    (``backups/trial.py``). ``changefeeds``: the users' changefeeds begin anew on what is restored."""
 
     collection: str
     at: str | None = None
@@ -33,42 +42,74 @@ class RestoreRequest(Record):
     verify: bool = False
     copy: bool = False
     deadline_seconds: float | None = None
+    trial: bool = later(False)
+    replace: bool = later(False)
+    changefeeds: bool = later(False)
 
 
 @dataclass(frozen=True)
 class Target:
     """A table to restore: ``source`` is its path in the backup, ``path`` where it goes. ``in_the_way`` is
-    what stands there, or a table that stands above it."""
+    what stands there, or a table that stands above it; ``replaced`` is the table there that goes away for
+    it."""
 
     source: str
     path: str
     record: TableRecord
     in_the_way: Path | None
+    replaced: Path | None
+
+
+@dataclass(frozen=True)
+class Old:
+    """The tables that will be replaced: they will be ``kept_in`` this directory. ``versions``: their own ones
+    and those of all that is below them, by path."""
+
+    kept_in: str | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    def place(self, path: str) -> str:
+        """Where the restored table is until the end."""
+        return f"{self.kept_in}{path}" if path in self.versions else path
+
+    def version(self, path: str, recorded: int) -> int:
+        """The version that what is restored has: the recorded one, unless who knows the old one would not
+        see that it is another."""
+        return max(recorded, self.versions.get(path, 0) + 1)
 
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """``chain``: the full backup and the increments, in order."""
+    """``chain``: the full backup and the increments, in order. ``replace``: tables may be replaced."""
 
     collection: Path
     chain: Sequence[BackupRecord]
     targets: Sequence[Target]
+    replace: bool
 
     def refuse_if_blocked(self) -> None:
         for target in self.targets:
             if target.in_the_way is not None:
                 paths.check_ready(target.in_the_way)
-                if target.in_the_way.path != target.path:
-                    raise AlreadyExists(
-                        f"{target.in_the_way.path} is a {target.in_the_way.type}, so nothing can be "
-                        "restored below it",
-                        "Restore into a directory, or under a name that no table has.",
-                    )
-                raise AlreadyExists(
-                    f"{target.path} already exists, and a restore changes no existing table",
-                    "Drop or rename it, or restore next to it: RESTORE c INTO 'dir', or RESTORE c TABLE t "
-                    "AS t2.",
-                )
+                raise self._refusal(target.path, target.in_the_way)
+
+    def _refusal(self, path: str, there: Path) -> AlreadyExists:
+        beside = "RESTORE c INTO 'dir', or RESTORE c TABLE t AS t2"
+        if there.path != path:
+            return AlreadyExists(
+                f"{there.path} is a {there.type}, so nothing can be restored below it",
+                "Restore into a directory, or under a name that no table has.",
+            )
+        if self.replace:
+            return AlreadyExists(
+                f"{path} is a {there.type}, and a restore replaces nothing but tables",
+                f"Restore under a name that is free: {beside}.",
+            )
+        return AlreadyExists(
+            f"{path} already exists, and a restore changes no existing table",
+            f"Restore next to it: {beside}. Or let the restored table take its place, and keep the old one "
+            "elsewhere: RESTORE c WITH (REPLACE = 'true').",
+        )
 
     def explain(self, *, copy: bool, shard_bytes: int) -> Iterator[tuple[str, str, str]]:
         """Lines of (what, name, details). How many shards there are is told by the size."""
@@ -100,6 +141,14 @@ class RestorePlan:
             "copied and checked" if copy else "segments are shared, no data moves",
         )
         for target in self.targets:
+            if target.replaced is not None:
+                state = target.replaced.state
+                busy = "" if state == paths.READY else f"in state {state} now, so it would be refused; "
+                yield (
+                    "replace",
+                    target.path,
+                    f"{busy}the old one is kept as {names.REPLACED}/TIME{target.path}",
+                )
             if target.in_the_way is not None:
                 there = target.in_the_way
                 below = "" if there.path == target.path else f", so that {target.path} cannot be below it"
@@ -110,7 +159,23 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
     """Check that the backup and its whole chain are there and fit, and find the targets."""
     collection = require_collection(conn, request.collection)
     chain = find_chain(conn, collection, request)
-    last = chain[-1]
+    wanted = places(request, chain[-1])
+    # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
+    for source, record in wanted.values():
+        slices_of(chain, source)
+        for index in record.indexes:
+            slices_of(chain, source, index.definition.name)
+    there = many.find(conn, [found for path in wanted for found in (path, *names.above(path))])
+    targets = [
+        _target(source, path, record, _in_the_way(there, path), replace=request.replace)
+        for path, (source, record) in wanted.items()
+    ]
+    return RestorePlan(collection, chain, targets, request.replace)
+
+
+def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, TableRecord]]:
+    """What is restored of a backup: for each path where a table goes its path in the backup, and its
+    record."""
     wanted: dict[str, tuple[str, TableRecord]] = {}
     for source, as_path in request.tables or tuple((path, None) for path in last.tables):
         record = last.tables.get(source)
@@ -120,29 +185,27 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
         path = names.normalize(as_path or source)
         if request.into is not None:
             path = names.normalize(request.into).rstrip("/") + path
-        names.check_no_backup(path)
+        if not request.trial:
+            names.check_place(path)
         for component in names.split(path):
             paths.check_own_name(component, "table")
         if path in wanted:
             raise InvalidArgument(f"two tables would be restored as {path}", "Give each its own name.")
         wanted[path] = (source, record)
     for path in wanted:
-        above = next((directory for directory in _above(path) if directory in wanted), None)
+        above = next((directory for directory in names.above(path) if directory in wanted), None)
         if above is not None:
             raise InvalidArgument(
                 f"{path} would be restored below the table {above}",
                 "Choose a place for it that is not a table's.",
             )
-    # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
-    for source, record in wanted.values():
-        slices_of(chain, source)
-        for index in record.indexes:
-            slices_of(chain, source, index.definition.name)
-    there = many.find(conn, [found for path in wanted for found in (path, *_above(path))])
-    targets = [
-        Target(source, path, record, _in_the_way(there, path)) for path, (source, record) in wanted.items()
-    ]
-    return RestorePlan(collection, chain, targets)
+    return wanted
+
+
+def _target(source: str, path: str, record: TableRecord, there: Path | None, *, replace: bool) -> Target:
+    if replace and there is not None and there.path == path and there.type == "table":
+        return Target(source, path, record, in_the_way=None, replaced=there)
+    return Target(source, path, record, in_the_way=there, replaced=None)
 
 
 def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:
@@ -164,11 +227,7 @@ def _choose(collection: Path, there: dict[str, Path], request: RestoreRequest) -
             "Take one first: BACKUP collection.",
         )
     if request.at is not None:
-        if request.at not in there:
-            raise PathNotFound(
-                f"the collection {collection.name!r} has no backup {request.at!r}",
-                names.did_you_mean(request.at, there) or "List them with SHOW BACKUPS IN collection.",
-            )
+        require_backup(collection, list(there), request.at)
         return request.at
     if request.not_after is not None:
         for path in reversed(there.values()):
@@ -182,15 +241,9 @@ def _choose(collection: Path, there: dict[str, Path], request: RestoreRequest) -
     return next(reversed(there))
 
 
-def _above(path: str) -> list[str]:
-    """The directories above a path, the root's own left out, from the top."""
-    parts = names.split(path)
-    return [names.join(parts[:depth]) for depth in range(1, len(parts))]
-
-
 def _in_the_way(there: Mapping[str, Path], path: str) -> Path | None:
     """What stands where the table should go, or above it where a directory should be."""
-    for directory in _above(path):
+    for directory in names.above(path):
         above = there.get(directory)
         if above is not None and above.type != "directory":
             return above

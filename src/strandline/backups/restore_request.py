@@ -9,7 +9,7 @@ from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
 
-SETTINGS = ("VERIFY", "MODE", "DEADLINE")
+SETTINGS = ("VERIFY", "MODE", "REPLACE", "DEADLINE", "CHANGEFEEDS")
 
 
 def restore_request(statement: st.Restore) -> RestoreRequest:
@@ -25,6 +25,8 @@ def restore_request(statement: st.Restore) -> RestoreRequest:
         settings[name] = value
     verify_ = _one_of("VERIFY", settings.get("VERIFY", "digests"), ("digests", "data"))
     mode = _one_of("MODE", settings.get("MODE", "reference"), ("reference", "copy"))
+    replace = _one_of("REPLACE", str(settings.get("REPLACE", "false")).lower(), ("true", "false"))
+    changefeeds = _one_of("CHANGEFEEDS", settings.get("CHANGEFEEDS", "false"), ("true", "false"))
     return RestoreRequest(
         collection=statement.collection,
         at=statement.at_backup,
@@ -33,7 +35,9 @@ def restore_request(statement: st.Restore) -> RestoreRequest:
         into=statement.into,
         verify=verify_ == "data",
         copy=mode == "copy",
+        replace=replace == "true",
         deadline_seconds=_seconds(settings.get("DEADLINE")),
+        changefeeds=changefeeds == "true",
     )
 
 

@@ -21,6 +21,7 @@ from strandline.backups.restore_parts import (
     deadline_of,
     incoming_chain,
 )
+from strandline.backups.verify_objects import present
 from strandline.catalog import board, chains, paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
@@ -135,11 +136,7 @@ class VerifyShardPart(RestorePart[CheckedShard]):
 
 def _check_bytes(runtime: Runtime, segments: Sequence[Segment]) -> None:
     """Whatever this process remembers of the segments, what counts is what is stored now."""
-    inline = {s.id: s for s in segments if s.file is None}
-    with runtime.catalog.read() as conn:
-        for id_, data, checksum in chains.inline_rows(conn, inline):
-            inline[id_] = replace(inline[id_], data=data, checksum=checksum)
-    for finding in runtime.store.damaged([inline.get(s.id, s) for s in segments]):
+    for finding in runtime.store.damaged(present(runtime, segments)):
         raise Corrupted(finding.message, NOTHING_PUBLISHED)
 
 

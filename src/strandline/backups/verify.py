@@ -1,57 +1,284 @@
-"""Checking the backups of a collection without restoring them."""
+"""Verifying the backups of a collection: a ladder of four levels, each of which promises more and costs more.
+
+``chain`` reads records, and the manifests of a repository. ``files`` looks whether every object is there in
+its size, ``checksums`` reads every byte, and ``restore`` restores each end of a chain to a place that nobody
+sees. What was looked at once is not looked at again unless that is asked for; a sample takes what was not
+looked at for the longest time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from math import ceil, inf
+from typing import Any
 
-from strandline.backups.record import BackupRecord, backup_records, chain_to, require_collection, slices_of
-from strandline.catalog import chains
-from strandline.errors import StrandlineError
+from strandline.backups.collection import Collection
+from strandline.backups.record import BackupRecord, require_backup, require_collection
+from strandline.backups.repository import Repository
+from strandline.backups.verified import BackupReport, Level, keep_reports, looked, reports
+from strandline.backups.verify_chain import Held, Verdict, judge
+from strandline.backups.verify_objects import Objects, patiently
+from strandline.backups.verify_repository import Inspected, inspect, unnamed
+from strandline.backups.verify_request import VerifyRequest
+from strandline.catalog import chains, paths, warehouse
+from strandline.catalog.paths import Path
+from strandline.errors import Corrupted
 from strandline.model import Segment
-from strandline.operations.kind import RETRY_SECONDS, pause_after
-from strandline.retry import tries
 from strandline.runtime import Runtime
-from strandline.storage.shards import cuts, segments_by_shard
-from strandline.tables.check import Problem, damaged_files
+from strandline.tables.check import Problem
+from strandline.tables.housekeeping import collect_garbage
+from strandline.tables.snapshot import Snapshot
 
 
-def verify(runtime: Runtime, collection: str) -> list[Problem]:
-    """Every backup is checked: its chain, the arithmetic of its digests, and its files."""
-    problems: list[Problem] = []
-    with runtime.catalog.read() as conn:
-        path = require_collection(conn, collection)
-        records = backup_records(conn, path)
-    checked: set[int] = set()
-    for record in records:
-        at = f"{path.path}/{record.name}"
-        try:
-            chain = chain_to(records, record.name)
-            for table, contents in record.tables.items():
-                slices_of(chain, table)
-                for index in contents.indexes:
-                    slices_of(chain, table, index.definition.name)
-        except StrandlineError as error:
-            problems.append(Problem("broken_chain", at, error.message))
-        for slice_ in record.slices:
-            if slice_.target_id is not None and slice_.target_id not in checked:
-                checked.add(slice_.target_id)
-                problems += _damaged(runtime, slice_.target_id, record, at)
-    return problems
+class VerifyReport(list[Problem]):
+    """What a verification found: the problems, none if all is well, and more about each backup.
+
+    ``backups``: a report of each, oldest first. ``unnamed_objects``: how many objects of the repository no
+    backup needs; None if that was not looked at."""
+
+    def __init__(
+        self,
+        problems: Iterable[Problem],
+        *,
+        collection: str,
+        level: Level,
+        backups: Sequence[BackupReport],
+        unnamed_objects: int | None,
+    ) -> None:
+        super().__init__(problems)
+        self.collection = collection
+        self.level = level
+        self.backups = list(backups)
+        self.unnamed_objects = unnamed_objects
+
+    @property
+    def newest_restorable(self) -> str | None:
+        """The newest backup that can still be restored, as far as this level can tell."""
+        return next((b.backup for b in reversed(self.backups) if b.restorable), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, for JSON."""
+        return {
+            "collection": self.collection,
+            "level": self.level,
+            "ok": not self,
+            "newest_restorable": self.newest_restorable,
+            "unnamed_objects": self.unnamed_objects,
+            "backups": [asdict(backup) for backup in self.backups],
+            "problems": [asdict(problem) for problem in self],
+        }
 
 
-def _damaged(runtime: Runtime, target_id: int, record: BackupRecord, at: str) -> list[Problem]:
-    with runtime.catalog.read() as conn:
-        chain = chains.load(conn, target_id, record.step)
-    # A shard at a time: storage that fails now and then costs one of them again, not all.
-    shards = segments_by_shard(cuts((), chain.segments, runtime.settings.shard_bytes), chain.segments)
-    return [p for found in shards.values() for p in _patiently(runtime, at, found)]
+def verify_backups(
+    runtime: Runtime, request: VerifyRequest, try_restore: Callable[[str, str], None]
+) -> VerifyReport:
+    """Verify the backups of a collection. ``try_restore``: restores a backup of it to nowhere, and raises
+    what is in the way."""
+    return _Verification(runtime, request).run(try_restore)
 
 
-def _patiently(runtime: Runtime, at: str, segments: Sequence[Segment]) -> list[Problem]:
-    for number in tries(runtime.clock, RETRY_SECONDS.__getitem__):
-        try:
-            return list(damaged_files(runtime, at, segments))
-        except StrandlineError as error:
-            if pause_after(error, number + 1) is None:
-                raise
-    raise AssertionError("tries without a limit have no end")
+class _Verification:
+    """One run. All that it is about is read at its beginning, from one moment of the catalog."""
+
+    def __init__(self, runtime: Runtime, request: VerifyRequest) -> None:
+        self._runtime = runtime
+        self._request = request
+        self._level = request.level
+        self._snapshot = Snapshot(runtime)  # What it shows stays readable for as long as it is there.
+        self._snapshot.take()
+        self._held: dict[int, Sequence[Segment]] = {}
+        with runtime.catalog.read() as conn:
+            self._path = require_collection(conn, request.collection)
+            self._collection = self._path.record(Collection)
+            self._warehouse = warehouse.require(conn).id
+            self._rows = _chosen(self._path, paths.backups(conn, self._path), request.at)
+            self._records = [row.record(BackupRecord) for row in self._rows]
+            for record in self._records:
+                self._held |= chains.held(conn, _targets(record), record.step)
+            known = looked(conn, self._path.id)
+        self._snapshot.note(s for segments in self._held.values() for s in segments)
+        closely: Level = "files" if self._level == "files" else "checksums"
+        self._objects = Objects(runtime, self._path.id, known, closely)
+        self._closed: set[str] = set()
+        self._problems: list[Problem] = []
+        self._spoiled: dict[str, str] = {}
+
+    def run(self, try_restore: Callable[[str, str], None]) -> VerifyReport:
+        self._compare_sizes()
+        inspected = self._inspect()
+        if self._level != "chain":
+            self._look_at_objects()
+        tried = self._try(try_restore) if self._level == "restore" else {}
+        verdicts = self._judge()
+        made = self._reports(verdicts, tried)
+        ids = {row.name: row.id for row in self._rows}
+        with self._runtime.catalog.write() as tx:
+            there = {row.id for row in paths.backups(tx.conn, self._path)}
+            keep_reports(tx, self._level, {ids[r.backup]: r for r in made if ids[r.backup] in there})
+        # What belongs to a backup that was dropped meanwhile is missing by right.
+        gone = {self._at(name) for name, id_ in ids.items() if id_ not in there}
+        return VerifyReport(
+            [problem for problem in self._problems if problem.path not in gone],
+            collection=self._path.name,
+            level=self._level,
+            backups=[report for report in made if self._at(report.backup) not in gone],
+            unnamed_objects=self._unnamed(inspected),
+        )
+
+    def _at(self, backup: str) -> str:
+        return f"{self._path.path}/{backup}"
+
+    def _find(self, kind: str, backup: str, message: str) -> None:
+        """Something is wrong with a backup as a whole."""
+        self._problems.append(Problem(kind, self._at(backup), message))
+        self._spoiled.setdefault(backup, message)
+
+    # --- what is told without an object --------------------------------------------------------------------
+
+    def _compare_sizes(self) -> None:
+        """The catalog has all of what a backup recorded: one segment too few is a state that never was."""
+        for record in self._records:
+            for slice_ in record.slices:
+                there = self._held.get(slice_.target_id or 0, ())
+                if slice_.target_id is not None and sum(s.bytes for s in there) != slice_.bytes:
+                    wrong = f"{record.name} does not hold the {slice_.bytes} bytes that it recorded"
+                    self._find("broken_chain", record.name, wrong)
+
+    def _inspect(self) -> dict[str, Inspected]:
+        """The repositories that have the backups, compared with the catalog. One that cannot be opened is
+        closed: nothing can be said of its objects."""
+        found = {}
+        for root in dict.fromkeys(r.stored for r in self._records if r.stored is not None):
+            stored = [record for record in self._records if record.stored == root]
+            try:
+                found[root] = patiently(self._runtime, partial(self._inspect_one, root, stored))
+            except Corrupted as error:
+                self._closed.add(root)
+                found[root] = Inspected.closed(root, [record.name for record in stored], error.message)
+            self._problems += found[root].problems
+            self._spoiled = {**found[root].spoiled, **self._spoiled}
+        return found
+
+    def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
+        is_own = root == self._collection.settings.storage and not self._collection.attached
+        return inspect(
+            Repository(self._runtime.files.at(root), root),
+            stored,
+            self._held,
+            collection=self._path.path,
+            owner=self._warehouse if is_own else None,
+        )
+
+    def _unnamed(self, inspected: Mapping[str, Inspected]) -> int | None:
+        if self._level == "chain":
+            return None
+        count = 0
+        for root, found in inspected.items():
+            if found.named is None:
+                return None
+            count += unnamed(Repository(self._runtime.files.at(root), root), found.named)
+        return count
+
+    # --- what takes longer ---------------------------------------------------------------------------------
+
+    def _look_at_objects(self) -> None:
+        objects, request = self._objects, self._request
+        for record in self._records:
+            if record.stored not in self._closed:
+                for target_id in _targets(record):
+                    objects.add(record.name, self._held.get(target_id, ()))
+        due = objects.due(sample=request.sample, again=request.again)
+        objects.look_at(due, some=request.at is not None or bool(self._closed))
+        for key, finding in objects.findings.items():
+            at = self._at(objects.all[key].backup)
+            self._problems.append(Problem(finding.kind, at, finding.message, list(finding.keys)))
+
+    def _try(self, try_restore: Callable[[str, str], None]) -> dict[str, float]:
+        """Restore the ends of chains whose turn it is. Return when each that could be was last restored."""
+        with self._runtime.catalog.read() as conn:
+            earlier = reports(conn, [row.id for row in self._rows])
+        tried = {
+            report.backup: report.verified_at
+            for listed in earlier.values()
+            for _, report in listed
+            if report.level == "restore" and report.verified_at is not None
+        }
+        for backup in self._ends_due(tried):
+            tried.pop(backup, None)
+            try:
+                try_restore(self._path.name, backup)
+            except Corrupted as error:
+                self._find("failed_restore", backup, f"{backup} cannot be restored: {error.message}")
+            else:
+                tried[backup] = self._runtime.clock.now()
+            finally:
+                collect_garbage(self._runtime)  # What was copied for it may be as large as a table.
+        return tried
+
+    def _ends_due(self, tried: Mapping[str, float]) -> list[str]:
+        parents = {record.parent for record in self._records}
+        ends = [record.name for record in self._records if record.name not in parents]
+        ordered = sorted(ends, key=lambda name: (tried.get(name, 0.0), name))
+        if self._request.sample is not None:
+            return ordered[: ceil(len(ordered) * self._request.sample / 100)]
+        return [name for name in ordered if self._request.again or name not in tried]
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def _judge(self) -> dict[str, Verdict]:
+        held = {}
+        for record in self._records:
+            for target_id in _targets(record):
+                since, damage = self._objects.known(self._held.get(target_id, ()))
+                since = inf if self._level == "chain" else since
+                held[target_id] = Held(since, None if damage is None else f"{damage} (of {record.name})")
+        verdicts = judge(self._records, held, self._spoiled)
+        for name, verdict in verdicts.items():
+            if verdict.broken is not None:
+                self._problems.append(Problem("broken_chain", self._at(name), verdict.broken))
+        return verdicts
+
+    def _reports(self, verdicts: Mapping[str, Verdict], tried: Mapping[str, float]) -> list[BackupReport]:
+        objects, size = Counter[str](), Counter[str]()
+        for each in self._objects.checked:
+            objects[each.backup] += 1
+            size[each.backup] += each.segment.bytes
+        problems = Counter(problem.path for problem in self._problems)
+        now = self._runtime.clock.now()
+        made = []
+        for name, verdict in verdicts.items():
+            since = tried.get(name) if self._level == "restore" else verdict.since
+            made.append(
+                BackupReport(
+                    backup=name,
+                    level=self._level,
+                    objects=objects[name],
+                    bytes=size[name],
+                    problems=problems[self._at(name)],
+                    restorable=verdict.because is None,
+                    because=verdict.because,
+                    verified_at=None if verdict.because or since is None else min(since, now),
+                )
+            )
+        return made
+
+
+def _targets(record: BackupRecord) -> list[int]:
+    return [slice_.target_id for slice_ in record.slices if slice_.target_id is not None]
+
+
+def _chosen(collection: Path, there: Sequence[Path], at: str | None) -> list[Path]:
+    """The backups to verify, oldest first: all, or one and those that it builds on."""
+    if at is None:
+        return list(there)
+    by_name = {row.name: row for row in there}
+    require_backup(collection, list(by_name), at)
+    chosen: set[str] = set()
+    here: str | None = at
+    while here in by_name and here not in chosen:
+        chosen.add(here)
+        here = by_name[here].record(BackupRecord).parent
+    return [row for row in there if row.name in chosen]

@@ -288,6 +288,26 @@ def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, t
     return {table_id: _in_order(known[i] for i in found) for table_id, found in ids.items()}
 
 
+def held(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
+    """The segments that make up tables of backups, in their order, for each table that has any."""
+    at, found = sqltables.chains.c, defaultdict[int, list[int]](list)
+    for chunk in chunks(table_ids):
+        rows = select(at.table_id, at.segment_id).where(at.table_id.in_(chunk), is_part_at(step))
+        for table_id, segment_id in conn.execute(rows):
+            found[table_id].append(segment_id)
+    known = {s.id: s for s in segments(conn, {i for ids in found.values() for i in ids})}
+    return {table_id: _in_order(known[i] for i in ids) for table_id, ids in found.items()}
+
+
+def supersede(tx: Writer, table_ids: Iterable[int]) -> None:
+    """All segments of tables give way to others with the very same rows: nothing needs them but a reader that
+    has them in its plan."""
+    at = sqltables.chains.c
+    for chunk in chunks(table_ids):
+        old = update(sqltables.chains).where(at.table_id.in_(chunk), at.removed.is_(None))
+        tx.conn.execute(old.values(removed=tx.step, removed_at=tx.now, superseded=True))
+
+
 def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
     """Ids of the very segments that were the table's state at ``step``, none with a later change in it: what
     a copy by reference attaches. The caller has pinned ``step`` since it was the current one."""

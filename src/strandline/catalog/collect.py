@@ -19,6 +19,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, fun
 from strandline.catalog import board, sessions, sqltables
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
+from strandline.model import is_elsewhere
 
 
 def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
@@ -59,6 +60,8 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
     tx.conn.execute(
         delete(sqltables.commits).where(~exists().where(sqltables.paths.c.id == sqltables.commits.c.table_id))
     )
+    of = sqltables.verified.c.path_id
+    tx.conn.execute(delete(sqltables.verified).where(~exists().where(sqltables.paths.c.id == of)))
     _drop_unreferenced(tx)
 
 
@@ -158,6 +161,8 @@ def _drop_unreferenced(tx: Writer, among: Sequence[int] | None = None) -> None:
     ).all()
     for chunk in chunks([row.id for row in unreferenced]):
         tx.conn.execute(delete(sqltables.segments).where(sqltables.segments.c.id.in_(chunk)))
-    files = [{"file": row.file, "time": tx.now} for row in unreferenced if row.file is not None]
+    # What lies in a repository is removed by those who know what else is in it.
+    own = [row.file for row in unreferenced if row.file is not None and not is_elsewhere(row.file)]
+    files = [{"file": file, "time": tx.now} for file in own]
     if files:
         tx.conn.execute(insert(sqltables.garbage), files)

@@ -26,6 +26,11 @@ _NAMED = select(sqltables.paths).where(
 _BELOW = select(sqltables.paths).where(
     _AT.name == bindparam("child"), sqltables.among(_AT.parent_id, "parents")
 )
+_FEEDS = (
+    select(sqltables.paths)
+    .where(_AT.type == "stream", _AT.owner_id.is_(None), sqltables.among(_AT.parent_id, "parents"))
+    .order_by(_AT.name)
+)
 _USED = select(_AT.parent_id).distinct().where(sqltables.among(_AT.parent_id, "parents"))
 # In any order: what is told back says which one it is, so that the database may take many rows at once.
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
@@ -33,6 +38,8 @@ _NEW_IDS = select(func.nextval(func.pg_get_serial_sequence("paths", "id"))).sele
     func.generate_series(1, bindparam("count"))
 )
 _COLUMNS = tuple(column.name for column in sqltables.paths.columns)
+_CHILDREN = select(sqltables.paths).where(sqltables.among(_AT.parent_id, "parents"))
+_PUT = update(sqltables.paths).where(_AT.id == bindparam("path")).values(parent_id=bindparam("parent"))
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
 _GIVEN = func.json_each_text(cast(bindparam("bodies", type_=Text), JSON)).table_valued("key", "value")
 _SET_BODIES = (
@@ -130,10 +137,28 @@ def named_below(conn: Connection, parents: Iterable[Path], name: str) -> dict[in
     return {i: paths.of_row(row, f"{above[i].path}/{name}") for (i, _), row in rows.items()}
 
 
+def subtrees(conn: Connection, roots: Sequence[Path]) -> list[Path]:
+    """Paths and everything below them, level by level."""
+    found, level = list(roots), list(roots)
+    while level:
+        above = {path.id: path.path for path in level}
+        rows = conn.execute(_CHILDREN, {"parents": list(above)})
+        level = [paths.of_row(row, f"{above[row.parent_id]}/{row.name}") for row in rows]
+        found += level
+    return found
+
+
 def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:
     """What belongs to a path, without what is ``known``: the streams of a backup collection."""
     found = conn.execute(select(_AT.id).where(_AT.owner_id == owner_id).order_by(_AT.id)).scalars().all()
     return paths.by_ids(conn, [path_id for path_id in found if path_id not in known])
+
+
+def streams_below(conn: Connection, tables: Sequence[Path]) -> list[tuple[int, Path]]:
+    """The streams on tables that belong to nobody else, by name, each with the id of its table."""
+    above = {table.id: table for table in tables}
+    rows = conn.execute(_FEEDS, {"parents": list(above)})
+    return [(row.parent_id, paths.of_row(row, f"{above[row.parent_id].path}/{row.name}")) for row in rows]
 
 
 def add(
@@ -246,6 +271,19 @@ def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
         tx.conn.execute(_SET_BODIES, {"bodies": json.dumps(texts)})  # An array takes its driver far longer.
     elif texts:
         tx.conn.execute(_SET_BODY, [{"path": i, "text": text} for i, text in texts.items()])
+
+
+def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:
+    """Let paths of one name take each other's places, with all that is below them."""
+    if not pairs:
+        return
+    for moves in (
+        # Out of the tree first, for no two may have one name in one place.
+        [{"path": one.id, "parent": None} for one, _ in pairs],
+        [{"path": other.id, "parent": one.parent_id} for one, other in pairs],
+        [{"path": one.id, "parent": other.parent_id} for one, other in pairs],
+    ):
+        tx.conn.execute(_PUT, moves)
 
 
 def insert_rows(tx: Writer, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, select, update
 
 from strandline import names, records
 from strandline.catalog import sqltables
@@ -189,10 +189,12 @@ def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -
     return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars().all())
 
 
-def backups(conn: Connection, collection: Path, *, last: bool = False) -> list[Path]:
-    """The finished backups of a collection, or the last one: names sort in the order of time."""
+def backups(conn: Connection, collection: Path, *, last: bool = False, most: int | None = None) -> list[Path]:
+    """The finished backups of a collection, or the last one: names sort in the order of time. ``most``: no
+    more than so many characters of their bodies."""
     at = sqltables.paths.c
-    found = select(sqltables.paths).where(
+    body = at.body if most is None else func.substr(at.body, 1, most).label("body")
+    found = select(*(body if column is at.body else column for column in at)).where(
         at.parent_id == collection.id, at.type == "backup", at.state != "creating"
     )
     rows = conn.execute(found.order_by(at.name.desc()).limit(1) if last else found)

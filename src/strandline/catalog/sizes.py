@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from strandline.catalog import board, chains, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.chunks import chunks
+from strandline.model import object_of
 
 
 def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
@@ -54,3 +55,51 @@ def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
         )
         found |= {row[0]: int(row[1]) for row in conn.execute(sizes)}
     return found
+
+
+def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
+    """The bytes of the segments that are, or were, part of these tables and of no other: what becomes free
+    when all of them go. What a table that exists has had, and nobody has collected yet, counts as its own;
+    what only a dropped one had is free already."""
+    chain, every, segment = sqltables.chains.c, sqltables.chains.alias(), sqltables.segments.c
+    here = (
+        select(chain.segment_id, func.count().label("places"))
+        .where(sqltables.among(chain.table_id, "going"))
+        .group_by(chain.segment_id)
+        .subquery()
+    )
+    everywhere = (
+        select(func.count())
+        .join_from(every, sqltables.tables, sqltables.tables.c.path_id == every.c.table_id)
+        .where(every.c.segment_id == here.c.segment_id)
+        .correlate(here)
+        .scalar_subquery()
+    )
+    is_own = or_(segment.file.is_(None), segment.file.startswith("data/"))
+    held = (
+        select(func.sum(segment.bytes))
+        .join_from(here, sqltables.segments, segment.id == here.c.segment_id)
+        .where(here.c.places == everywhere, is_own)
+    )
+    going = list(table_ids)
+    own = int(conn.execute(held, {"going": going}).scalar_one() or 0)
+    return own + _object_bytes_only_in(conn, set(going))
+
+
+def _object_bytes_only_in(conn: Connection, going: set[int]) -> int:
+    """The same for what lies in repositories, where one object may be several segments."""
+    chain, segment = sqltables.chains.c, sqltables.segments.c
+    uses = (
+        select(chain.table_id, segment.file, segment.bytes)
+        .join_from(sqltables.chains, sqltables.segments, segment.id == chain.segment_id)
+        .where(chain.removed.is_(None), segment.file.is_not(None), ~segment.file.startswith("data/"))
+    )
+    there: dict[str, int] = {}
+    needed: set[str] = set()
+    for table_id, file, size in conn.execute(uses):
+        name = object_of(file)
+        if table_id in going:
+            there[name] = size
+        else:
+            needed.add(name)
+    return sum(size for name, size in there.items() if name not in needed)

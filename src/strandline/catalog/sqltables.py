@@ -183,6 +183,20 @@ garbage = Table(
     Column("time", Float, nullable=False),
 )
 
+# ``path_id``: a backup, of which ``body`` tells how it was found; or a collection, some of whose objects
+# were looked at together.
+verified = Table(
+    "verified",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("path_id", BigInteger, nullable=False),
+    Column("level", Text, nullable=False),
+    Column("time", Float, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("verified_by_path", "path_id"),
+    sqlite_autoincrement=True,
+)
+
 # Operations. ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body`` is what
 # its kind decided when it was planned; ``session_id`` is the process that carries it out.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from strandline import records
 from strandline.catalog import board, chains, holds, many, paths, sqltables
@@ -26,6 +27,13 @@ from strandline.names import did_you_mean
 from strandline.records import Record, later
 
 _FORGET = delete(sqltables.tables).where(sqltables.among(sqltables.tables.c.path_id, "gone"))
+_NEW_DIGEST: dict[str, Any] = {"rows": bindparam("new_rows"), "digest": bindparam("new_digest")}
+_SET_HEAD = (
+    update(sqltables.tables).where(sqltables.tables.c.path_id == bindparam("of")).values(**_NEW_DIGEST)
+)
+_SET_COMMITS = (
+    update(sqltables.commits).where(sqltables.commits.c.table_id == bindparam("of")).values(**_NEW_DIGEST)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +191,15 @@ def alter(tx: Writer, info: TableInfo) -> None:
     publish(tx, [info.id])
 
 
+def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
+    """Store and publish changed descriptions of paths, by their ids, each one version later."""
+    many.set_bodies(tx, bodies)
+    at = sqltables.paths.c
+    for chunk in chunks(bodies):
+        tx.conn.execute(update(sqltables.paths).where(at.id.in_(chunk)).values(version=at.version + 1))
+    publish(tx, list(bodies))
+
+
 def drop(tx: Writer, root: Path) -> None:
     """Remove a path and all below it. Segments stay until nothing refers to them any more."""
     gone = paths.subtree(tx.conn, root)
@@ -218,9 +235,15 @@ def set_digest(tx: Writer, table_id: int, digest: Digest) -> None:
 
 def set_first_digest(tx: Writer, table_id: int, digest: Digest) -> None:
     """A table that nobody has seen yet was filled, and has had this digest from its beginning."""
-    set_digest(tx, table_id, digest)
-    at = sqltables.commits.c.table_id == table_id
-    tx.conn.execute(update(sqltables.commits).where(at).values(rows=digest.rows, digest=digest.hex))
+    set_first_digests(tx, {table_id: digest})
+
+
+def set_first_digests(tx: Writer, digests: Mapping[int, Digest]) -> None:
+    """The same for many tables, by their ids."""
+    values = [{"of": i, "new_rows": d.rows, "new_digest": d.hex} for i, d in digests.items()]
+    if values:
+        tx.conn.execute(_SET_HEAD, values)
+        tx.conn.execute(_SET_COMMITS, values)
 
 
 def move_followed(tx: Writer, impl_id: int, followed: int, step: int) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, select, text, update
 
 from strandline.catalog import sqltables
 from strandline.catalog.writer import Writer
+from strandline.errors import Internal
 
 SAMPLE = 32
 """So many of the oldest and of the newest files tell whether a folder holds the warehouse: an old copy lacks
@@ -30,13 +31,21 @@ def find(conn: Connection) -> Warehouse | None:
     return None if row is None else Warehouse(row["id"], row.get("location"))
 
 
+def require(conn: Connection) -> Warehouse:
+    """The warehouse of a catalog that is open, so that it has one."""
+    found = find(conn)
+    if found is None:
+        raise Internal("the catalog belongs to no warehouse")
+    return found
+
+
 def move(tx: Writer, location: str) -> None:
     tx.conn.execute(update(sqltables.warehouse).values(location=location))
 
 
 def some_files(conn: Connection) -> set[str]:
-    """The names of the oldest and of the newest files that the catalog refers to."""
+    """The names of the oldest and of the newest files of the warehouse that the catalog refers to."""
     at = sqltables.segments.c
-    files = select(at.file).where(at.file.is_not(None)).limit(SAMPLE)
+    files = select(at.file).where(at.file.startswith("data/")).limit(SAMPLE)
     oldest, newest = (select(files.order_by(o).subquery().c.file) for o in (at.id, at.id.desc()))
     return set(conn.execute(oldest.union(newest)).scalars())

@@ -50,6 +50,12 @@ class Writer:
             self._step = int(self.conn.execute(_NEXT["step"]).scalar_one())
         return self._step
 
+    def skip_to(self, step: int) -> None:
+        """Let its step, which nobody may have asked for yet, be later than ``step``: that of another
+        warehouse, some of whose changes come here."""
+        at = sqltables.clock.c
+        self.conn.execute(update(sqltables.clock).where(at.id == 1, at.step < step).values(step=step))
+
     def next_generation(self) -> int:
         """A number for a publication."""
         return int(self.conn.execute(_NEXT["generation"]).scalar_one())

@@ -9,10 +9,14 @@ import traceback
 import typer
 
 from strandline.cli import (
+    attach,
     backup,
     check,
+    compact_backups,
+    copy_backup,
     demo,
     describe,
+    drop_backup,
     failures,
     init,
     load,
@@ -21,10 +25,12 @@ from strandline.cli import (
     metrics,
     operations,
     options,
+    prune,
     restore,
     show_backup,
     sql,
     tree,
+    verify,
     version,
 )
 from strandline.cli.progress import LeftAlone
@@ -66,6 +72,12 @@ COMMANDS = (
     backup,
     restore,
     show_backup,
+    copy_backup,
+    attach,
+    verify,
+    compact_backups,
+    drop_backup,
+    prune,
     operations,
     check,
     maintain,

@@ -38,6 +38,16 @@ def collections(context: typer.Context, incomplete: str) -> list[str]:
     ]
 
 
+def backups(context: typer.Context, incomplete: str) -> list[str]:
+    """The backups of the collection that is typed already."""
+    collection = context.params.get("collection")
+
+    def find(db: Database) -> Iterable[str]:
+        return (e.name for e in db.ls(f"{COLLECTIONS}/{collection}") if e.type == "backup")
+
+    return [name for name in _ask(context, find) if name.startswith(incomplete)]
+
+
 def operations(context: typer.Context, incomplete: str) -> list[str]:
     return [
         name

@@ -95,13 +95,21 @@ def body_of(operation: OperationInfo) -> dict[str, Any]:
     }
 
 
+def _shown(name: str, value: Any) -> Any:
+    """What came of an operation, on a line."""
+    if name == "replaced":
+        return ", ".join(f"{path} (kept as {kept})" for path, kept in value.items())
+    if name == "to_drop":
+        return "; ".join(value)  # To be run as it is.
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return size(value) if name == "bytes" else value
+
+
 def tell_operation(cli: Cli, operation: OperationInfo) -> None:
     def tell() -> None:
         error = operation.error or {}
-        result = {
-            n: size(v) if n == "bytes" else ", ".join(map(str, v)) if isinstance(v, list) else v
-            for n, v in (operation.result or {}).items()
-        }
+        result = {name: _shown(name, value) for name, value in (operation.result or {}).items()}
         known = (
             ("operation", operation.id),
             ("kind", operation.kind),

@@ -28,9 +28,13 @@ PathArgument = Annotated[
 CollectionArgument = Annotated[
     str, typer.Argument(help="The backup collection.", autocompletion=completion.collections)
 ]
+BackupArgument = Annotated[
+    str, typer.Argument(help="The name of a backup.", autocompletion=completion.backups)
+]
 NoWait = Annotated[
     bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")
 ]
+Confirm = Annotated[bool, typer.Option("--confirm", help="Do it. Without this nothing is removed.")]
 
 Warehouse = Annotated[
     str | None,

@@ -60,7 +60,7 @@ def follow(cli: Cli, db: Database, operation_id: str, *, stay: bool = False) -> 
             with _display(cli) as show:
                 return waiting.watch(show)
         except KeyboardInterrupt:
-            _ask(cli, db, operation_id, stay)
+            _ask(cli, db, waiting.at, stay)
 
 
 class _Waiting:
@@ -70,6 +70,8 @@ class _Waiting:
     def __init__(self, db: Database, operation_id: str) -> None:
         self._db = db
         self._id = operation_id
+        self.at = operation_id
+        """What it waits for at the moment: the operation, or the one that has begun with its end."""
         self._failure: Exception | None = None
         # Not Thread.join: interrupted by Ctrl-C, it takes a thread that still runs for one that has ended
         # (bpo-45274).
@@ -78,17 +80,20 @@ class _Waiting:
 
     def _wait(self) -> None:
         try:
-            self._db.wait(self._id)
+            self._db.wait(self._id, on_progress=self._seen)
         except Exception as error:
             self._failure = error
         finally:
             self._ended.set()
 
+    def _seen(self, operation: OperationInfo) -> None:
+        self.at = operation.id
+
     def watch(self, show: Show) -> OperationInfo:
         patient_until = time.monotonic() + PATIENCE_SECONDS
         while not self._ended.wait(POLL_SECONDS):
             if time.monotonic() > patient_until:
-                show(self._db.operation(self._id))
+                show(self._db.operation(self.at))
         if self._failure is not None:
             raise self._failure
         return self._db.operation(self._id)
@@ -133,11 +138,12 @@ def _bar() -> Iterator[Show]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task: Any = None
+        shown = ""
 
         def show(operation: OperationInfo) -> None:
-            nonlocal task
-            if task is None:
-                task = progress.add_task(operation.kind, total=100.0, words="")
+            nonlocal task, shown
+            if operation.id != shown:  # What has begun with the end of another has a bar of its own.
+                task, shown = progress.add_task(operation.kind, total=100.0, words=""), operation.id
             said = [words(operation), _rate(operation), _left(operation)]
             progress.update(task, completed=operation.percent, words=", ".join(filter(None, said)))
 

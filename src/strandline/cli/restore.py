@@ -45,6 +45,15 @@ def restore(
     copy: Annotated[
         bool, typer.Option("--copy", help="Copy the files and check each copy, instead of sharing them.")
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Take the places of tables that are there. The old ones are kept in /.replaced."
+        ),
+    ] = False,
+    changefeeds: Annotated[
+        bool, typer.Option("--changefeeds", help="Begin the changefeeds of the tables anew.")
+    ] = False,
     deadline: Annotated[
         int | None,
         typer.Option("--deadline", metavar="SECONDS", min=1, help="Give up and undo after this time."),
@@ -53,10 +62,17 @@ def restore(
     nowait: NoWait = False,
 ) -> None:
     """Restore the tables of a collection with their indexes: the last backup, or one of your choice. Existing
-    tables are never touched."""
+    tables are not touched, unless they are to be replaced."""
     from strandline.cli.statements import run_text, start_operation
 
-    text = _statement(collection, at, tables or [], into, verify=verify, copy=copy, deadline=deadline)
+    settings = [
+        *(["VERIFY = 'data'"] if verify else []),
+        *(["MODE = 'copy'"] if copy else []),
+        *(["REPLACE = 'true'"] if replace else []),
+        *([f"DEADLINE = {deadline}"] if deadline else []),
+        *(["CHANGEFEEDS = 'true'"] if changefeeds else []),
+    ]
+    text = _statement(collection, at, tables or [], into, settings)
     if explain:
         with cli.database() as db:
             run_text(cli, db, f"EXPLAIN {text}")
@@ -65,27 +81,17 @@ def restore(
 
 
 def _statement(
-    collection: str,
-    at: str | None,
-    tables: Sequence[str],
-    into: str | None,
-    *,
-    verify: bool,
-    copy: bool,
-    deadline: int | None,
+    collection: str, at: str | None, tables: Sequence[str], into: str | None, settings: Sequence[str]
 ) -> str:
+    from strandline.sql.constants import constant
+
     words = [f"RESTORE {quote(collection)}"]
     if at is not None:
-        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{_literal(at)}")
+        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{constant(at)}")
     if tables:
         words.append(", ".join(_table_clause(table) for table in tables))
     if into is not None:
         words.append(f"INTO {quote(into)}")
-    settings = [
-        *(["VERIFY = 'data'"] if verify else []),
-        *(["MODE = 'copy'"] if copy else []),
-        *([f"DEADLINE = {deadline}"] if deadline else []),
-    ]
     if settings:
         words.append(f"WITH ({', '.join(settings)})")
     return " ".join(words)
@@ -98,7 +104,3 @@ def _table_clause(table: str) -> str:
 
 def _is_time(text: str) -> bool:
     return re.match(r"\d{4}-\d{2}-\d{2}", text) is not None
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

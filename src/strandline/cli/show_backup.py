@@ -3,7 +3,7 @@ it proves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,7 +59,23 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
         body = db.describe(entry.path)
         if body.get("tables") is not None and body["state"] != "creating":
             records[entry.name] = body
-    return [_shown(name, records) for name in records]
+    verified = db.verified(collection) if records else {}
+    return [{**_shown(name, records), "verified": _verified(verified.get(name, ()))} for name in records]
+
+
+def _verified(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How a backup was found when it was last verified, for each level."""
+    return [
+        {
+            "level": report["level"],
+            "time": moment(report["time"]),
+            "restorable": report["restorable"],
+            "because": report["because"],
+            "problems": report["problems"],
+            "verified_at": moment(report["verified_at"]),
+        }
+        for report in reports
+    ]
 
 
 def _nearest(db: Database, collection: str) -> str:
@@ -92,9 +108,15 @@ def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "step": body["step"],
         "time": moment(body["time"]),
         "state": body["state"],
+        "pinned": body.get("pinned", False),
         "rows": sum(part["rows"] for part in parts if part["type"] == "table"),
         "tombstones": sum(part["tombstones"] for part in parts if part["type"] == "table"),
         "parts": parts,
+        "changefeeds": [
+            {**feed, "path": f"{path}/{feed['name']}"}
+            for path, table in body["tables"].items()
+            for feed in table.get("changefeeds", ())
+        ],
     }
 
 
@@ -146,7 +168,7 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
             b["tombstones"],
             size(b["bytes"]),
             f"{max(0.0, b['percent_saved']):.1f} %",
-            count(len(b["chain"]), "backup"),
+            count(len(b["chain"]), "backup") + (", pinned" if b["pinned"] else ""),
         )
         for b in found
     ]
@@ -161,6 +183,12 @@ def _size(b: dict[str, Any]) -> str:
     return f"{size(b['bytes'])}, {against} the full backup"
 
 
+def _told(report: dict[str, Any]) -> str:
+    found = "can be restored" if report["restorable"] else f"cannot be restored: {report['because']}"
+    since = f", all of it since {report['verified_at']}" if report["verified_at"] else ""
+    return f"{report['level']}, {report['time']}: {found}{since}"
+
+
 def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
     cli.output.fields(
         (
@@ -172,6 +200,8 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("chain", f"{count(len(b['chain']), 'backup')}, {size(b['chain_bytes'])}"),
             ("size", _size(b)),
             ("steps", f"({b['after_step']}, {b['step']}]"),
+            *(("verified", _told(report)) for report in b["verified"]),
+            *([("pinned", "yes")] if b["pinned"] else []),
         )
     )
     cli.output.line()
@@ -190,3 +220,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
         for p in b["parts"]
     ]
     cli.output.table(columns, rows, count=False)
+    if b["changefeeds"]:
+        cli.output.line()
+        feeds = [(feed["path"], feed["mode"], feed["format"]) for feed in b["changefeeds"]]
+        cli.output.table(("changefeed", "mode", "format"), feeds, count=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,21 +30,22 @@ def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
 def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
     first = group[0]
     text = ";\n".join(statement.text for statement in group)
-    if isinstance(first, st.Backup | st.Restore) and not first.nowait:
+    if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
         run_operation(cli, db, text, stay=stay)
         return
     tell_result(cli, db.sql(text))
 
 
 def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
-    """Run a BACKUP or RESTORE with its progress in sight."""
+    """Run a statement that begins an operation, with its progress in sight."""
     operation_id = db.sql(f"{text} NOWAIT").operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, stay=stay))
 
 
 def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
-    """Run a BACKUP or RESTORE that is a whole command; with ``nowait`` in a process of its own."""
+    """Run a statement that begins an operation and is a whole command; with ``nowait`` in a process of its
+    own."""
     with cli.database() as db:
         if not nowait:
             run_operation(cli, db, text)
@@ -52,6 +54,11 @@ def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
     assert result.operation_id is not None
     run_in_background(cli, result.operation_id)
     tell_result(cli, result)
+
+
+def place(text: str) -> str:
+    """A folder or a URL, as statements take it: a command line may name a folder from where it is."""
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
 def tell_result(cli: Cli, result: Result) -> None:

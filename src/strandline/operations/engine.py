@@ -32,6 +32,7 @@ from strandline.catalog.operations import (
     Part,
 )
 from strandline.catalog.versions import VersionRegistry
+from strandline.catalog.writer import Writer
 from strandline.cycles import uncollected
 from strandline.errors import (
     Cancelled,
@@ -125,31 +126,42 @@ class Engine:
         """Plan an operation and make it durable, in one transaction, and return its id. A refused request
         leaves nothing."""
         session_id = self.lease.ensure()
+        with uncollected(), self.catalog.write() as tx:
+            operation_id, parts = self._add(tx, kind, request, session_id)
+        event("operation started", operation=operation_id, kind=kind, parts=parts)
+        return operation_id
+
+    def _add(self, tx: Writer, kind: str, request: Record, session_id: str) -> tuple[str, int]:
+        """Plan an operation, and return its id and the number of its parts."""
         of = self.kind_of(kind)
         planning: Planning[Any] = Planning(self._new_id(), request)
-        with uncollected(), self.catalog.write() as tx:
-            plan = of.plan(tx, planning)
-            operation = Operation(
-                id=planning.id,
-                kind=kind,
-                state=RUNNING,
-                request=records.to_text(request),
-                body=records.to_text(replace(plan.body, directories=tuple(planning.directories))),
-                progress=records.to_text(plan.progress),
-                session_id=session_id,
-                created=tx.now,
-            )
-            operations.add(tx, operation)
-            operations.add_parts(tx, operation.id, of.first_rows(plan.parts))
-        event("operation started", operation=operation.id, kind=kind, parts=len(plan.parts))
-        return operation.id
+        plan = of.plan(tx, planning)
+        operation = Operation(
+            id=planning.id,
+            kind=kind,
+            state=RUNNING,
+            request=records.to_text(request),
+            body=records.to_text(replace(plan.body, directories=tuple(planning.directories))),
+            progress=records.to_text(plan.progress),
+            session_id=session_id,
+            created=tx.now,
+        )
+        operations.add(tx, operation)
+        operations.add_parts(tx, operation.id, of.first_rows(plan.parts))
+        return operation.id, len(plan.parts)
 
     def run(
         self, operation_id: str, workers: int = 1, after_step: Callable[[], None] = lambda: None
     ) -> Operation:
         """Carry an operation to its end and answer it as it ended: in this thread, or with its parts on
         ``workers`` threads. If another thread is at it, wait for that one. After ``stopping``, or if another
-        process has taken it over, it is left unfinished."""
+        process has taken it over, it is left unfinished. What begins with its end is carried out as well."""
+        ended = self._run(operation_id, workers, after_step)
+        if ended.state == DONE and (follower := self.follower(ended)) is not None:
+            self.run(follower, workers, after_step)
+        return ended
+
+    def _run(self, operation_id: str, workers: int, after_step: Callable[[], None]) -> Operation:
         with self._driving(operation_id) as is_ours:
             if is_ours and workers > 1:
                 run_parallel(self, operation_id, workers, after_step)
@@ -332,6 +344,9 @@ class Engine:
                 result = self.kinds[operation.kind].finish(tx, run)
                 operations.complete(tx, operation.id, self.registry)
                 operations.save(tx, operation.id, state=DONE, result=result, ended=tx.now)
+                if (next_ := self.kinds[operation.kind].follow(tx.conn, run)) is not None:
+                    follower, _ = self._add(tx, *next_, self.lease.id)
+                    operations.save(tx, operation.id, body=replace(run.body, followed_by=follower))
         except _Lost:
             return
         except _Cancelling:
@@ -341,6 +356,7 @@ class Engine:
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
         self._ended(operation, DONE)
+        self.kinds[operation.kind].after(self, operation, result)
 
     def undo(self, operation: Operation, state: str, error: StrandlineError) -> None:
         """Roll back all that the operation did, in one transaction."""
@@ -357,6 +373,7 @@ class Engine:
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
         self._plans.pop(operation.id, None)
+        self.kinds[operation.kind].let_go(operation.id)
         self.metrics.operations.labels(operation.kind, state).inc()
         event(
             "operation ended",
@@ -406,6 +423,11 @@ class Engine:
             metrics=self.metrics,
             plans=self._plans,
         )
+
+    def follower(self, operation: Operation) -> str | None:
+        """The operation that began with the end of this one."""
+        found: str | None = self.run_of(operation).body.followed_by
+        return found
 
     # -- taking over
     # --------------------------------------------------------------------------------------------------------
@@ -494,11 +516,12 @@ class Engine:
         workers: int = 1,
     ) -> Operation:
         """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
-        leaves it running."""
+        leaves it running. What follows one of this process is waited for as well."""
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
+            is_driven = operation_id in self._driven and not self.stopping.is_set()  # Before it is looked at.
             operation = self.get(operation_id)
             on_progress(operation)
-            if operation.is_over:
+            if operation.is_over and not is_driven:
                 return operation
             if self.stopping.is_set():
                 raise Unavailable(

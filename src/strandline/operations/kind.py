@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
@@ -25,15 +25,20 @@ from strandline.catalog.versions import Claim, Conflict, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
 from strandline.errors import StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event
-from strandline.records import Record
+from strandline.records import Record, later
+
+if TYPE_CHECKING:
+    from strandline.operations.engine import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Body(Record):
     """What was planned. Kinds that have more to remember add their own fields. ``directories``: the ids of
-    those that were made for it, which go again if it fails and they are empty; the engine fills them in."""
+    those that were made for it, which go again if it fails and they are empty. ``followed_by``: the
+    operation that began with its end. The engine fills both in."""
 
     directories: tuple[int, ...] = ()
+    followed_by: str | None = later()
 
 
 Q = TypeVar("Q", bound=Record)
@@ -157,9 +162,9 @@ class Run(Generic[Q, B, G]):
         """Claim the next version of a table, and of all that must move with it."""
         self.move_all(tx, [(part, path)])
 
-    def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any], Path]]) -> None:
-        """The same for many parts, each with its table."""
-        wishes = [Wish(part.id, path) for part, path in moves]
+    def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any] | None, Path]]) -> None:
+        """The same for many parts, each with its table; without a part what the end itself changes."""
+        wishes = [Wish(0 if part is None else part.id, path) for part, path in moves]
         for wish, claim in self.registry.move_all(tx, self.operation.id, wishes):
             self._note_claim(wish, claim)
             if isinstance(claim, Conflict):
@@ -336,3 +341,16 @@ class Kind(ABC, Generic[Q, B, G]):
         before that, and return the operation's result. New and dropped paths need nothing here: they are told
         by their state."""
         return records.Nothing()
+
+    def follow(self, conn: Connection, run: Run[Q, B, G]) -> tuple[str, Record] | None:
+        """What comes after it: an operation of this kind and with this request, which begins in the moment in
+        which it ends well."""
+        return None
+
+    def let_go(self, operation_id: str) -> None:
+        """The operation has ended, well or not: what this process holds for it is not needed any more. It
+        must not fail, and does not happen if the process dies before."""
+
+    def after(self, engine: Engine, operation: Operation, result: Any) -> None:
+        """What is to be done when the operation is durably done, by the thread that carried it out. It must
+        not fail, and does not happen if the process dies before."""

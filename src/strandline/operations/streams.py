@@ -146,10 +146,19 @@ def begin_streams(
 ) -> None:
     """Streams on tables of which nothing else is to be done, all phases at once: nobody sees them before the
     end."""
-    new = [_new_path(table, stream, step, cursor=step) for table in tables]
-    made = many.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
-    holds.add(tx, *(_hold(path.id, table.id, stream, step) for path, table in zip(made, tables, strict=True)))
+    new = [(table, stream) for table in tables]
+    add_streams(tx, new, step=step, state="creating", operation_id=run.operation.id)
     run.move_all(tx, [(part, table) for table in tables])
+
+
+def add_streams(
+    tx: Writer, new: Sequence[tuple[Path, StreamSpec]], *, step: int, state: str, operation_id: str
+) -> None:
+    """Streams that begin at ``step``, each on its table; the versions of these are for the caller."""
+    wanted = [_new_path(table, stream, step, cursor=step) for table, stream in new]
+    made = many.add(tx, wanted, step=step, state=state, operation_id=operation_id)
+    pairs = zip(made, new, strict=True)
+    holds.add(tx, *(_hold(path.id, table.id, stream, step) for path, (table, stream) in pairs))
 
 
 def _new_path(table: Path, stream: StreamSpec, step: int, cursor: int | None = None) -> NewPath:

@@ -12,8 +12,11 @@ from strandline.sql.settings import read_settings
 from strandline.sql.statements import (
     AddTable,
     AlterBackupCollection,
+    AttachBackupCollection,
     Backup,
     CollectionAction,
+    CompactBackups,
+    CopyBackup,
     CreateBackupCollection,
     DropBackupCollection,
     RemoveTable,
@@ -22,19 +25,24 @@ from strandline.sql.statements import (
     RestoreTable,
     SetSettings,
     Setting,
+    Verify,
 )
 
 __all__ = [
     "read_alter_collection",
+    "read_attach",
     "read_backup",
+    "read_compact",
+    "read_copy_backup",
     "read_create_collection",
     "read_drop_collection",
     "read_restore",
+    "read_verify",
 ]
 
 CREATE_FORM = (
     "CREATE BACKUP COLLECTION name (TABLE table, ...) | DATABASE "
-    "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'false')"
+    "WITH (STORAGE = 'cluster' | 'url', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'false')"
 )
 ALTER_FORM = (
     "ALTER BACKUP COLLECTION name ADD TABLE table | DROP TABLE table | SET (SETTING = value, ...) | "
@@ -42,9 +50,16 @@ ALTER_FORM = (
 )
 DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
 BACKUP_FORM = "BACKUP collection [INCREMENTAL [OR FULL]] [NOWAIT]"
+COPY_FORM = "COPY BACKUP 'backup' FROM collection TO 'url' [WITH (ENCRYPTION = 'true')] [NOWAIT]"
+COMPACT_FORM = "COMPACT collection [TO 'backup'] [NOWAIT]"
+ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true')]"
 RESTORE_FORM = (
     "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
     "[INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
+)
+VERIFY_FORM = (
+    "VERIFY collection [AT 'backup'] "
+    "[WITH (LEVEL = 'chain' | 'files' | 'checksums' | 'restore', SAMPLE = percent, AGAIN = 'true')]"
 )
 _WHAT = "the name of a backup collection"
 
@@ -132,6 +147,55 @@ def read_backup(cursor: Cursor) -> Backup:
         more = "NOWAIT or " if or_full else f"{'OR FULL' if incremental else 'INCREMENTAL'}, NOWAIT or "
         raise cursor.fault(f"expected {'' if nowait else more}the end of the statement")
     return Backup(name, incremental, nowait, or_full)
+
+
+def read_copy_backup(cursor: Cursor) -> CopyBackup:
+    cursor.form = COPY_FORM
+    cursor.expect("COPY", "BACKUP")
+    backup = cursor.string_or_name("the name of a backup in quotes")
+    cursor.expect("FROM")
+    collection = read_collection_name(cursor)
+    cursor.expect("TO")
+    url = cursor.string_or_name("a folder or a URL in quotes")
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
+    nowait = cursor.accept("NOWAIT")
+    if not cursor.done:
+        raise cursor.fault("expected WITH, NOWAIT (in this order) or the end of the statement")
+    return CopyBackup(backup, collection, url, settings, nowait)
+
+
+def read_compact(cursor: Cursor) -> CompactBackups:
+    cursor.form = COMPACT_FORM
+    cursor.expect("COMPACT")
+    collection = read_collection_name(cursor)
+    backup = cursor.string_or_name("the name of a backup in quotes") if cursor.accept("TO") else None
+    nowait = cursor.accept("NOWAIT")
+    if not cursor.done:
+        more = "" if nowait else "NOWAIT or " if backup is not None else "TO, NOWAIT or "
+        raise cursor.fault(f"expected {more}the end of the statement")
+    return CompactBackups(collection, backup, nowait)
+
+
+def read_attach(cursor: Cursor) -> AttachBackupCollection:
+    cursor.form = ATTACH_FORM
+    cursor.expect("ATTACH", "BACKUP", "COLLECTION")
+    name = read_collection_name(cursor)
+    cursor.expect("FROM")
+    url = cursor.string_or_name("a folder or a URL in quotes")
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
+    cursor.expect_end()
+    return AttachBackupCollection(name, url, settings)
+
+
+def read_verify(cursor: Cursor) -> Verify:
+    cursor.form = VERIFY_FORM
+    cursor.expect("VERIFY")
+    name = read_collection_name(cursor)
+    at_backup = cursor.string_or_name("the name of a backup in quotes") if cursor.accept("AT") else None
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
+    if not cursor.done:
+        raise cursor.fault("expected AT, WITH (in this order) or the end of the statement")
+    return Verify(name, at_backup, settings)
 
 
 def read_restore(cursor: Cursor) -> Restore:

@@ -13,16 +13,20 @@ from strandline import names
 from strandline.errors import SyntaxFault, Unsupported
 from strandline.sql.backups import (
     read_alter_collection,
+    read_attach,
     read_backup,
     read_collection_name,
+    read_compact,
+    read_copy_backup,
     read_create_collection,
-    read_drop_collection,
     read_restore,
+    read_verify,
 )
 from strandline.sql.changes import read_delete, read_update, read_write
 from strandline.sql.cursor import Cursor
 from strandline.sql.keywords import OTHER_OBJECTS
 from strandline.sql.query import query_of
+from strandline.sql.retention import read_drop_backup, read_pin, read_prune
 from strandline.sql.statements import (
     Describe,
     Explain,
@@ -164,9 +168,16 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "DESC": _read_describe,
     "CREATE BACKUP": read_create_collection,
     "ALTER BACKUP": read_alter_collection,
-    "DROP BACKUP": read_drop_collection,
+    "DROP BACKUP": read_drop_backup,
+    "ATTACH BACKUP": read_attach,
+    "COPY BACKUP": read_copy_backup,
+    "COMPACT": read_compact,
     "BACKUP": read_backup,
     "RESTORE": read_restore,
+    "VERIFY": read_verify,
+    "PRUNE": read_prune,
+    "PIN": read_pin,
+    "UNPIN": read_pin,
 }
 
 _ONE_COMMIT = "Consecutive changes of one sql() call are one commit; over several calls use db.transaction()."

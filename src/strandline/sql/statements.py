@@ -36,6 +36,7 @@ __all__ = [
     "Delete",
     "DeleteOn",
     "Describe",
+    "DropBackup",
     "DropBackupCollection",
     "DropChangefeed",
     "DropColumn",
@@ -43,6 +44,9 @@ __all__ = [
     "DropTable",
     "Explain",
     "ExplainRestore",
+    "Keep",
+    "PinBackup",
+    "Prune",
     "RemoveTable",
     "ResetSettings",
     "Restore",
@@ -310,6 +314,90 @@ class Backup(Statement):
     incremental: bool = False
     nowait: bool = False
     or_full: bool = False
+
+
+@dataclass(frozen=True)
+class CopyBackup(Statement):
+    """Bring a backup, with all that it needs, to a repository."""
+
+    backup: str
+    collection: str
+    url: str
+    settings: tuple[Setting, ...] = ()
+    nowait: bool = False
+
+
+@dataclass(frozen=True)
+class CompactBackups(Statement):
+    """Let an increment become a full backup; ``backup`` None: the last one."""
+
+    collection: str
+    backup: str | None = None
+    nowait: bool = False
+
+
+@dataclass(frozen=True)
+class AttachBackupCollection(Statement):
+    name: str
+    url: str
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verify(Statement):
+    """Verify the backups of a collection, or one of them with those that it builds on."""
+
+    collection: str
+    at_backup: str | None = None
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True)
+class DropBackup(Statement):
+    """``confirm``: do it; else only say what would go."""
+
+    collection: str
+    backup: str
+    confirm: bool = False
+
+
+@dataclass(frozen=True)
+class PinBackup(Statement):
+    """``pinned``: whether it is to be pinned from now on, or no longer."""
+
+    collection: str
+    backup: str
+    pinned: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """Rules by which backups are kept; one that any of them keeps stays. ``last``: so many full ones, with
+    what builds on them; ``within``: those that are younger than that, as written (``30d``); the others: the
+    newest of each of so many days, weeks, months and years that have one."""
+
+    last: int | None = None
+    within: str | None = None
+    daily: int | None = None
+    weekly: int | None = None
+    monthly: int | None = None
+    yearly: int | None = None
+
+    def __str__(self) -> str:
+        """The rules as they are written."""
+        rules = [f"LAST {self.last} FULL"] if self.last is not None else []
+        named = ("within", "daily", "weekly", "monthly", "yearly")
+        rules += [f"{n.upper()} {getattr(self, n)}" for n in named if getattr(self, n) is not None]
+        return f"KEEP {' '.join(rules)}"
+
+
+@dataclass(frozen=True)
+class Prune(Statement):
+    """``keep`` None: the rules of the collection. ``confirm``: do it; else only say what would go."""
+
+    collection: str
+    keep: Keep | None = None
+    confirm: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,19 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
-from strandline.storage.pieces import pieces, write_pieces
+from strandline.storage.pieces import PIECE, pieces, write_pieces
 
-__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "checked", "fault"]
 
+CHUNK = 1 << 20
+C = TypeVar("C", bytes, memoryview)
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
 
@@ -62,9 +64,19 @@ class Files(Protocol):
         Nobody ever sees a part."""
         ...
 
+    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+        """Writes a new file from pieces, and return its size. No file if the pieces end with an error, which
+        is raised."""
+        ...
+
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
         """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
+        ...
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Writes a file from its pieces under a name that tells its content, so that others may write the
+        same to it at the same moment. Nobody ever sees a part."""
         ...
 
     def seal(self, names: Iterable[str]) -> None:
@@ -93,8 +105,8 @@ class Files(Protocol):
         """The content; None if there is no such file."""
         ...
 
-    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        """The content in pieces. Each may be gone when the next one comes."""
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """The content in pieces."""
         ...
 
     def checksum(self, name: str) -> str:
@@ -108,6 +120,20 @@ def check_name(name: str) -> None:
         raise InvalidArgument(
             f"{name!r} is not a file name inside a warehouse", "Use a relative name without '..' parts."
         )
+
+
+def checked(source: Files, name: str, checksum: str) -> Iterator[bytes]:
+    """Yield the content of a file in pieces; Corrupted at its end if it does not have the ``checksum``."""
+    return _matching(source.chunks(name), name, checksum)
+
+
+def _matching(chunks: Iterable[C], name: str, checksum: str) -> Iterator[C]:
+    hasher = xxhash.xxh3_128()
+    for chunk in chunks:
+        hasher.update(chunk)
+        yield chunk
+    if PREFIX + hasher.hexdigest() != checksum:
+        raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
 
 
 def fault(verb: str, name: str, error: OSError) -> StrandlineError:
@@ -149,7 +175,31 @@ class LocalFiles:
         return {}
 
     def write(self, name: str, data: bytes) -> None:
-        self._store(name, (data,))
+        self.store(name, (data,))
+
+    def store(self, name: str, chunks: Iterable[bytes | memoryview], *, past_memory: bool = False) -> int:
+        path = self.path(name)
+        folder = os.path.dirname(path)
+        try:
+            fresh = self._make_folders(folder)
+            descriptor = self._create(path)
+        except FileExistsError as error:
+            raise Internal(f"the file {name} exists already, and files are never written twice") from error
+        except OSError as error:
+            raise fault("create", name, error) from error
+        try:
+            size = self._fill(descriptor, chunks, past_memory=past_memory)
+            for changed in (folder, *fresh):
+                self._sync(changed)
+            return size
+        except BaseException as error:
+            # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the
+            # collector removes.
+            with suppress(OSError):
+                self._unlink(path)
+            if isinstance(error, OSError):
+                raise fault("write", name, error) from error
+            raise
 
     def make_root(self) -> None:
         for changed in self._make_folders(self.root):
@@ -158,8 +208,12 @@ class LocalFiles:
             raise NotADirectoryError(errno.ENOTDIR, "it is a link that leads to no folder", self.root)
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
+        return self._name_if_absent(name, lambda ready: self.write(ready, data))
+
+    def _name_if_absent(self, name: str, make: Callable[[str], Any]) -> bool:
+        """Give the name to a file that is made under another one, and return whether it was free."""
         ready = f"{name}.{uuid.uuid4().hex}"
-        self.write(ready, data)
+        make(ready)
         try:
             is_first = self._give_name(self.path(ready), self.path(name))
         except OSError as error:
@@ -170,16 +224,20 @@ class LocalFiles:
         return is_first
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
-        hasher = xxhash.xxh3_128()
+        if not isinstance(source, LocalFiles) or source.size(source_name) < PIECE:
+            return self.store(name, checked(source, source_name, checksum))
+        coming = _matching(source.pieces(source_name), source_name, checksum)
+        return self.store(name, coming, past_memory=True)
 
-        def checked() -> Iterator[bytes | memoryview]:
-            for chunk in source.chunks(source_name):
-                hasher.update(chunk)
-                yield chunk
-            if PREFIX + hasher.hexdigest() != checksum:
-                raise Corrupted(f"the file {source_name} does not have the checksum that was recorded for it")
+    def pieces(self, name: str) -> Iterator[memoryview]:
+        """The content of a large file, as a disk takes it. Each piece is gone when the next one comes."""
+        try:
+            yield from pieces(self.path(name))
+        except OSError as error:
+            raise fault("read", name, error) from error
 
-        return self._store(name, checked(), past_memory=True)
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        self._name_if_absent(name, lambda ready: self.store(ready, chunks))
 
     def seal(self, names: Iterable[str]) -> None:
         folders: set[str] = set()
@@ -244,7 +302,7 @@ class LocalFiles:
             raise fault("read", name, error) from error
 
     def read(self, name: str) -> bytes:
-        return b"".join(map(bytes, self.chunks(name)))
+        return b"".join(self.chunks(name))
 
     def find(self, name: str) -> bytes | None:
         try:
@@ -255,10 +313,12 @@ class LocalFiles:
         except OSError as error:
             raise fault("use", name, error) from error
 
-    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+    def chunks(self, name: str) -> Iterator[bytes]:
         path = self.path(name)
         try:
-            yield from pieces(path)
+            with open(path, "rb", buffering=0) as file:
+                while chunk := file.read(CHUNK):
+                    yield chunk
         except OSError as error:
             raise fault("read", name, error) from error
 
@@ -269,30 +329,6 @@ class LocalFiles:
         return PREFIX + hasher.hexdigest()
 
     # --- writing -------------------------------------------------------------------------------------------
-
-    def _store(self, name: str, chunks: Iterable[bytes | memoryview], *, past_memory: bool = False) -> int:
-        path = self.path(name)
-        folder = os.path.dirname(path)
-        try:
-            fresh = self._make_folders(folder)
-            descriptor = self._create(path)
-        except FileExistsError as error:
-            raise Internal(f"the file {name} exists already, and files are never written twice") from error
-        except OSError as error:
-            raise fault("create", name, error) from error
-        try:
-            size = self._fill(descriptor, chunks, past_memory=past_memory)
-            for changed in (folder, *fresh):
-                self._sync(changed)
-            return size
-        except BaseException as error:
-            # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the
-            # collector removes.
-            with suppress(OSError):
-                self._unlink(path)
-            if isinstance(error, OSError):
-                raise fault("write", name, error) from error
-            raise
 
     def _give_name(self, path: str, name: str) -> bool:
         try:

@@ -27,7 +27,7 @@ from strandline.errors import (
 from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
-from strandline.storage.files import PREFIX, Files, check_name
+from strandline.storage.files import CHUNK, PREFIX, Files, check_name, checked
 from strandline.storage.object_parts import Reader, fetched
 
 __all__ = ["ObjectFiles"]
@@ -37,7 +37,6 @@ T = TypeVar("T")
 WHOLE_BYTES = 16 << 20
 """Up to this size an object is sent in one request, which the store refuses if there is one of that name."""
 PART_BYTES = 8 << 20
-CHUNK = 1 << 20
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
 _REASONS = {
@@ -95,24 +94,39 @@ class ObjectFiles:
         # If it fails, nothing is taken back: what is there may be another's, and if it is ours, it is whole.
         return self._create(name, data, undo=False)
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def store(self, name: str, chunks: Iterable[bytes]) -> int:
         check_name(name)
-        hasher, size = xxhash.xxh3_128(), 0
-
-        def checked() -> Iterator[bytes]:
-            nonlocal size
-            for chunk in source.chunks(source_name):
-                hasher.update(chunk)
-                size += len(chunk)
-                yield bytes(chunk)  # More than one of them is on its way at a time.
-            if PREFIX + hasher.hexdigest() != checksum:
-                raise Corrupted(f"the file {source_name} does not have the checksum that was recorded for it")
-
-        if source.size(source_name) <= WHOLE_BYTES:
-            self.write(name, b"".join(checked()))
+        coming, first, size = iter(chunks), list[bytes](), 0
+        for chunk in coming:
+            first.append(chunk)
+            size += len(chunk)
+            if size > WHOLE_BYTES:
+                break
         else:
-            self._send(name, checked())
+            self.write(name, b"".join(first))
+            return size
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            while first:  # What has been sent is not kept.
+                yield first.pop(0)
+            for chunk in coming:
+                size += len(chunk)
+                yield chunk
+
+        self._send(name, counted())
         return size
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        try:
+            self.store(name, chunks)
+        except Internal:
+            # An object appears as a whole, so the other one is what this one would have been.
+            if not self.exists(name):
+                raise
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        return self.store(name, checked(source, source_name, checksum))
 
     def seal(self, names: Iterable[str]) -> None:
         for name in names:

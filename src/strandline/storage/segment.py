@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ __all__ = [
     "NEVER",
     "ROW_GROUP_ROWS",
     "Inline",
+    "Sink",
     "columns_of",
     "describe_file",
     "footer_of",
@@ -73,8 +74,14 @@ class Inline:
 NEVER = Inline()
 
 
+class Sink(Protocol):
+    """Where new files go."""
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+
 def write_segment(
-    files: Files,
+    files: Sink,
     schema: TableSchema,
     table: pa.Table,
     *,

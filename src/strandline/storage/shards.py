@@ -15,7 +15,7 @@ from typing import Any
 
 from strandline.model import Key, KeyRange, Segment, order
 
-__all__ = ["MOST", "begins_in", "cuts", "ranges", "segments_by_shard", "spread"]
+__all__ = ["MOST", "begins_in", "cuts", "lies_in", "ranges", "segments_by_shard", "spread"]
 
 MOST = 1000
 """No table is cut into more shards by its size: those of a larger one are larger."""
@@ -67,6 +67,12 @@ def begins_in(segment: Segment, within: KeyRange) -> bool:
     """Return whether the first key of a segment is in a shard. Each segment begins in one."""
     first, lower, upper = order(segment.min_key or ()), within.lower, within.upper
     return (lower is None or order(lower) <= first) and (upper is None or first < order(upper))
+
+
+def lies_in(segment: Segment, within: KeyRange) -> bool:
+    """Return whether all keys of a segment are in a shard."""
+    upper = within.upper
+    return begins_in(segment, within) and (upper is None or order(segment.max_key or ()) < order(upper))
 
 
 def spread(segments: Sequence[Segment]) -> Sequence[Segment]:

@@ -21,6 +21,7 @@ from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, tr
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.external import External
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
@@ -50,13 +51,17 @@ SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
 with it."""
 
+LOOKED_AT = 20_000
+"""So many files are looked at here, and more on executors: each costs a question to its storage."""
+
 
 class Store:
     """The rows of a warehouse. Owned by the runtime; may be used from any thread. What it remembers of
     segments ends with it. Files that a call writes are durable when it returns, and gone when it raises."""
 
     def __init__(self, files: Files, settings: Settings, spark: SparkSession | None = None) -> None:
-        self.shelf = Shelf(files)
+        self._files = files if isinstance(files, Everywhere) else Everywhere(files, settings)
+        self.shelf = Shelf(self._files)
         self._settings = settings
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
@@ -284,6 +289,19 @@ class Store:
 
         return spark.stored.copy(self.spark, self.shelf, wanted)
 
+    def send(self, segments: Sequence[Segment], target: Destination, *, among: int) -> list[Segment]:
+        """Return segments with their files as objects of a repository, under their names there; their bytes
+        are checked on the way. ``among``: how many bytes the caller has to send altogether."""
+        if self._passes(segments) or among <= COPIED * self._settings.bulk_bytes:
+            return arrow.stored.send(self._files, segments, target)
+        from strandline.storage import spark
+
+        return spark.stored.send(self.spark, self._files, segments, target)
+
+    def pack(self, schema: TableSchema, segments: Sequence[Segment], target: Destination) -> Segment:
+        """Return one segment with the changes of consecutive inline ones, as an object of a repository."""
+        return arrow.merge.pack(self._files, self.shelf, schema, segments, target)
+
     def discard(self, segments: Iterable[Segment]) -> None:
         """Remove the files of segments that nothing refers to, and nothing will."""
         self.shelf.discard(segments)
@@ -321,6 +339,16 @@ class Store:
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
+    def fold(self, state: State, name: str) -> Written:
+        """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
+        and their digest."""
+        if self._is_little(state.chain.segments, FOLDED * self._settings.bulk_rows):
+            return arrow.compact.fold(self.shelf, state, name)
+        from strandline.storage import spark
+
+        target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
+        return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
+
     # --- checking ------------------------------------------------------------------------------------------
 
     def digest(self, state: State, schema: TableSchema | None = None) -> Digest:
@@ -336,11 +364,24 @@ class Store:
     def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
         """Return which segments are missing or do not match their checksums, in their order. Unavailable if
         storage does not answer, which is no damage."""
+        return [finding for finding in self.damages(segments) if finding is not None]
+
+    def damages(self, segments: Sequence[Segment]) -> list[Finding | None]:
+        """The same for each segment; None: nothing is wrong with it."""
         if self._passes(segments):
-            return arrow.stored.damaged(self.shelf, segments)
+            return arrow.stored.damages(self.shelf, segments)
         from strandline.storage import spark
 
-        return spark.stored.damaged(self.spark, self.shelf, segments)
+        return spark.stored.damages(self.spark, self.shelf, segments)
+
+    def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
+        """Return for each segment whether its file is missing, or not as long as it should be; no file is
+        read."""
+        if len(segments) <= LOOKED_AT:
+            return arrow.stored.losses(self._files, segments)
+        from strandline.storage import spark
+
+        return spark.stored.losses(self.spark, self._files, segments)
 
     def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
         """Return what is wrong inside segments, in their order."""

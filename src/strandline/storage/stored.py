@@ -15,10 +15,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from strandline.errors import Corrupted, StrandlineError
+from strandline.errors import Corrupted, Internal, StrandlineError
 from strandline.model import Role, Segment, TableSchema
 from strandline.storage.digest import checksum_of
-from strandline.storage.files import Files
+from strandline.storage.elsewhere import Destination, Everywhere, object_name
+from strandline.storage.files import Files, checked
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
@@ -32,7 +33,9 @@ __all__ = [
     "copied_into",
     "damage",
     "described",
+    "loss",
     "sealed",
+    "sent",
 ]
 
 
@@ -93,6 +96,40 @@ def _copied_or_not(files: Files, folder: str, segment: Segment) -> Segment | Str
         return copied_into(files, folder, segment)
     except StrandlineError as error:
         return error
+
+
+def sent(files: Everywhere, target: Destination, segment: Segment) -> Segment:
+    """Return a segment with its file as an object of a repository, under its name there. What the repository
+    has is not sent again, unless it is not even as long as it should be."""
+    if segment.file is None:
+        raise Internal("an inline segment was taken for a file")
+    there = files.at(target.root)
+    name = object_name(there, segment.checksum, target.avoided)
+    if (size := _size(there, name)) != segment.bytes:
+        if size is not None:
+            there.remove(name)
+        there.store_if_absent(name, checked(*files.found(segment.file), segment.checksum))
+    return replace(segment, id=0, file=name)
+
+
+def _size(files: Files, name: str) -> int | None:
+    try:
+        return files.size(name)
+    except Corrupted:
+        return None
+
+
+def loss(files: Files, segment: Segment) -> Finding | None:
+    """Return whether a segment's file is missing, or not as long as it should be. No byte of it is read."""
+    if segment.file is None:
+        return None
+    try:
+        size = files.size(segment.file)
+    except Corrupted as error:
+        return Finding("missing_file", error.message)
+    if size != segment.bytes:
+        return Finding("corrupt_file", f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
+    return None
 
 
 def damage(files: Files, segment: Segment) -> Finding | None:

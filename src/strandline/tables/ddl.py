@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import commits, paths, tables
+from strandline.catalog import commits, many, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
@@ -27,7 +27,7 @@ MAX_PARTITIONS = 10_000
 
 def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
     """Create the table, and return its step, or None if it exists and IF NOT EXISTS was said."""
-    names.check_no_backup(statement.path)
+    names.check_place(statement.path)
     for component in names.split(statement.path):
         paths.check_own_name(component, "table")
     table = _schema(statement)
@@ -52,11 +52,14 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
         for path in paths.subtree(tx.conn, row):
             paths.check_ready(path)
         tables.drop(tx, row)
+        if names.is_replaced(row.path):
+            directories = many.find(tx.conn, names.above(row.path)).values()
+            many.remove_empty(tx, [directory.id for directory in directories])
         return tx.step
 
 
 def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
-    names.check_no_backup(statement.path)
+    names.check_place(statement.path)
     with runtime.catalog.read() as conn:
         _require_table(conn, statement.path)
     actions = statement.actions

@@ -77,6 +77,11 @@ class Transaction(Reader):
             raise InvalidArgument(
                 f"{path} is a backup and cannot be changed", "Restore it, and change the restored table."
             )
+        if names.is_replaced(path):
+            raise InvalidArgument(
+                f"{path} was replaced by a restore and is kept as it was",
+                "Change the table that has taken its place; it can read from this one.",
+            )
         if path.endswith(f"/{paths.IMPL_TABLE}"):
             raise InvalidArgument(
                 f"{path} belongs to an index and follows its table", "Change the rows of the table."

@@ -26,7 +26,7 @@ from strandline.api.progress import OperationInfo
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations, paths, sqltables
 from tests.backups.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
-from tests.backups.restore.story import TOLD_AT, Told, open_at, started, state, unknown_files
+from tests.backups.restore.story import TABLES, TOLD_AT, Told, open_at, started, state, unknown_files
 from tests.effort import EVERY
 from tests.world import ManualClock, counted, dump, leaks, parts_of
 
@@ -35,6 +35,8 @@ BEFORE, AFTER = TOLD_AT + 1_000.0, TOLD_AT + 2_000.0
 MODES = {
     "reference": RestoreRequest(collection="c", into="r"),
     "copy": RestoreRequest(collection="c", into="r", copy=True, verify=True),
+    "replace": RestoreRequest(collection="c", replace=True),
+    "replace copy": RestoreRequest(collection="c", copy=True, replace=True),
 }
 
 
@@ -70,8 +72,13 @@ def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
         deaths.parts = len(parts_of(engine, operation))
         db.collect()
         deaths.final = evidence(db)
-        assert state(db, "/r") == told.story.states[told.story.backups[-1]]
+        assert state(db, prefix_of(request)) == told.story.states[told.story.backups[-1]]
     return deaths
+
+
+def prefix_of(request: RestoreRequest) -> str:
+    """Where the restored tables are."""
+    return "" if request.into is None else f"/{request.into}"
 
 
 def evidence(db: Database) -> dict[str, Any]:
@@ -100,9 +107,9 @@ def evidence(db: Database) -> dict[str, Any]:
     }
 
 
-def _without_session(file: str) -> str:
+def _without_session(file: str | None) -> str:
     """Files are named after the session that wrote them and a number that it counts."""
-    return re.sub(r"/[0-9a-f]{16}-\d+", "/", file)
+    return re.sub(r"/[0-9a-f]{16}-\d+", "/", file or "")
 
 
 def the_restore(db: Database) -> OperationInfo | None:
@@ -144,10 +151,11 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
     assert (
         kinds.count(FILE) == kinds.count(MIDDLE) == len(deaths.final["files"]) - len(deaths.initial["files"])
     )
-    assert (kinds.count(FILE) >= 20) == (mode == "copy")
+    assert (kinds.count(FILE) >= 20) == MODES[mode].copy
     assert deaths.final["leaks"] == deaths.final["disagreements"] == []
     assert deaths.final["unknown"] == deaths.initial["unknown"] == set()
-    attached = [c for c in deaths.final["chains"] if c[0].startswith("/r/")]
+    prefix = prefix_of(MODES[mode])
+    attached = [c for c in deaths.final["chains"] if c[0].startswith(tuple(f"{prefix}{t}" for t in TABLES))]
     assert len(attached) == len(set(attached)), "a segment was attached twice"
     for number, (what, folder) in enumerate(deaths.points):
         if what != TRANSACTION and number % 3 and not EVERY:
@@ -160,7 +168,7 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
                 carried_on(db)
                 assert evidence(db) == (deaths.final if has_begun else deaths.initial)
                 if has_begun and number % 10 == 0:
-                    assert state(db, "/r") == in_files.story.states[in_files.story.backups[-1]]
+                    assert state(db, prefix) == in_files.story.states[in_files.story.backups[-1]]
             if number % 3 and not is_over and (what == FILE or not EVERY):
                 continue
             with open_at(spare, clock=ManualClock(AFTER)) as db:
@@ -172,17 +180,24 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("form", "workers"),
-    [("in_files", 1), ("in_files", 4), ("on_postgres", 4), *([("on_postgres", 1)] if EVERY else [])],
+    ("form", "workers", "prefix"),
+    [
+        ("in_files", 1, "/r"),
+        ("in_files", 4, "/r"),
+        ("on_postgres", 4, "/r"),
+        ("on_postgres", 4, ""),
+        *([("on_postgres", 1, "/r"), ("in_files", 4, "")] if EVERY else []),
+    ],
 )
 def test_kill_9(
-    request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int
+    request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int, prefix: str
 ) -> None:
     """Dead in the middle of it, among them once with other threads that were in the middle of something
     else."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.backups.restore.killed"])
-    statement = "RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')"
+    where, replace = ("INTO 'r'", "false") if prefix else ("", "true")
+    statement = f"RESTORE c {where} WITH (MODE = 'copy', VERIFY = 'data', REPLACE = '{replace}')"
     for number, last in enumerate((2, 28, 63) if workers == 1 else (11, 47, 72)):
         victim = copy_of(request.getfixturevalue(form))
         with open_at(victim.folder, victim.url) as db:
@@ -203,5 +218,5 @@ def test_kill_9(
             found = evidence(db)
             assert found["leaks"] == found["disagreements"] == []
             assert found["unknown"] == set()
-            assert state(db, "/r") == victim.story.states[victim.story.backups[-1]]
-            assert all(db.check(f"/r{table}").ok for table in ("/orders", "/dir/items"))
+            assert state(db, prefix) == victim.story.states[victim.story.backups[-1]]
+            assert all(db.check(f"{prefix}{table}").ok for table in TABLES)

@@ -77,7 +77,7 @@ class Actions:
         # Each seed has its own mix: where everything happens, little of it meets.
         self.choices = [
             (weight * self.random.choice((0, 1, 1, 4)), action) for weight, action in everything
-        ] + [(10, self.write)]
+        ] + [(10, self.write), (4, self.replace)]
         self.adverse: list[Callable[[Process], str]] = [
             self.write,
             self.write_many,
@@ -85,7 +85,7 @@ class Actions:
             self.index,
             self.drop_and_restore,
         ]
-        self.adverse += [self.drop_and_create, self.compact_and_collect, self.write_often]
+        self.adverse += [self.drop_and_create, self.compact_and_collect, self.write_often, self.replace]
         self.paths = self.random.choice((("/a",), MEMBERS, (*MEMBERS, "/a", "/r")))
         self.sleeps = 0.5
         if focus is not None:
@@ -397,6 +397,13 @@ class Actions:
         return (
             self._restore(process, path, path) if self.random.random() < 0.6 else self._create(process, path)
         )
+
+    def replace(self, process: Process) -> str:
+        """A restore over whatever is there, of one table or of both."""
+        backup = self.random.choice(sorted(self.history.backups)[-3:])
+        what = self.random.choice(("", f" TABLE a AS {process.path[1:]}"))
+        text = f"RESTORE {COLLECTION} AT '{backup}'{what} WITH (REPLACE = 'true')"
+        return self._operate(process, text, lambda state: False, ())
 
     def _restore(self, process: Process, source: str, target: str) -> str:
         backup = self.random.choice(sorted(self.history.backups)[-3:])

@@ -52,15 +52,13 @@ class History:
         self._states: list[State] = [{}]
         self.head = 0
         self.backups: dict[str, int] = {}
+        self.replaced: dict[str, int] = {}
+        """When a restore last took the place of a table, by its path."""
 
     def copy(self) -> History:
         made = History()
-        made._steps, made._states, made.head, made.backups = (
-            [*self._steps],
-            [*self._states],
-            self.head,
-            dict(self.backups),
-        )
+        made._steps, made._states, made.head = [*self._steps], [*self._states], self.head
+        made.backups, made.replaced = dict(self.backups), dict(self.replaced)
         return made
 
     @property

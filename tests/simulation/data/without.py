@@ -22,6 +22,7 @@ from strandline.catalog.commits import Basis
 from strandline.catalog.moment import Moment, Moments
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.writer import Writer
+from strandline.operations.kind import Run
 from strandline.tables import indexes
 from strandline.tables.transaction import Transaction
 from tests.simulation.data.actions import Focus
@@ -57,6 +58,14 @@ def version() -> AbstractContextManager[None]:
         return prove(tx, basis if found is None else replace(basis, version=found))
 
     return replaced(commits, prove=any_version)
+
+
+def exchanged() -> AbstractContextManager[None]:
+    """A table that is replaced goes away without a new version."""
+    move_all = Run.move_all
+    return replaced(
+        Run, move_all=lambda self, tx, moves: move_all(self, tx, [m for m in moves if m[0] is not None])
+    )
 
 
 def read_step() -> AbstractContextManager[None]:
@@ -153,6 +162,7 @@ SAFEGUARDS = {
         kept, Focus(("write", "transact", "read"), ("write", "compact", "collect"), sleeps=1.0)
     ),
     "version": Safeguard(version, Focus(WRITES, ("index", "column"))),
+    "exchanged": Safeguard(exchanged, Focus(WRITES, ("replace",), sleeps=0.0)),
     "read step": Safeguard(read_step, Focus(WRITES, ("write",))),
     "touched": Safeguard(touched, Focus(WRITES, ("write",))),
     "session": Safeguard(session, Focus((*WRITES, "index"), ("collect",), sleeps=1.0)),

@@ -83,7 +83,10 @@ class Witness:
         into = request["into"] or ""
         sources = {into + (as_path or path): path for path, as_path in request["tables"]}
         restored = {path: source[sources.get(path, path.removeprefix(into))] for path in body["tables"]}
-        return {**before, **restored}
+        old = [path for path in restored if path in before]
+        self.history.replaced |= dict.fromkeys(old, facts["step"])
+        kept_ = {f"{body['kept_in']}{path}": before[path] for path in old}
+        return {**before, **restored, **kept_}
 
 
 def _applied(process: Process, step: int, before: State) -> State:

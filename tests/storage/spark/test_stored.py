@@ -18,7 +18,7 @@ from strandline.model import Segment
 from strandline.storage import arrow
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.shelf import Shelf
-from strandline.storage.spark.stored import copy, damaged, describe
+from strandline.storage.spark.stored import copy, damages, describe
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.stored import Copies, Form
 from tests.processes import run, start
@@ -32,7 +32,7 @@ class Elsewhere(LocalFiles):
         super().__init__(root)
         self._not = os.getpid()
 
-    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+    def chunks(self, name: str) -> Iterator[bytes]:
         assert os.getpid() != self._not, f"{name} was read in the process"
         return super().chunks(name)
 
@@ -116,11 +116,11 @@ def test_a_job_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> N
 def test_damage_is_found_elsewhere(spark: SparkSession, table: Table) -> None:
     shelf = Shelf(Elsewhere(Path(table.files.root)))
     first, inline, last = table.segments
-    assert damaged(spark, shelf, table.segments) == []
+    assert set(damages(spark, shelf, table.segments)) == {None}
     segments = [replace(first, checksum="xxh3-128:0"), replace(inline, data=b""), replace(last, file="gone")]
-    found = damaged(spark, shelf, segments)
-    assert [f.kind for f in found] == ["corrupt_file", "corrupt_file", "missing_file"]
-    assert found == arrow.stored.damaged(table.shelf, segments)
+    found = damages(spark, shelf, segments)
+    assert [f and f.kind for f in found] == ["corrupt_file", "corrupt_file", "missing_file"]
+    assert found == arrow.stored.damages(table.shelf, segments)
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -8,9 +8,10 @@ from strandline.storage.arrow.scan import scan
 from strandline.storage.arrow.slices import by_shard, evenly
 from strandline.storage.compacted import Compacted
 from strandline.storage.digest import digest_of, row_hashes
+from strandline.storage.rows import Written
 from strandline.storage.shelf import Shelf
 
-__all__ = ["compact"]
+__all__ = ["compact", "fold"]
 
 
 def compact(shelf: Shelf, state: State, name: str, *, least: int = 1) -> Compacted:
@@ -22,3 +23,9 @@ def compact(shelf: Shelf, state: State, name: str, *, least: int = 1) -> Compact
     digest = digest_of(*row_hashes(schema, {n: rows[n] for n in schema.names}))
     pieces = by_shard(schema, rows) if schema.bounds else evenly(schema, rows, least)
     return Compacted(write_base(shelf, schema, pieces, name, upto=chain.step), chain.segments, digest)
+
+
+def fold(shelf: Shelf, state: State, name: str) -> Written:
+    """Write all rows of a state, which may be a part of a table, as base segments."""
+    made = compact(shelf, state, name)
+    return Written(made.new, made.digest)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
 
 from strandline.errors import Internal
 from strandline.model import PENDING, Segment, TableSchema
+from strandline.storage.digest import checksum_of
+from strandline.storage.elsewhere import Destination, Everywhere, object_name
+from strandline.storage.files import Files
 from strandline.storage.keys import codes
-from strandline.storage.segment import NEVER, Inline, read_segment, write_segment
+from strandline.storage.segment import NEVER, Inline, Sink, read_segment, write_segment
 from strandline.storage.shelf import Shelf
 
-__all__ = ["merge_logs"]
+__all__ = ["merge_logs", "pack"]
 
 
 def merge_logs(
@@ -22,9 +26,12 @@ def merge_logs(
     segments: Sequence[Segment],
     name: str,
     inline: Inline = NEVER,
+    *,
+    into: Sink | None = None,
 ) -> Segment:
     """One stepped log segment with every change of some consecutive, committed log segments, oldest first.
-    Nothing is folded: streams and earlier steps read the same from it."""
+    Nothing is folded: streams and earlier steps read the same from it. ``into``: where its file goes, if not
+    to the warehouse."""
     if not segments or any(s.role != "log" or s.upto >= PENDING for s in segments):
         raise Internal("only committed log segments can be merged")
     if any(later.upto < earlier.upto for earlier, later in pairwise(segments)):
@@ -34,7 +41,7 @@ def merge_logs(
         all(s.fresh for s in segments) and codes([table.column(n) for n in schema.key])[1] == table.num_rows
     )
     return write_segment(
-        shelf.files,
+        shelf.files if into is None else into,
         schema,
         table,
         name=name,
@@ -45,3 +52,25 @@ def merge_logs(
         upto=segments[-1].upto,
         inline=inline,
     )
+
+
+class _ByContent:
+    """The objects of a repository, as a place for new files: what they are called is told by what they
+    hold."""
+
+    def __init__(self, files: Files, avoided: frozenset[str]) -> None:
+        self._files = files
+        self._avoided = avoided
+
+    def write(self, name: str, data: bytes) -> None:
+        self._files.write_if_absent(object_name(self._files, checksum_of(data), self._avoided), data)
+
+
+def pack(
+    files: Everywhere, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], target: Destination
+) -> Segment:
+    """One segment with every change of consecutive inline ones, as an object of a repository, under its name
+    there."""
+    there = files.at(target.root)
+    made = merge_logs(shelf, schema, segments, "", into=_ByContent(there, target.avoided))
+    return replace(made, file=object_name(there, made.checksum, target.avoided))

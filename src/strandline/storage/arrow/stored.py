@@ -10,16 +10,19 @@ from itertools import count
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.storage import stored
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import Copies, Described, Form
 
-__all__ = ["copy", "damaged", "describe"]
+__all__ = ["copy", "damages", "describe", "losses", "send"]
 
 ONE_BY_ONE = 8 << 20
 """Files of up to so many bytes are copied one after the other: threads would not make it faster."""
 AT_ONCE = 4
 """So many files are copied at the same time: while some wait for the disk, others are read."""
+SENDERS = 8
+"""So many files at a time are on their way to a repository, or are looked at."""
 
 
 def copy(shelf: Shelf, wanted: Sequence[Copies]) -> list[list[Segment] | StrandlineError]:
@@ -56,10 +59,24 @@ def _copied(shelf: Shelf, wanted: Copies) -> list[Segment]:
         raise
 
 
-def damaged(shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:
-    """Return which segments are missing or do not match their checksums, in their order."""
-    found = (stored.damage(shelf.files, segment) for segment in segments)
-    return [finding for finding in found if finding is not None]
+def send(files: Everywhere, segments: Sequence[Segment], target: Destination) -> list[Segment]:
+    """Return segments with their files as objects of a repository, under their names there."""
+    with ThreadPoolExecutor(SENDERS) as pool:  # Most of the time goes by while the other side answers.
+        return list(pool.map(partial(stored.sent, files, target), segments))
+
+
+def damages(shelf: Shelf, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether it is missing or does not match its checksum."""
+    if sum(s.bytes for s in segments) <= ONE_BY_ONE:
+        return [stored.damage(shelf.files, segment) for segment in segments]
+    with ThreadPoolExecutor(SENDERS) as pool:
+        return list(pool.map(partial(stored.damage, shelf.files), segments))
+
+
+def losses(files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether its file is missing, or not as long as it should be."""
+    with ThreadPoolExecutor(SENDERS) as pool:
+        return list(pool.map(partial(stored.loss, files), segments))
 
 
 def describe(shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:

@@ -34,7 +34,7 @@ from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.sort import write_sorted
 
-__all__ = ["compact"]
+__all__ = ["compact", "fold"]
 
 SHARDS_AT_ONCE = 3
 
@@ -94,6 +94,13 @@ def compact(
         tuple(s for s in chain.segments if s not in kept),
         sum((w.delta for w in written), digest),
     )
+
+
+def fold(
+    spark: SparkSession, shelf: Shelf, state: State, name: str, target_bytes: int, *, here: int
+) -> Written:
+    """Write all rows of a state, which may be a part of a table, as base segments."""
+    return _rewrite(spark, shelf, state, name=name, target_bytes=target_bytes, least=1, here=here)
 
 
 def _sorted_out(shelf: Shelf, state: State, target_bytes: int) -> tuple[list[Segment], tuple[Segment, ...]]:

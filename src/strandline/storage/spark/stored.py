@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.storage import stored
+from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.tasks import on_executors
 from strandline.storage.stored import Copies, Described, Form
 
-__all__ = ["copy", "damaged", "describe"]
+__all__ = ["copy", "damages", "describe", "losses", "send"]
 
 
 PER_TASK = 2
@@ -72,11 +73,24 @@ def _remove(shelf: Shelf, wanted: Copies) -> None:
         shelf.files.remove_tree(wanted.name)
 
 
-def damaged(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment]) -> list[Finding]:
-    """Return which segments are missing or do not match their checksums, in their order."""
+def send(
+    spark: SparkSession, files: Everywhere, segments: Sequence[Segment], target: Destination
+) -> list[Segment]:
+    """Return segments with their files as objects of a repository, under their names there."""
+    files.at(target.root)  # It goes along with the task, with what it takes to open it.
+    return on_executors(spark, partial(stored.sent, files, target), segments)
+
+
+def damages(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether it is missing or does not match its checksum."""
     read = iter(on_executors(spark, partial(stored.damage, shelf.files), _files(segments)))
-    found = (next(read) if s.file is not None else stored.damage(shelf.files, s) for s in segments)
-    return [finding for finding in found if finding is not None]
+    return [next(read) if s.file is not None else stored.damage(shelf.files, s) for s in segments]
+
+
+def losses(spark: SparkSession, files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether its file is missing, or not as long as it should be."""
+    read = iter(on_executors(spark, partial(stored.loss, files), _files(segments)))
+    return [next(read) if s.file is not None else None for s in segments]
 
 
 def describe(spark: SparkSession, shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:

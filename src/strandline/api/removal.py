@@ -1,0 +1,48 @@
+"""DROP BACKUP, PRUNE, PIN and UNPIN. The first two only say what they would do, unless CONFIRM is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strandline.api.result import Result
+from strandline.backups.pins import set_pinned
+from strandline.backups.removal import DropBackups, DropRequest, plan_removal, tables_in
+from strandline.catalog.sizes import bytes_of, bytes_only_in
+from strandline.sql import statements as st
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
+
+
+def drop_backup(db: Database, statement: st.DropBackup) -> Result:
+    request = DropRequest(collection=statement.collection, backup=statement.backup)
+    return _remove(db, request, confirm=statement.confirm)
+
+
+def prune(db: Database, statement: st.Prune) -> Result:
+    keep = None if statement.keep is None else str(statement.keep)
+    return _remove(db, DropRequest(collection=statement.collection, keep=keep), confirm=statement.confirm)
+
+
+def pin(db: Database, statement: st.PinBackup) -> Result:
+    catalog = db.runtime.catalog
+    step = set_pinned(catalog, statement.collection, statement.backup, pinned=statement.pinned)
+    return Result(step=step)
+
+
+def _remove(db: Database, request: DropRequest, *, confirm: bool) -> Result:
+    if confirm:
+        operation_id = db.run_operation(DropBackups.name, request)
+        return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)
+    runtime = db.runtime
+    with runtime.catalog.read() as conn:
+        removal = plan_removal(conn, request, runtime.clock.now())
+        going = {path.name: tables_in(conn, path) for path in removal.going}
+        sizes = {name: sum(bytes_of(conn, ids).values()) for name, ids in going.items()}
+        freed = bytes_only_in(conn, [i for ids in going.values() for i in ids])
+    rows: list[tuple[str, str, str, int | None]] = [
+        ("keep" if d.keep else "remove", d.backup, ", ".join(d.reasons), sizes.get(d.backup))
+        for d in removal.decisions
+    ]
+    rows.append(("free", "", "held by nothing else", freed))
+    return Result(("action", "backup", "reason", "bytes"), rows)

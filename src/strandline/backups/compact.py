@@ -1,0 +1,146 @@
+"""Compacting a chain of backups: an increment becomes a full backup, without a look at the tables.
+
+What the chain holds of each table and index is folded into base segments, shard by shard, where the backup
+is: in the warehouse, or in its repository. The new segments wait in paths that nobody sees. When all are
+there and give the digests that were recorded when the backup was taken, one transaction lets the backup hold
+them, and from then on it needs none of those before it. Its name, its step and its streams stay, so that the
+next increment continues it as before; earlier backups stay as they are.
+
+The backups of the chain are locked while this goes on. The collection is not, unless its backups are in a
+repository, which has one writer at a time: others take backups and restore meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from strandline.backups.collection import CLUSTER, Collection, CompactRequest
+from strandline.backups.compact_parts import (
+    CompactBody,
+    CompactProgress,
+    CompactRun,
+    Folded,
+    FoldPart,
+    FullManifestPart,
+)
+from strandline.backups.compact_plan import FoldedShard, sources
+from strandline.backups.full import check_ours
+from strandline.backups.record import BackupRecord, require_collection
+from strandline.backups.restore_plan import RestoreRequest, find_chain
+from strandline.backups.writing import Leases
+from strandline.catalog import chains, many, paths, tables
+from strandline.catalog.many import NewPath
+from strandline.catalog.paths import Path
+from strandline.catalog.tables import TableBody
+from strandline.catalog.writer import Writer
+from strandline.errors import PreconditionFailed
+from strandline.operations.kind import Kind, PartPlan, Plan, Planning
+from strandline.records import Nothing, Record
+from strandline.runtime import Runtime
+
+STAGING = "__ydb_folded_"
+"""The names of the paths in which new segments wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactResult(Record):
+    """``increments``: how many were folded into the backup. ``rows`` and ``bytes``: what it holds."""
+
+    backup: str
+    increments: int
+    rows: int
+    bytes: int
+
+
+class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
+    """Let an increment become a full backup."""
+
+    name = "compact backups"
+    request, body, progress = CompactRequest, CompactBody, CompactProgress
+
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.handlers = {
+            "fold": FoldPart(runtime, leases),
+            "full manifest": FullManifestPart(runtime, leases),
+        }
+        self._leases = leases
+        self._shard_bytes = runtime.settings.shard_bytes
+
+    def plan(self, tx: Writer, run: Planning[CompactRequest]) -> Plan[CompactBody, CompactProgress]:
+        request = run.request
+        path = require_collection(tx.conn, request.collection)
+        collection = path.record(Collection)
+        check_ours(path, collection)
+        chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
+        last = chain[-1]
+        body = CompactBody(
+            collection_id=path.id,
+            backup=last.name,
+            step=last.step,
+            root=last.stored,
+            increments=len(chain) - 1,
+        )
+        if body.increments == 0:
+            return Plan([], body, CompactProgress(bytes=0, bytes_total=0))
+        if last.stored is None and collection.settings.storage != CLUSTER:
+            raise PreconditionFailed(
+                f"{last.name} is not in the repository {collection.settings.storage} yet",
+                f"Send it first: COPY BACKUP '{last.name}' FROM {path.name} TO "
+                f"'{collection.settings.storage}'.",
+            )
+        there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
+        if last.stored is not None:
+            run.lock(tx, [path], "altering")  # A repository has one writer at a time.
+        run.lock(tx, [there[last.name]], "altering")
+        run.lock(tx, [there[record.name] for record in chain[:-1]], "copying")
+        shards = self._shards(tx, run, chain, there[last.name])
+        parts = [PartPlan("fold", shard) for shard in shards]
+        if last.stored is not None:
+            parts.append(PartPlan("full manifest", Nothing(), 1))
+        total = sum(shard.bytes for shard in shards)
+        return Plan(parts, body, CompactProgress(bytes=0, bytes_total=total))
+
+    def _shards(
+        self, tx: Writer, run: Planning[CompactRequest], chain: Sequence[BackupRecord], backup: Path
+    ) -> list[FoldedShard]:
+        """The parts, and for each table and index of them a path in which new segments wait."""
+        root, step = chain[-1].stored, chain[-1].step
+        folded = [source for source in sources(tx.conn, chain) if not source.is_shared(root)]
+        new = [
+            NewPath(backup, f"{STAGING}{source.target_id}", "table", TableBody(schema=source.schema))
+            for source in folded
+        ]
+        staging = many.add(tx, new, step=step, state="creating", operation_id=run.id)
+        return [
+            shard
+            for source, path in zip(folded, staging, strict=True)
+            for shard in source.shards(path.id, self._shard_bytes)
+        ]
+
+    def let_go(self, operation_id: str) -> None:
+        self._leases.release(operation_id)
+
+    def finish(self, tx: Writer, run: CompactRun) -> CompactResult:
+        """The backup holds what was folded; what it held is free when those are done who read it."""
+        found = Folded(tx.conn, run)
+        if run.body.increments:
+            found.check()
+            backup = found.backup
+            chains.supersede(tx, found.placed)
+            ids = {target_id: [s.id for s in held] for target_id, held in found.placed.items()}
+            chains.attach_all(tx, ids, run.body.step)
+            digests = {source.target_id: source.last.after for source in found.sources}
+            tables.set_first_digests(tx, digests)
+            bodies: dict[int, Record] = {
+                path.id: replace(path.record(TableBody), increment=False)
+                for path in paths.by_ids(tx.conn, digests)
+            }
+            tables.alter_all(tx, {**bodies, backup.id: found.record})
+            paths.set_state(tx, found.staging.values(), "dropping", run.operation.id)
+        return CompactResult(
+            backup=run.body.backup,
+            increments=run.body.increments,
+            rows=found.record.rows,
+            bytes=found.record.bytes,
+        )

@@ -1,0 +1,255 @@
+"""The parts of compacting a chain of backups: a shard that is folded, and the manifest of the full backup.
+
+A part reads and writes files outside any transaction, and its transaction lets what it made wait in the chain
+of a path that nobody sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+from sqlalchemy import Connection
+
+from strandline.backups.collection import CLUSTER, Collection, CompactRequest
+from strandline.backups.compact_plan import FoldedShard, Source, is_at, made_full, sources
+from strandline.backups.lease import Lease
+from strandline.backups.manifest import Contents, Manifest, ObjectRecord
+from strandline.backups.record import BackupRecord
+from strandline.backups.repository import Repository
+from strandline.backups.restore_plan import RestoreRequest, find_chain
+from strandline.backups.writing import Leases, avoided, publish
+from strandline.catalog import chains, paths
+from strandline.catalog.paths import require_id
+from strandline.catalog.tables import TableBody
+from strandline.catalog.writer import Writer
+from strandline.errors import Corrupted, Internal
+from strandline.model import Chain, Digest, Segment, State, is_elsewhere
+from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
+from strandline.records import Nothing, Record
+from strandline.runtime import Runtime
+from strandline.storage.elsewhere import Destination
+from strandline.storage.shards import lies_in
+from strandline.version import VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactBody(Body):
+    """``root``: the repository that has the backup; None: it is in the warehouse. ``increments``: how many
+    are folded; none if it is a full one already."""
+
+    collection_id: int
+    backup: str
+    step: int
+    root: str | None
+    increments: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactProgress(Record):
+    """The bytes of the shards that are folded, of all."""
+
+    bytes: int
+    bytes_total: int
+
+
+CompactRun: TypeAlias = Run[CompactRequest, CompactBody, CompactProgress]
+
+
+class Folded:
+    """A backup when all of its shards are folded. ``sums``: their digests, and ``staging``: where the
+    segments wait, by the paths that are to hold them. ``placed``: what paths get that they do not hold yet.
+    ``record``: the backup as it will be."""
+
+    def __init__(self, conn: Connection, run: CompactRun) -> None:
+        collection = require_id(conn, run.body.collection_id)
+        wanted = RestoreRequest(collection=collection.name, at=run.body.backup)
+        chain = find_chain(conn, collection, wanted)
+        self.backup = next(p for p in paths.backups(conn, collection) if p.name == run.body.backup)
+        self.record = chain[-1]
+        self.sources: list[Source] = []
+        self.staging: dict[int, int] = {}
+        self.sums: dict[int, Digest] = {}
+        self.placed: dict[int, Sequence[Segment]] = {}
+        if run.body.increments:
+            self.sources = sources(conn, chain)
+            self._read(conn, run)
+
+    def _read(self, conn: Connection, run: CompactRun) -> None:
+        for shard in run.bodies(conn, "fold", FoldedShard):
+            if shard.digest is None:
+                raise Internal(f"a shard of path {shard.target_id} is not folded yet")
+            self.staging[shard.target_id] = shard.staging_id
+            self.sums[shard.target_id] = self.sums.get(shard.target_id, Digest()) + shard.digest
+        waiting = chains.held(conn, self.staging.values(), run.body.step)
+        held: dict[int, Sequence[Segment]] = {}
+        for source in self.sources:
+            target_id, first = source.target_id, source.held[0]
+            if target_id in self.staging:
+                held[target_id] = waiting.get(self.staging[target_id], ())
+            else:
+                held[target_id] = first.segments
+            if target_id in self.staging or first.slice.target_id != target_id:
+                self.placed[target_id] = held[target_id]
+        bytes_ = {target_id: sum(s.bytes for s in segments) for target_id, segments in held.items()}
+        self.held = held
+        self.record = made_full(self.record, bytes_)
+
+    def check(self) -> None:
+        """What was folded must be what was backed up."""
+        for source in self.sources:
+            found = self.sums.get(source.target_id, source.last.after)
+            if found != source.last.after:
+                recorded = source.last.after
+                raise Corrupted(
+                    f"the chain of {self.record.name} folds {source.name} to {found.hex} ({found.rows} "
+                    f"rows), but {recorded.hex} ({recorded.rows} rows) was recorded",
+                    "Nothing was changed. Look for damage with db.verify(), and take a full backup.",
+                )
+
+
+class _CompactPart(Handler[CompactRun, P]):
+    """What all parts share: one phase, and when to try again."""
+
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.runtime = runtime
+        self.leases = leases
+
+    def writing(self, run: CompactRun) -> AbstractContextManager[tuple[Repository, Lease]]:
+        """The repository that has the backup, as long as it may be written to."""
+        body = run.body
+        return self.leases.writing(body.root or "", run.operation.id, body.collection_id, "compact backups")
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return pause_after(error, attempt)
+
+    def time_limit(self, part: Part[P]) -> float | None:
+        return self.runtime.settings.shard_seconds
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a shard consists of: segments that the chain has already, and new ones."""
+
+    shared: Sequence[Segment]
+    new: Sequence[Segment]
+    digest: Digest
+
+
+class FoldPart(_CompactPart[FoldedShard]):
+    """Folds a shard. One in which only the first backup of the chain has anything is read and not written:
+    its segments are shared."""
+
+    record = FoldedShard
+
+    def work(self, run: CompactRun, part: Part[FoldedShard]) -> _Made:
+        body, root, store = part.body, run.body.root, self.runtime.store
+        with self.runtime.catalog.read() as conn:
+            schema = require_id(conn, body.staging_id).record(TableBody).schema
+            found = [chains.load(conn, *each).narrowed(body.within).segments for each in body.slices]
+        changed = [segment for segments in found[1:] for segment in segments]
+        state = State(schema, Chain((*found[0], *changed), run.body.step), body.within)
+        if (
+            len(found) > 1
+            and not changed
+            and all(lies_in(s, body.within) and is_at(s, root) for s in found[0])
+        ):
+            return _Made(found[0], (), store.digest(state))
+        folded = store.fold(state, self.runtime.session.file_name(body.staging_id))
+        if root is None:
+            return _Made((), folded.segments, folded.delta)
+        try:
+            with self.writing(run) as (there, _):
+                target = Destination(root, avoided(there))
+                sent = store.send(folded.segments, target, among=run.progress.bytes_total)
+        finally:
+            store.discard(folded.segments)
+        use = f"{body.staging_id}.{part.id}"
+        new = [ObjectRecord.of(s).segment(root, f"{use}.{n}") for n, s in enumerate(sent)]
+        return _Made((), new, folded.delta)
+
+    def configure(self, tx: Writer, run: CompactRun, part: Part[FoldedShard], made: _Made) -> FoldedShard:
+        body, step = part.body, run.body.step
+        ids = chains.insert_segments(tx, made.new, step)
+        chains.attach(tx, body.staging_id, [*(s.id for s in made.shared), *ids], step)
+        run.report(tx, replace(run.progress, bytes=run.progress.bytes + body.bytes))
+        return replace(body, digest=made.digest)
+
+    def discard(self, made: _Made) -> None:
+        # An object that nothing needs goes when its repository is pruned.
+        here = [s for s in made.new if s.file is not None and not is_elsewhere(s.file)]
+        self.runtime.store.discard(here)
+
+
+class FullManifestPart(_CompactPart[Nothing]):
+    """Lets the full backup exist in the repository. If an earlier try came as far and was undone, what it
+    left there stands, and is taken for what was folded now."""
+
+    record = Nothing
+
+    def work(self, run: CompactRun, part: Part[Nothing]) -> Manifest | None:
+        with self.writing(run) as (there, lease):
+            return self._list(run, there, lease)
+
+    def _list(self, run: CompactRun, there: Repository, lease: Lease) -> Manifest | None:
+        with self.runtime.catalog.read() as conn:
+            found = Folded(conn, run)
+            path = require_id(conn, run.body.collection_id)
+        found.check()
+        record = replace(found.record, pinned=False, stored=None, continued=None)
+        objects = {i: tuple(map(self._object, segments)) for i, segments in found.held.items()}
+        contents = {name: Contents.of(table, objects) for name, table in record.tables.items()}
+        standing = there.find(record.name, synthetic=True)
+        if standing is not None and _states(standing.backup) == _states(record):
+            return None if standing.contents == contents else standing
+        collection = path.record(Collection)
+        manifest = Manifest(
+            repository=there.marker.id,
+            engine=VERSION,
+            warehouse=self.leases.here(),
+            collection=path.name,
+            tables=collection.tables,
+            settings=replace(collection.settings, storage=CLUSTER),
+            backup=record,
+            contents=contents,
+        )
+        publish(there, lease, manifest)
+        return None
+
+    def _object(self, segment: Segment) -> ObjectRecord:
+        if segment.file is None:
+            raise Internal(f"the segment {segment.id} of a repository is inline")
+        return ObjectRecord.of(replace(segment, file=self.runtime.files.found(segment.file)[1]))
+
+    def configure(
+        self, tx: Writer, run: CompactRun, part: Part[Nothing], standing: Manifest | None
+    ) -> Nothing:
+        if standing is not None:
+            self._adopt(tx, run, part, standing)
+        return part.body
+
+    def _adopt(self, tx: Writer, run: CompactRun, part: Part[Nothing], standing: Manifest) -> None:
+        found, root, step = Folded(tx.conn, run), run.body.root or "", run.body.step
+        chains.supersede(tx, found.staging.values())
+        for source in found.sources:
+            contents = standing.contents[source.path]
+            objects = contents.table if source.index is None else contents.indexes[source.index]
+            if (staging_id := found.staging.get(source.target_id)) is not None:
+                use = f"{staging_id}.{part.id}"
+                new = [o.segment(root, f"{use}.{n}") for n, o in enumerate(objects)]
+                chains.attach(tx, staging_id, chains.insert_segments(tx, new, step), step)
+
+
+def _states(record: BackupRecord) -> tuple[int, dict[str, list[tuple[str | None, Digest]]]]:
+    """What a backup proves: its step, and the digests of its tables and indexes."""
+    return record.step, {
+        path: [
+            (None, table.slice.after),
+            *((i.definition.name, i.slice.after) for i in table.indexes if i.slice is not None),
+        ]
+        for path, table in record.tables.items()
+    }

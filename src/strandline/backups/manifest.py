@@ -1,0 +1,125 @@
+"""What a repository says about a backup: its record, and which objects hold its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline.backups.collection import CollectionSettings
+from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
+from strandline.errors import Internal
+from strandline.model import Key, Role, Segment, decode_key, encode_key
+from strandline.records import Record, kept
+from strandline.storage.elsewhere import absolute
+
+
+def _write_key(key: Key | None) -> Any:
+    return None if key is None else encode_key(key)
+
+
+def _read_key(body: Any) -> Key | None:
+    return None if body is None else decode_key(body)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectRecord:
+    """A segment whose rows are an object of the repository. The fields are those of a segment."""
+
+    object: str
+    bytes: int
+    checksum: str
+    rows: int
+    role: Role
+    fresh: bool
+    stepped: bool
+    after: int
+    upto: int
+    min_key: Key | None = kept(write=_write_key, read=_read_key)
+    max_key: Key | None = kept(write=_write_key, read=_read_key)
+
+    @staticmethod
+    def of(segment: Segment) -> ObjectRecord:
+        if segment.file is None:
+            raise Internal("an inline segment was taken for an object")
+        return ObjectRecord(
+            object=segment.file,
+            bytes=segment.bytes,
+            checksum=segment.checksum,
+            rows=segment.rows,
+            role=segment.role,
+            fresh=segment.fresh,
+            stepped=segment.stepped,
+            after=segment.after,
+            upto=segment.upto,
+            min_key=segment.min_key,
+            max_key=segment.max_key,
+        )
+
+    def segment(self, root: str, use: str) -> Segment:
+        """It, as the catalog knows it. ``use``: what no other segment has."""
+        return Segment(
+            id=0,
+            role=self.role,
+            fresh=self.fresh,
+            stepped=self.stepped,
+            after=self.after,
+            upto=self.upto,
+            rows=self.rows,
+            bytes=self.bytes,
+            file=absolute(root, self.object, use),
+            checksum=self.checksum,
+            min_key=self.min_key,
+            max_key=self.max_key,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """The objects of a table and, by name, of its indexes: those that the backup itself holds, oldest
+    first."""
+
+    table: tuple[ObjectRecord, ...]
+    indexes: Mapping[str, tuple[ObjectRecord, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(table: TableRecord, made: Mapping[int, tuple[ObjectRecord, ...]]) -> Contents:
+        """Those among objects that are given by the paths that hold them in the catalog."""
+
+        def held(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
+            return made.get(slice_.target_id or 0, ())
+
+        return Contents(
+            table=held(table.slice),
+            indexes={i.definition.name: held(i.slice) for i in table.indexes if i.slice is not None},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(Record):
+    """A backup in a repository. ``repository``: its id. ``engine``: the version that wrote this.
+    ``collection``, ``tables`` and ``settings`` are those of the collection when the backup was taken."""
+
+    repository: str
+    engine: str
+    warehouse: str
+    collection: str
+    tables: tuple[str, ...] | None
+    settings: CollectionSettings
+    backup: BackupRecord
+    contents: Mapping[str, Contents]
+
+    def slices(self) -> list[tuple[SliceRecord, tuple[ObjectRecord, ...]]]:
+        """All that has data: each slice with its objects."""
+        found: list[tuple[SliceRecord, tuple[ObjectRecord, ...]]] = []
+        for path, table in self.backup.tables.items():
+            contents = self.contents[path]
+            found.append((table.slice, contents.table))
+            for index in table.indexes:
+                if index.slice is not None:
+                    found.append((index.slice, contents.indexes[index.definition.name]))
+        return found
+
+    def objects(self) -> dict[str, ObjectRecord]:
+        """The objects that it needs, by name."""
+        return {o.object: o for _, objects in self.slices() for o in objects}

@@ -1,0 +1,210 @@
+"""Removing backups: one that is named with all that builds on it, or all that the rules of a collection do
+not keep.
+
+The collection is locked, so that no backup and no restore begins meanwhile. Each backup has a part, children
+before their parents, so that what is left at any time is whole; when all parts are done, one transaction
+takes the paths of all of them out of the tree. What they held is freed by the collector, like that of any
+table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+from sqlalchemy import Connection
+
+from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
+from strandline.backups.full import outdated_streams
+from strandline.backups.record import BackupHead, backup_heads, require_backup, require_collection
+from strandline.backups.retention import Decision, decide, descendants
+from strandline.catalog import paths, sizes, tables
+from strandline.catalog.paths import Path, require_id
+from strandline.catalog.writer import Writer
+from strandline.errors import PreconditionFailed
+from strandline.operations.kind import AnyRun, Body, Handler, Kind, PartPlan, Plan, Planning, Run
+from strandline.operations.streams import DropStreamPart, plan_drops
+from strandline.records import Nothing, Record, later
+from strandline.sql.retention import parse_keep
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropRequest(Record):
+    """Which backups of a collection go: ``backup`` and what builds on it; or, without one, all that ``keep``
+    does not keep: rules as they are written, None: those of the collection."""
+
+    collection: str
+    backup: str | None = None
+    keep: str | None = None
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What would be removed, and why. ``going``: the paths of the backups, oldest first."""
+
+    collection: Path
+    records: Sequence[BackupHead]
+    decisions: Sequence[Decision]
+    going: Sequence[Path]
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """Those of them that a repository has."""
+        names = {path.name for path in self.going}
+        return tuple(record.name for record in self.records if record.stored and record.name in names)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the last backup goes, from which the next increment would have continued."""
+        return bool(self.going) and self.going[-1].name == self.records[-1].name
+
+    @property
+    def heights(self) -> dict[str, int]:
+        """For each backup how many the longest chain has that begins with it: less than its parent's."""
+        found: dict[str, int] = {}
+        for record in reversed(self.records):
+            height = found.setdefault(record.name, 1)
+            if record.parent is not None:
+                found[record.parent] = max(found.get(record.parent, 1), height + 1)
+        return found
+
+
+def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
+    """Decide which backups go; refused where that is not possible."""
+    collection = require_collection(conn, request.collection)
+    if collection.record(Collection).attached:
+        raise PreconditionFailed(
+            f"the backups of the collection {collection.name!r} belong to another warehouse",
+            "Drop them there, or take them over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = "
+            "'true').",
+        )
+    found = backup_heads(conn, collection)
+    there, records = [path for path, _ in found], [record for _, record in found]
+    if request.backup is not None:
+        decisions = _named(collection, records, request.backup)
+    else:
+        settings = collection.record(Collection).settings
+        keep = request.keep or settings.retention
+        if keep is None:
+            raise PreconditionFailed(
+                f"the collection {collection.name!r} has no rules by which backups are kept",
+                "Name some, such as PRUNE collection KEEP LAST 2 FULL, or set RETENTION.",
+            )
+        busy = [path.name for path in there if path.state != paths.READY]
+        decisions = decide(records, parse_keep(keep), now, minimum=settings.minimum, busy=busy)
+    names = {decision.backup for decision in decisions if not decision.keep}
+    return Removal(collection, records, decisions, [path for path in there if path.name in names])
+
+
+def _named(collection: Path, records: Sequence[BackupHead], name: str) -> list[Decision]:
+    """A backup that is named goes with all that builds on it, which is told first."""
+    require_backup(collection, [record.name for record in records], name)
+    above = descendants(records, name)
+    for record in records:
+        if record.pinned and record.name in (name, *above):
+            builds = "" if record.name == name else f", and builds on {name}"
+            raise PreconditionFailed(
+                f"{record.name} is pinned{builds}", f"Unpin it: UNPIN BACKUP collection '{record.name}'."
+            )
+    with_it = [Decision(each, False, (f"builds on {name}",)) for each in reversed(above)]
+    return [*with_it, Decision(name, False, ("named",))]
+
+
+def tables_in(conn: Connection, backup: Path) -> list[int]:
+    """The ids of the tables in a backup, those of indexes included."""
+    return [path.id for path in paths.subtree(conn, backup) if path.type == "table"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropBody(Body):
+    """``backups``: their names, oldest first. ``bytes``: what becomes free. ``last``: the last of them, if
+    none comes after it. ``leaving``: those that a repository has."""
+
+    collection_id: int
+    backups: tuple[str, ...]
+    bytes: int
+    last: str | None = later()
+    leaving: tuple[str, ...] = later(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropResult(Record):
+    """``removed``: the names of the backups, oldest first. ``bytes``: what becomes free."""
+
+    collection: str
+    removed: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DroppedBackup(Record):
+    """A backup that goes."""
+
+    backup_id: int
+    backup: str
+
+
+class DropBackupPart(Handler[AnyRun, DroppedBackup]):
+    """What is to be done for a backup before its path goes with the others. One whose segments are in the
+    warehouse needs nothing: the collector frees them when no path has them any more."""
+
+    record = DroppedBackup
+    phases: ClassVar[tuple[str, ...]] = ("propose",)
+
+
+DropRun: TypeAlias = Run[DropRequest, DropBody, Nothing]
+
+
+class DropBackups(Kind[DropRequest, DropBody, Nothing]):
+    """Backups of a collection go, and with the last one the streams from which nothing will be read."""
+
+    name = "drop backups"
+    request, body, progress = DropRequest, DropBody, Nothing
+
+    def __init__(self) -> None:
+        self.handlers = {"drop backup": DropBackupPart(), "drop stream": DropStreamPart()}
+
+    def plan(self, tx: Writer, run: Planning[DropRequest]) -> Plan[DropBody, Nothing]:
+        run.lock(tx, [require_collection(tx.conn, run.request.collection)], "altering")
+        removal = plan_removal(tx.conn, run.request, tx.now)
+        heights = removal.heights
+        parts = [
+            PartPlan("drop backup", DroppedBackup(backup_id=path.id, backup=path.name), heights[path.name])
+            for path in removal.going
+        ]
+        below = [p for path in removal.going for p in paths.subtree(tx.conn, path)]
+        run.lock(tx, below, "dropping")
+        if removal.is_last:
+            streams = outdated_streams(tx.conn, run, removal.collection)
+            parts += plan_drops(tx, run, streams) if streams else []
+        body = DropBody(
+            collection_id=removal.collection.id,
+            backups=tuple(path.name for path in removal.going),
+            bytes=sizes.bytes_only_in(tx.conn, [p.id for p in below if p.type == "table"]),
+            last=removal.going[-1].name if removal.is_last else None,
+            leaving=removal.leaving,
+        )
+        return Plan(parts, body, Nothing())
+
+    def finish(self, tx: Writer, run: DropRun) -> DropResult:
+        body = run.body
+        collection = require_id(tx.conn, body.collection_id)
+        if body.last is not None or body.leaving:
+            record = collection.record(Collection)
+            changed = replace(
+                record,
+                dropped=body.last or record.dropped,
+                leaving=tuple(sorted({*record.leaving, *body.leaving})),
+            )
+            paths.set_body(tx, collection.id, changed)
+            paths.set_version(tx, collection.id, collection.version + 1)
+            tables.publish(tx, [collection.id])
+        return DropResult(collection=collection.name, removed=body.backups, bytes=body.bytes)
+
+    def follow(self, conn: Connection, run: DropRun) -> tuple[str, Record] | None:
+        """What a repository has of them goes as well, and what is left over there."""
+        collection = require_id(conn, run.body.collection_id).record(Collection)
+        if collection.settings.storage == CLUSTER:
+            return None
+        return "sweep repository", CollectionRequest(collection=run.request.collection)

@@ -1,0 +1,215 @@
+"""A repository: a folder or a part of a bucket that holds the backups of one collection, and everything that
+is needed to restore them (``docs/repository.md``).
+
+``repository.json`` says what it is, ``owners/`` which warehouse may add to it, ``objects/`` holds the rows
+under names that tell their content, ``backups/`` one manifest for each backup. A backup exists from the
+moment on at which its manifest does, and that is written last. Nothing is ever overwritten.
+
+An increment that became a full backup (``compact.py``) has a second manifest, ``NAME.full.json`` beside
+``NAME.json``. It counts from the moment on at which it is there, and the first one counts no more: a reader
+MUST look for the second one first. What the first one says stays true for as long as the backups are there
+that it builds on, and it goes when they do (``forget_increment``); the objects that only it needs are free
+then.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from strandline.backups.manifest import Manifest
+from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
+from strandline.names import did_you_mean
+from strandline.records import Record
+from strandline.settings import Settings
+from strandline.storage.files import Files
+from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
+from strandline.version import VERSION
+
+MANIFESTS, OWNERS = "backups", "owners"
+_FULL = ".full"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner(Record):
+    """The warehouse whose backups go into a repository, from ``since`` on."""
+
+    warehouse: str
+    since: float
+
+
+class Repository:
+    """The repository at ``root``, whose files are open with its key, if it needs one."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        self.files = files
+        self.root = root
+        self.plain = plain(files)
+
+    @cached_property
+    def marker(self) -> Marker:
+        """What it is; PRECONDITION_FAILED if there is none."""
+        found = read_marker(self.plain)
+        if found is None:
+            raise PreconditionFailed(
+                f"{self.root} is not a backup repository: it has no {MARKER}",
+                "Check the folder or the URL, and that its storage is mounted.",
+            )
+        return found
+
+    @staticmethod
+    def make(files: Files, root: str, settings: Settings, *, now: float, encrypted: bool) -> None:
+        """Make files a repository, if nobody has; one that others made must be of the same kind."""
+        if read_marker(files) is None:
+            files.make_root()
+            if encrypted:
+                # Before anything is there that would need them.
+                from strandline.storage import keyring, user_key
+
+                keyring.create(files, user_key.user_key(settings))
+            made = Marker(id=uuid.uuid4().hex, created=now, engine=VERSION, encrypted=encrypted)
+            files.write_if_absent(MARKER, to_bytes(made))
+        marker = read_marker(files)
+        if marker is not None and marker.encrypted != encrypted:
+            how = "is encrypted" if marker.encrypted else "is not encrypted"
+            raise PreconditionFailed(
+                f"the repository {root} {how}, and the collection wants it otherwise",
+                "Choose another place, or set ENCRYPTION to what the repository is.",
+            )
+
+    # --- who writes ----------------------------------------------------------------------------------------
+
+    def owner(self) -> Owner | None:
+        """Who may add backups: the last one that took it."""
+        names = self._owners()
+        if not names:
+            return None
+        return from_bytes(Owner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+
+    def check_owners(self) -> Owner:
+        """Who may add backups, if all that is said about it is there."""
+        names = self._owners()
+        for number, name in enumerate(names or [""], start=1):
+            if name != _owner_name(number):
+                raise Corrupted(
+                    f"{self.root} has no file {_owner_name(number)}, which says who may add backups",
+                    "Bring it back from a copy of the repository.",
+                )
+        return [
+            from_bytes(Owner, self.plain.read(name), f"the file {name} of {self.root}") for name in names
+        ][-1]
+
+    def _owners(self) -> list[str]:
+        return sorted(name for name in self.plain.names(OWNERS) if name.endswith(".json"))
+
+    def check_owner(self, warehouse: str) -> None:
+        """Refuse a warehouse whose backups do not belong here."""
+        owner = self.owner()
+        if owner is not None and owner.warehouse != warehouse:
+            raise PreconditionFailed(
+                f"the repository {self.root} belongs to the warehouse {owner.warehouse}, and this is "
+                f"{warehouse}",
+                "Choose another place for the backups of this warehouse. If that one is lost, take the "
+                "repository over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = 'true').",
+            )
+
+    def own(self, warehouse: str, now: float, *, take_over: bool = False) -> None:
+        """Make a warehouse the owner; of one that has another, only if it is to ``take_over``."""
+        if not take_over:
+            self.check_owner(warehouse)
+        owner = self.owner()
+        if owner is not None and owner.warehouse == warehouse:
+            return
+        last = self._owners()[-1:]
+        number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
+        made = Owner(warehouse=warehouse, since=now)
+        self.plain.write_if_absent(_owner_name(number), to_bytes(made))
+        self.check_owner(warehouse)  # Another may have been faster.
+
+    # --- backups -------------------------------------------------------------------------------------------
+
+    def backups(self) -> list[str]:
+        """The names of its backups, oldest first."""
+        return sorted(set(self._listed()))
+
+    def _listed(self) -> Iterator[str]:
+        for name in self.manifests():
+            yield _backup_of(name)
+
+    def manifests(self) -> list[str]:
+        """The files that are manifests: of a backup that became a full one there may be two."""
+        found = []
+        for name in self.plain.names(MANIFESTS):
+            folder, _, file = name.rpartition("/")
+            if folder == MANIFESTS and file.endswith(".json"):
+                found.append(name)
+        return found
+
+    def manifest(self, backup: str) -> Manifest:
+        """The manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
+        found = self.find(backup, synthetic=True) or self.find(backup, synthetic=False)
+        if found is None:
+            raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, self.backups()))
+        return found
+
+    def find(self, backup: str, *, synthetic: bool) -> Manifest | None:
+        """That which it has as what it was taken as, or as the full one that it became."""
+        name = _manifest_name(backup, synthetic=synthetic)
+        return None if not self.plain.exists(name) else self.manifest_at(name)
+
+    def manifest_at(self, name: str) -> Manifest:
+        """The manifest that a file is."""
+        backup = _backup_of(name)
+        data = self.files.read(name)
+        found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
+        if found.backup.name != backup or found.repository != self.marker.id:
+            raise Corrupted(
+                f"the manifest of {backup} in {self.root} is that of {found.backup.name} in the repository "
+                f"{found.repository}",
+                "Bring the right one back from a copy of the repository.",
+            )
+        return found
+
+    def add(self, manifest: Manifest) -> bool:
+        """Let a backup exist, all of whose objects are there, and return whether it did not before."""
+        backup, synthetic = manifest.backup.name, manifest.backup.synthetic
+        name = _manifest_name(backup, synthetic=synthetic)
+        is_new = self.files.write_if_absent(name, to_bytes(manifest))
+        if not is_new:
+            there = self.find(backup, synthetic=synthetic)
+            if there is None or there.backup != manifest.backup or there.contents != manifest.contents:
+                raise AlreadyExists(
+                    f"{self.root} has another backup {backup} already",
+                    "Two warehouses must not share a repository. Choose another place.",
+                )
+        return is_new
+
+    def remove(self, backup: str) -> None:
+        """Let a backup exist no more. Its objects stay, until it is known what else needs them."""
+        # As long as one of them is there it is a backup that can be restored; without the second one it might
+        # build on backups that are gone.
+        self.files.remove(_manifest_name(backup))
+        self.files.remove(_manifest_name(backup, synthetic=True))
+
+    def withdraw(self, manifest: Manifest) -> None:
+        """Take back what was said about a backup."""
+        self.files.remove(_manifest_name(manifest.backup.name, synthetic=manifest.backup.synthetic))
+
+    def forget_increment(self, backup: str) -> None:
+        """Let a backup that became a full one be nothing else. What only the increment needed is free."""
+        if self.files.exists(_manifest_name(backup, synthetic=True)):
+            self.files.remove(_manifest_name(backup))
+
+
+def _owner_name(number: int) -> str:
+    return f"{OWNERS}/{number:08}.json"
+
+
+def _manifest_name(backup: str, *, synthetic: bool = False) -> str:
+    return f"{MANIFESTS}/{backup}{_FULL if synthetic else ''}.json"
+
+
+def _backup_of(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".json").removesuffix(_FULL)

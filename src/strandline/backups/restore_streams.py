@@ -1,0 +1,65 @@
+"""The streams that begin with the end of a restore: the users' changefeeds, where they are asked for, and
+those from which the next increment reads, where it can go on from what was restored.
+
+It can if all that the collection's last backup holds was restored in its own place: what is there when the
+restore ends is then what that backup holds, and nothing lies between. The streams begin at that very step,
+and the backup notes what stands for its sources from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from strandline.backups.collection import Collection
+from strandline.backups.full import STREAM_MODE
+from strandline.backups.record import BackupRecord, Continuation
+from strandline.backups.restore_parts import RestoreRun
+from strandline.backups.restore_plan import places
+from strandline.catalog import paths
+from strandline.catalog.paths import Path
+from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import Writer
+from strandline.operations.streams import StreamSpec, add_streams
+
+
+def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[str, ...]:
+    """Begin the streams on what was restored, and return the paths of the changefeeds. ``under``: all that
+    the operation works on, by the paths that it had before."""
+    collection = next(path for path in under if path.type == "backup_collection")
+    goes_on = collection.record(Collection).goes_on_after(run.body.backup)
+    if not (goes_on or run.request.changefeeds):
+        return ()
+    backup = paths.require(tx.conn, f"{collection.path}/{run.body.backup}")
+    record = backup.record(BackupRecord)
+    tables = {path.id: path for path in under if path.type == "table"}
+    made = {path: tables[table_id] for path, table_id in run.body.tables.items()}
+    wanted = places(run.request, record)
+    feeds = {
+        f"{path}/{feed.name}": (made[path], StreamSpec(feed.name, feed.mode, feed.format))
+        for path, (_, table) in wanted.items()
+        for feed in (table.changefeeds if run.request.changefeeds else ())
+    }
+    new = list(feeds.values())
+    in_place = {source for path, (source, _) in wanted.items() if path == source}
+    is_last = paths.backups(tx.conn, collection, last=True)[0].id == backup.id
+    if goes_on and is_last and record.stream is not None and in_place == set(record.tables):
+        sources = _sources(record, made)
+        stream = StreamSpec(record.stream, STREAM_MODE, "JSON", collection.id)
+        new += [(tables[now], stream) for now in sources.values()]
+        continued = Continuation(step=tx.step, sources=tuple(sources.items()))
+        paths.set_body(tx, backup.id, replace(record, continued=continued))
+    add_streams(tx, new, step=tx.step, state="creating", operation_id=run.operation.id)
+    return tuple(sorted(feeds))
+
+
+def _sources(record: BackupRecord, made: Mapping[str, Path]) -> dict[int, int]:
+    """What stands for each source of a backup whose tables were all restored."""
+    found = {}
+    for path, table in record.tables.items():
+        found[table.slice.source_id] = made[path].id
+        info = TableInfo.of(made[path])
+        for index in table.indexes:
+            if index.slice is not None:
+                found[index.slice.source_id] = info.index(index.definition.name).impl_id
+    return found

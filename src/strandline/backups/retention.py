@@ -1,0 +1,100 @@
+"""Which backups of a collection stay, and why: worked out from what they record, rules and the time alone.
+
+A backup stays if a rule keeps it, if it is pinned or under an operation, or if one that stays builds on it.
+So what goes is always whole: with a backup goes everything that builds on it. Days, weeks (from Monday on),
+months and years are those of UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from strandline.backups.record import BackupHead
+from strandline.sql.statements import Keep
+
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BUCKETS: Mapping[str, Callable[[datetime], str]] = {
+    "daily": lambda moment: moment.strftime("%Y-%m-%d"),
+    "weekly": lambda moment: "{:04}-W{:02}".format(*moment.isocalendar()[:2]),
+    "monthly": lambda moment: moment.strftime("%Y-%m"),
+    "yearly": lambda moment: moment.strftime("%Y"),
+}
+"""What a bucket of each rule is called. The names sort in the order of time."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a backup stays, and why."""
+
+    backup: str
+    keep: bool
+    reasons: tuple[str, ...]
+
+
+def decide(
+    records: Sequence[BackupHead], rules: Keep, now: float, *, minimum: int, busy: Collection[str] = ()
+) -> list[Decision]:
+    """Decide on the finished backups of a collection, given oldest first, in their order. ``minimum``: so
+    many of the newest full backups stay with all that builds on them, whatever the rules say. ``busy``: those
+    that an operation works on."""
+    reasons: dict[str, list[str]] = {record.name: [] for record in records}
+    for name, reason in (
+        *_by_rules(records, rules, now),
+        *((name, "minimum") for name in _last_chains(records, minimum)),
+        *((record.name, "pinned") for record in records if record.pinned),
+        *((record.name, "under operation") for record in records if record.name in busy),
+    ):
+        reasons[name].append(reason)
+    needed = _needed(records, {name for name, found in reasons.items() if found})
+    for name, by in needed.items():
+        reasons[name].append(f"needed by {by}")
+    return [Decision(n, bool(found), tuple(found) or ("no rule keeps it",)) for n, found in reasons.items()]
+
+
+def descendants(records: Sequence[BackupHead], name: str) -> list[str]:
+    """The backups that build on one, directly or not, oldest first."""
+    found = {name}
+    for record in records:
+        if record.parent in found:
+            found.add(record.name)
+    return [record.name for record in records if record.name in found and record.name != name]
+
+
+def _by_rules(records: Sequence[BackupHead], rules: Keep, now: float) -> Iterator[tuple[str, str]]:
+    if rules.last is not None:
+        for name in _last_chains(records, rules.last):
+            yield name, f"last {rules.last} full"
+    if rules.within is not None:
+        oldest = now - int(rules.within[:-1]) * _SECONDS[rules.within[-1]]
+        for record in records:
+            if record.time >= oldest:
+                yield record.name, f"within {rules.within}"
+    for rule, bucket_of in _BUCKETS.items():
+        number = getattr(rules, rule)
+        if number is not None:
+            buckets = {
+                bucket_of(datetime.fromtimestamp(record.time, timezone.utc)): record.name
+                for record in records
+            }
+            for bucket in sorted(buckets)[-number:]:
+                yield buckets[bucket], f"{rule} {bucket}"
+
+
+def _last_chains(records: Sequence[BackupHead], number: int) -> list[str]:
+    """The last full backups with all that builds on them."""
+    full = [record.name for record in records if record.kind == "full"][-number:]
+    return [name for root in full for name in (root, *descendants(records, root))]
+
+
+def _needed(records: Sequence[BackupHead], kept: Collection[str]) -> dict[str, str]:
+    """What else must stay, each with the newest backup that needs it."""
+    parents = {record.name: record.parent for record in records}
+    needed: dict[str, str] = {}
+    for record in reversed(records):
+        here = record.parent if record.name in kept else None
+        while here in parents and here not in kept and here not in needed:
+            needed[here] = record.name
+            here = parents[here]
+    return needed

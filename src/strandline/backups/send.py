@@ -1,0 +1,369 @@
+"""Sending backups to a repository: a backup and those that it builds on, as far as they are not there yet.
+
+First the repository is made, if it is new. Then the segments go there as objects, in parts of about a shard:
+files as they are, and what the catalog itself keeps packed into files. An object that the repository has is
+not sent again. The manifests come last, each after that of its parent. If the repository is where the
+collection keeps its backups, the catalog then takes the objects for the segments that it had, and the
+warehouse is free of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import ClassVar, TypeAlias
+
+from sqlalchemy import Connection
+
+from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
+from strandline.backups.compact_plan import compaction
+from strandline.backups.lease import Lease
+from strandline.backups.manifest import Contents, Manifest, ObjectRecord
+from strandline.backups.record import BackupRecord, SliceRecord, require_collection, slice_segments
+from strandline.backups.repository import Repository
+from strandline.backups.restore_plan import RestoreRequest, find_chain
+from strandline.backups.retain import retain
+from strandline.backups.writing import Leases, avoided, publish
+from strandline.catalog import chains, paths
+from strandline.catalog.operations import Operation
+from strandline.catalog.paths import require_id
+from strandline.catalog.tables import TableBody
+from strandline.catalog.writer import Writer
+from strandline.errors import Internal, InvalidArgument
+from strandline.model import Segment, TableSchema
+from strandline.operations.engine import Engine
+from strandline.operations.kind import (
+    Body,
+    Handler,
+    Kind,
+    P,
+    Part,
+    PartPlan,
+    Plan,
+    Planning,
+    Run,
+    pause_after,
+)
+from strandline.records import Nothing, Record, later
+from strandline.runtime import Runtime
+from strandline.storage.elsewhere import Destination
+from strandline.storage.marker import plain
+from strandline.version import VERSION
+
+TOGETHER = 256
+"""So many small tables and indexes are one part at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendBody(Body):
+    """``backups``: what is sent, in the order of the chain. ``moves``: afterwards they are there and not in
+    the warehouse. ``retention``: the rules to apply then."""
+
+    collection_id: int
+    root: str
+    backups: tuple[str, ...]
+    moves: bool
+    encrypted: bool
+    retention: str | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendProgress(Record):
+    """The bytes that the repository has, of all."""
+
+    bytes: int
+    bytes_total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendResult(Retained):
+    """``backups``: those that the repository did not have before."""
+
+    repository: str
+    backups: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentSlice:
+    """Segments of a table or an index of a backup, and the ``objects`` that they are in the repository, once
+    they are."""
+
+    target_id: int
+    segments: tuple[int, ...]
+    objects: tuple[ObjectRecord, ...] | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(Record):
+    """A part of what is sent."""
+
+    bytes: int
+    slices: tuple[SentSlice, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed(Record):
+    """A backup whose manifest is to be written."""
+
+    backup: str
+
+
+SendRun: TypeAlias = Run[SendRequest, SendBody, SendProgress]
+
+
+class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
+    """Bring a backup, with all that it needs, to a repository."""
+
+    name = "send backup"
+    request, body, progress = SendRequest, SendBody, SendProgress
+
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.handlers = {
+            "repository": RepositoryPart(runtime, leases),
+            "objects": ObjectsPart(runtime, leases),
+            "manifest": ManifestPart(runtime, leases),
+        }
+        self._leases = leases
+        self._shard_bytes = runtime.settings.shard_bytes
+
+    def plan(self, tx: Writer, run: Planning[SendRequest]) -> Plan[SendBody, SendProgress]:
+        request = run.request
+        path = require_collection(tx.conn, request.collection)
+        collection = path.record(Collection)
+        storage = collection.settings.storage
+        root = request.url or storage
+        if root == CLUSTER:
+            raise InvalidArgument(
+                f"the collection {path.name!r} keeps its backups in the warehouse, and no other place was "
+                "named",
+                "Name one: COPY BACKUP 'name' FROM collection TO 'url'.",
+            )
+        chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
+        moves = root == storage
+        sent = [record for record in chain if record.stored != root]
+        there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
+        run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
+        batches = [batch for record in sent for batch in self._batches(tx.conn, record)]
+        parts = [PartPlan("repository", Nothing())]
+        parts += [PartPlan("objects", batch, 1) for batch in batches]
+        parts += [PartPlan("manifest", Listed(backup=r.name), 2 + place) for place, r in enumerate(sent)]
+        body = SendBody(
+            collection_id=path.id,
+            root=root,
+            backups=tuple(record.name for record in sent),
+            moves=moves,
+            encrypted=collection.settings.encryption if moves else request.encryption,
+            retention=collection.settings.retention if moves else None,
+        )
+        total = sum(batch.bytes for batch in batches)
+        return Plan(parts, body, SendProgress(bytes=0, bytes_total=total))
+
+    def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[Batch]:
+        """The segments of a backup, in parts of about a shard each."""
+        waiting: list[SentSlice] = []
+        size = 0
+        held = slice_segments(conn, record, [s for s in record.slices if s.target_id is not None])
+        for target_id, segments in held.items():
+            for piece in _pieces(segments, self._shard_bytes):
+                bytes_ = sum(s.bytes for s in piece)
+                if waiting and (size + bytes_ > self._shard_bytes or len(waiting) == TOGETHER):
+                    yield Batch(bytes=size, slices=tuple(waiting))
+                    waiting, size = [], 0
+                waiting.append(SentSlice(target_id=target_id, segments=tuple(s.id for s in piece)))
+                size += bytes_
+        if waiting:
+            yield Batch(bytes=size, slices=tuple(waiting))
+
+    def finish(self, tx: Writer, run: SendRun) -> SendResult:
+        result = SendResult(
+            repository=run.body.root,
+            backups=run.body.backups,
+            bytes=run.progress.bytes_total,
+            retention=run.body.retention,
+        )
+        if not run.body.moves:
+            return result
+        made = _objects(tx.conn, run)
+        collection = require_id(tx.conn, run.body.collection_id)
+        sent = {path.name: path for path in paths.backups(tx.conn, collection)}
+        for name in run.body.backups:
+            record = sized(sent[name].record(BackupRecord), made)
+            place_objects(tx, record, made, run.body.root)
+            paths.set_body(tx, sent[name].id, replace(record, stored=run.body.root))
+        return result
+
+    def let_go(self, operation_id: str) -> None:
+        self._leases.release(operation_id)
+
+    def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
+        """Where a backup is kept its chain is folded, if that is long enough."""
+        return compaction(conn, run.request.collection) if run.body.moves else None
+
+    def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
+        """What the rules of the collection do not keep any more goes."""
+        if result.retention is not None:
+            retain(engine, operation, result)
+
+
+def _pieces(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
+    """The segments in their order, about so many bytes at a time."""
+    piece: list[Segment] = []
+    for segment in segments:
+        if piece and sum(s.bytes for s in piece) + segment.bytes > most:
+            yield piece
+            piece = []
+        piece.append(segment)
+    if piece:
+        yield piece
+
+
+class _SendPart(Handler[SendRun, P]):
+    """What all parts share: one phase, and when to try again."""
+
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.runtime = runtime
+        self._leases = leases
+
+    def writing(self, run: SendRun) -> AbstractContextManager[tuple[Repository, Lease]]:
+        """The repository, as long as it may be written to."""
+        return self._leases.writing(run.body.root, run.operation.id, run.body.collection_id, SendBackup.name)
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return pause_after(error, attempt)
+
+    def time_limit(self, part: Part[P]) -> float | None:
+        return self.runtime.settings.shard_seconds
+
+
+class RepositoryPart(_SendPart[Nothing]):
+    """Makes the repository, and sees to it that it is this warehouse's."""
+
+    record = Nothing
+
+    def work(self, run: SendRun, part: Part[Nothing]) -> None:
+        root, now = run.body.root, self.runtime.clock.now()
+        files = plain(self.runtime.files.at(root))
+        Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
+        Repository(files, root).check_owner(self._leases.here())  # Before anything of it is taken.
+        with self.writing(run) as (there, _):
+            there.own(self._leases.here(), now)
+
+
+class ObjectsPart(_SendPart[Batch]):
+    """Sends segments."""
+
+    record = Batch
+
+    def work(self, run: SendRun, part: Part[Batch]) -> Batch:
+        with self.writing(run) as (there, _):
+            target = Destination(run.body.root, avoided(there))
+            return replace(part.body, slices=self._sent(run, part.body.slices, target))
+
+    def _sent(self, run: SendRun, slices: Sequence[SentSlice], target: Destination) -> tuple[SentSlice, ...]:
+        store = self.runtime.store
+        with self.runtime.catalog.read() as conn:
+            found = [chains.segments(conn, s.segments) for s in slices]
+            schemas = _schemas(conn, {s.target_id for s in slices})
+        files = [s for segments in found for s in segments if s.file is not None]
+        sent = iter(store.send(files, target, among=run.progress.bytes_total))
+        made = []
+        for slice_, segments in zip(slices, found, strict=True):
+            objects: list[ObjectRecord] = []
+            for is_inline, group in groupby(segments, key=lambda s: s.file is None):
+                if is_inline:
+                    objects.append(
+                        ObjectRecord.of(store.pack(schemas[slice_.target_id], list(group), target))
+                    )
+                else:
+                    objects += [ObjectRecord.of(next(sent)) for _ in group]
+            made.append(replace(slice_, objects=tuple(objects)))
+        return tuple(made)
+
+    def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
+        run.report(tx, replace(run.progress, bytes=run.progress.bytes + part.body.bytes))
+        return made
+
+
+class ManifestPart(_SendPart[Listed]):
+    """Lets a backup exist in the repository."""
+
+    record = Listed
+
+    def work(self, run: SendRun, part: Part[Listed]) -> None:
+        with self.writing(run) as (there, lease):
+            self._list(run, part.body.backup, there, lease)
+
+    def _list(self, run: SendRun, name: str, there: Repository, lease: Lease) -> None:
+        with self.runtime.catalog.read() as conn:
+            path = require_id(conn, run.body.collection_id)
+            collection = path.record(Collection)
+            backup = next(p for p in paths.backups(conn, path) if p.name == name)
+            made = _objects(conn, run)
+        here = self._leases.here()
+        record = sized(backup.record(BackupRecord), made)
+        manifest = Manifest(
+            repository=there.marker.id,
+            engine=VERSION,
+            warehouse=here,
+            collection=path.name,
+            tables=collection.tables,
+            settings=replace(collection.settings, storage=CLUSTER),
+            backup=replace(record, pinned=False, stored=None, continued=None),
+            contents={path: Contents.of(table, made) for path, table in record.tables.items()},
+        )
+        publish(there, lease, manifest)
+
+
+def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSchema]:
+    return {path.id: path.record(TableBody).schema for path in paths.by_ids(conn, target_ids)}
+
+
+def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ...]]:
+    """What was sent, by the paths that hold it in the catalog."""
+    made: dict[int, tuple[ObjectRecord, ...]] = {}
+    for batch in run.bodies(conn, "objects", Batch):
+        for slice_ in batch.slices:
+            if slice_.objects is None:
+                raise Internal(f"the segments of path {slice_.target_id} were not sent")
+            made[slice_.target_id] = (*made.get(slice_.target_id, ()), *slice_.objects)
+    return made
+
+
+def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> BackupRecord:
+    """A backup's record with the sizes that its slices have as objects."""
+
+    def slice_(of: SliceRecord) -> SliceRecord:
+        return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id or 0, ())))
+
+    return replace(
+        record,
+        tables={
+            path: replace(
+                table,
+                slice=slice_(table.slice),
+                indexes=tuple(
+                    i if i.slice is None else replace(i, slice=slice_(i.slice)) for i in table.indexes
+                ),
+            )
+            for path, table in record.tables.items()
+        },
+    )
+
+
+def place_objects(
+    tx: Writer, record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]], root: str
+) -> None:
+    """Let the objects of a repository be what a backup's paths hold."""
+    targets = [s.target_id for s in record.slices if s.target_id is not None]
+    chains.supersede(tx, targets)
+    placed: dict[int, list[int]] = {}
+    for target_id in targets:
+        objects = made.get(target_id, ())
+        new = [o.segment(root, f"{target_id}.{n}") for n, o in enumerate(objects)]
+        placed[target_id] = chains.insert_segments(tx, new, record.step)
+    chains.attach_all(tx, placed, record.step)

@@ -1,0 +1,183 @@
+"""Sweeping a repository: the manifests of backups that were dropped go, then the objects that no other one
+names.
+
+It follows whatever drops backups of a collection that keeps them in a repository. The catalog has forgotten
+them by then, and remembers their names until this is done, so that a repository that cannot be reached now is
+swept the next time.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
+from strandline.backups.lease import Lease
+from strandline.backups.record import backup_heads, require_collection
+from strandline.backups.repository import Repository
+from strandline.backups.writing import Leases, sweep
+from strandline.catalog import paths
+from strandline.catalog.paths import require_id
+from strandline.catalog.writer import Writer
+from strandline.errors import InvalidArgument
+from strandline.operations.kind import (
+    Body,
+    Handler,
+    Kind,
+    P,
+    Part,
+    PartPlan,
+    Plan,
+    Planning,
+    Run,
+    pause_after,
+)
+from strandline.records import Nothing, Record, later
+from strandline.runtime import Runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepBody(Body):
+    """``backups``: whose manifests go, oldest first. ``folded``: those that were increments, and are full
+    ones now."""
+
+    collection_id: int
+    root: str
+    backups: tuple[str, ...]
+    folded: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult(Record):
+    """``backups``: whose manifests are gone. ``objects``: how many are gone, and how many are ``waiting`` for
+    the end of the grace period."""
+
+    repository: str
+    backups: tuple[str, ...]
+    objects: int
+    waiting: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlisted(Record):
+    """A backup whose manifest goes."""
+
+    backup: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept(Record):
+    """What came of the sweep, when it is done."""
+
+    objects: int | None = later()
+    waiting: int | None = later()
+
+
+SweepRun: TypeAlias = Run[CollectionRequest, SweepBody, Nothing]
+
+
+class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
+    """Remove from a repository what its collection needs no more."""
+
+    name = "sweep repository"
+    request, body, progress = CollectionRequest, SweepBody, Nothing
+
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.handlers = {
+            "manifest": UnlistPart(runtime, leases),
+            "sweep": SweepPart(runtime, leases),
+        }
+        self._leases = leases
+
+    def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[SweepBody, Nothing]:
+        path = require_collection(tx.conn, run.request.collection)
+        collection = path.record(Collection)
+        if collection.settings.storage == CLUSTER:
+            raise InvalidArgument(
+                f"the collection {path.name!r} has no repository to sweep",
+                "What is in the warehouse is freed by db.maintain().",
+            )
+        run.lock(tx, [path], "altering")
+        going = collection.leaving
+        parts = [
+            # The last one first, so that what is left at any time is whole.
+            PartPlan("manifest", Unlisted(backup=name), stage)
+            for stage, name in enumerate(reversed(going))
+        ]
+        parts.append(PartPlan("sweep", Swept(), len(going)))
+        heads = [head for _, head in backup_heads(tx.conn, path)]
+        body = SweepBody(
+            collection_id=path.id,
+            root=collection.settings.storage,
+            backups=going,
+            folded=tuple(head.name for head in heads if head.synthetic),
+        )
+        return Plan(parts, body, Nothing())
+
+    def finish(self, tx: Writer, run: SweepRun) -> SweepResult:
+        body = run.body
+        path = require_id(tx.conn, body.collection_id)
+        collection = path.record(Collection)
+        left = tuple(name for name in collection.leaving if name not in body.backups)
+        paths.set_body(tx, path.id, replace(collection, leaving=left))
+        (swept,) = run.bodies(tx.conn, "sweep", Swept)
+        return SweepResult(
+            repository=body.root,
+            backups=body.backups,
+            objects=swept.objects or 0,
+            waiting=swept.waiting or 0,
+        )
+
+    def let_go(self, operation_id: str) -> None:
+        self._leases.release(operation_id)
+
+
+class _SweepingPart(Handler[SweepRun, P]):
+    """What both parts share: one phase, the lease, and when to try again."""
+
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.runtime = runtime
+        self._leases = leases
+
+    def writing(self, run: SweepRun) -> AbstractContextManager[tuple[Repository, Lease]]:
+        """The repository, as long as it may be written to."""
+        body = run.body
+        return self._leases.writing(body.root, run.operation.id, body.collection_id, SweepRepository.name)
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return pause_after(error, attempt)
+
+    def time_limit(self, part: Part[P]) -> float | None:
+        return self.runtime.settings.shard_seconds
+
+
+class UnlistPart(_SweepingPart[Unlisted]):
+    """Lets a backup exist no more."""
+
+    record = Unlisted
+
+    def work(self, run: SweepRun, part: Part[Unlisted]) -> None:
+        with self.writing(run) as (there, lease):
+            lease.check()
+            there.remove(part.body.backup)
+
+
+class SweepPart(_SweepingPart[Swept]):
+    """Removes what nothing refers to."""
+
+    record = Swept
+
+    def work(self, run: SweepRun, part: Part[Swept]) -> Swept:
+        with self.writing(run) as (there, lease):
+            for backup in run.body.folded:
+                lease.check()
+                there.forget_increment(backup)
+            now, grace = self.runtime.clock.now(), self.runtime.settings.repository_grace_seconds
+            found = sweep(there, now, grace, lease.check)
+            return Swept(objects=len(found.removed), waiting=len(found.waiting))
+
+    def configure(self, tx: Writer, run: SweepRun, part: Part[Swept], made: Swept) -> Swept:
+        return made

@@ -1,0 +1,151 @@
+"""What is known of backups from earlier verifications.
+
+Of each backup the last report of each level is kept. Which objects were looked at is kept in lots: those that
+were looked at together, by a hash of their names. So there is a row for a thousand objects, and to look at
+the oldest of them again leaves whole lots without a use, which are removed then. What was found damaged is a
+lot as well, whose objects are looked at each time until the same level finds them well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+import xxhash
+from sqlalchemy import Connection
+
+from strandline.backups.record import require_collection
+from strandline.catalog import paths, verified
+from strandline.catalog.writer import Writer
+from strandline.model import Segment
+from strandline.records import Record, later
+
+Level: TypeAlias = Literal["chain", "files", "checksums", "restore"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""Each promises what those before it do, and more."""
+_DAMAGED = "damaged "
+"""Before the level that found the objects of a lot so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lot(Record):
+    """Objects that were looked at together, by their keys."""
+
+    objects: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupReport(Record):
+    """How a backup was found. ``objects`` and ``bytes``: how much of what it brought was looked at this time;
+    an object that several backups hold counts for the first of them. ``problems``: how many of those that
+    were found are in it. ``restorable``: whether nothing is known, at this level, that would keep it from
+    being restored, neither in it nor in the backups that it builds on; ``because`` says what does.
+    ``verified_at``: all that it takes to restore it has been verified at this level since then (seconds since
+    the epoch); None: some of it never was."""
+
+    backup: str
+    level: Level
+    objects: int
+    bytes: int
+    problems: int
+    restorable: bool
+    because: str | None = later()
+    verified_at: float | None = later()
+
+
+def name_of(segment: Segment) -> str:
+    """What an object is called, however many segments share it."""
+    if segment.file is None:
+        return f"inline {segment.id}"
+    return segment.file.partition("#")[0]
+
+
+def key_of(segment: Segment) -> str:
+    """The name of an object, short."""
+    return xxhash.xxh3_64_hexdigest(name_of(segment).encode())
+
+
+@dataclass
+class Looked:
+    """When the objects of a collection were last looked at and well, by level and key; and which were not,
+    with the level that has found it."""
+
+    times: dict[str, dict[str, float]] = field(default_factory=dict)
+    damaged: dict[str, Level] = field(default_factory=dict)
+
+    def at(self, key: str, level: Level) -> float | None:
+        """When it was last found well at a level, or at a higher one; None if never, or not since it was
+        damaged."""
+        levels = LEVELS[LEVELS.index(level) :]
+        if key in self.damaged:
+            levels = LEVELS[LEVELS.index(level) : LEVELS.index(self.damaged[key])]
+        found = [self.times[of].get(key) for of in levels if of in self.times]
+        return max((time for time in found if time is not None), default=None)
+
+    def oldest(self, keys: Iterable[str], level: Level) -> float | None:
+        """Since when all of them are known to be well; None if one is not. Infinity if there are none."""
+        oldest = float("inf")
+        for key in keys:
+            time = self.at(key, level)
+            if time is None:
+                return None
+            oldest = min(oldest, time)
+        return oldest
+
+
+def looked(conn: Connection, collection_id: int) -> Looked:
+    """All that is kept of the objects of a collection."""
+    found = Looked()
+    for row in verified.of_paths(conn, [collection_id]):
+        objects = row.record(Lot).objects
+        found.times.setdefault(row.level, {}).update(dict.fromkeys(objects, row.time))
+    for level in LEVELS:
+        found.damaged.update(dict.fromkeys(found.times.pop(_DAMAGED + level, {}), level))
+    return found
+
+
+def keep_lot(tx: Writer, collection_id: int, level: Level, well: Sequence[str], bad: Sequence[str]) -> None:
+    """Objects were found well, or not, at a level."""
+    for kind, objects in ((level, well), (_DAMAGED + level, bad)):
+        if objects:
+            verified.add(tx, kind, [(collection_id, Lot(objects=tuple(objects)))])
+
+
+def tidy(tx: Writer, collection_id: int, live: Collection[str], damaged: Mapping[str, Level]) -> None:
+    """Keep which objects are ``damaged``, and no lot without an object that is ``live`` and was not looked at
+    since."""
+    rows = verified.of_paths(tx.conn, [collection_id])
+    last = {(row.level, key): row.id for row in rows for key in row.record(Lot).objects if key in live}
+    used = {id_ for (level, _), id_ in last.items() if not level.startswith(_DAMAGED)}
+    verified.remove(tx, [row.id for row in rows if row.id not in used])
+    for level in LEVELS:
+        bad = sorted(key for key, found in damaged.items() if found == level)
+        keep_lot(tx, collection_id, level, (), bad)
+
+
+def keep_reports(tx: Writer, level: Level, found: Mapping[int, BackupReport]) -> None:
+    """Keep how backups were found, by the ids of their paths, in the place of what was kept of this level."""
+    old = [row.id for row in verified.of_paths(tx.conn, found) if row.level == level]
+    verified.remove(tx, old)
+    verified.add(tx, level, list(found.items()))
+
+
+def reports(conn: Connection, backup_ids: Iterable[int]) -> dict[int, list[tuple[float, BackupReport]]]:
+    """How backups were found, by the ids of their paths: for each level the time and the report, lowest
+    first."""
+    found: dict[int, list[tuple[float, BackupReport]]] = {}
+    for row in verified.of_paths(conn, backup_ids):
+        found.setdefault(row.path_id, []).append((row.time, row.record(BackupReport)))
+    for listed in found.values():
+        listed.sort(key=lambda pair: LEVELS.index(pair[1].level))
+    return found
+
+
+def reports_of(conn: Connection, collection: str) -> dict[str, list[dict[str, Any]]]:
+    """The same by the names of all backups of a collection, as plain values."""
+    rows = paths.backups(conn, require_collection(conn, collection))
+    found = reports(conn, [row.id for row in rows])
+    return {
+        row.name: [{"time": time, **asdict(report)} for time, report in found.get(row.id, ())] for row in rows
+    }

@@ -1,0 +1,161 @@
+"""Looking at the objects of backups: files and, in a warehouse, what the catalog itself keeps of rows.
+
+An object is looked at once, however many backups hold it. What was found is written down now and then, so
+that a run that ends early was not for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+from typing import TypeVar
+
+from strandline.backups.verified import LEVELS, Level, Looked, keep_lot, key_of, looked, tidy
+from strandline.catalog import chains
+from strandline.errors import StrandlineError
+from strandline.model import Segment
+from strandline.operations.kind import RETRY_SECONDS, pause_after
+from strandline.retry import tries
+from strandline.runtime import Runtime
+from strandline.storage.order import Finding
+
+T = TypeVar("T")
+
+TOGETHER = 1000
+"""So many objects are looked at together at most."""
+KEPT_EVERY = 64
+"""After so many shards at most it is written down what was looked at."""
+
+
+@dataclass(frozen=True)
+class Object:
+    """What is looked at once. ``backup``: the first that holds it."""
+
+    key: str
+    segment: Segment
+    backup: str
+
+
+class Objects:
+    """The objects of a collection, or of some of its backups. ``level``: how closely they are looked at.
+    ``checked`` and ``findings``: what was looked at, and what is wrong with it."""
+
+    def __init__(self, runtime: Runtime, collection_id: int, known: Looked, level: Level) -> None:
+        self._runtime = runtime
+        self._collection_id = collection_id
+        self._level = level
+        self.looked = known
+        self.all: dict[str, Object] = {}
+        self.checked: list[Object] = []
+        self.findings: dict[str, Finding] = {}
+
+    def add(self, backup: str, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            key = key_of(segment)
+            self.all.setdefault(key, Object(key, segment, backup))
+
+    def due(self, *, sample: int | None, again: bool) -> list[Object]:
+        """The objects whose turn it is, those that were not looked at for the longest time first: all, a
+        sample of so many percent, or what never was. What was damaged is looked at each time."""
+        times = {key: self.looked.at(key, self._level) for key in self.all}
+        ordered = sorted(times, key=lambda key: (times[key] or 0.0, key))
+        if sample is not None:
+            ordered = ordered[: ceil(len(ordered) * sample / 100)]
+        elif not again:
+            ordered = [key for key in ordered if times[key] is None]
+        damaged = [key for key in self.looked.damaged if key in self.all]
+        return [self.all[key] for key in dict.fromkeys([*ordered, *damaged])]
+
+    def look_at(self, due: Iterable[Object], *, some: bool) -> None:
+        """Look at objects, and keep what was found. ``some``: the collection has others as well."""
+        kept = 0
+        try:
+            for number, batch in enumerate(self._batches(due), start=1):
+                found = patiently(self._runtime, partial(self._findings, batch))
+                self.checked += batch
+                self.findings.update(found)
+                if number % KEPT_EVERY == 0 or len(self.checked) - kept >= TOGETHER:
+                    self._keep(self.checked[kept:])
+                    kept = len(self.checked)
+        finally:
+            self._keep(self.checked[kept:])
+        self._forget_collected()
+        self._tidy(some=some)
+
+    def _batches(self, due: Iterable[Object]) -> Iterator[list[Object]]:
+        """About a shard at a time: storage that fails now and then costs one of them again, not all."""
+        batch: list[Object] = []
+        size, most = 0, self._runtime.settings.shard_bytes
+        for each in due:
+            if batch and (size + each.segment.bytes > most or len(batch) == TOGETHER):
+                yield batch
+                batch, size = [], 0
+            batch.append(each)
+            size += each.segment.bytes
+        if batch:
+            yield batch
+
+    def _findings(self, batch: Sequence[Object]) -> dict[str, Finding]:
+        segments = present(self._runtime, [each.segment for each in batch])
+        look = self._runtime.store.losses if self._level == "files" else self._runtime.store.damages
+        return {o.key: found for o, found in zip(batch, look(segments), strict=True) if found is not None}
+
+    def _keep(self, looked_at: Sequence[Object]) -> None:
+        well = [o.key for o in looked_at if o.key not in self.findings]
+        bad = [o.key for o in looked_at if o.key in self.findings]
+        if looked_at:
+            with self._runtime.catalog.write() as tx:
+                keep_lot(tx, self._collection_id, self._level, well, bad)
+
+    def _forget_collected(self) -> None:
+        """What the catalog has forgotten meanwhile is missing by right."""
+        ids = {self.all[key].segment.id for key in self.findings}
+        with self._runtime.catalog.read() as conn:
+            known = chains.known(conn, ids)
+        self.findings = {k: f for k, f in self.findings.items() if self.all[k].segment.id in known}
+
+    def _tidy(self, *, some: bool) -> None:
+        """What was found damaged stays so until it was looked at as closely as then and found well."""
+        seen = {each.key for each in self.checked}
+        damaged = {
+            key: level
+            for key, level in self.looked.damaged.items()
+            if (some or key in self.all)
+            and (key not in seen or LEVELS.index(level) > LEVELS.index(self._level))
+        }
+        damaged |= {key: self._level for key in self.findings if key not in damaged}
+        live = set(self.all)
+        if some:
+            live.update(key for keys in self.looked.times.values() for key in keys)
+        with self._runtime.catalog.write() as tx:
+            tidy(tx, self._collection_id, live, damaged)
+            self.looked = looked(tx.conn, self._collection_id)
+
+    def known(self, segments: Iterable[Segment]) -> tuple[float | None, str | None]:
+        """Since when all of these are known to be well (None: some are not), and what is wrong with one."""
+        keys = [key_of(segment) for segment in segments]
+        damage = next((self.findings[key].message for key in keys if key in self.findings), None)
+        return self.looked.oldest(keys, self._level), damage
+
+
+def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
+    """Segments with what is stored of them now: of what the catalog itself holds, this process may remember
+    something else."""
+    inline = {s.id: replace(s, data=None) for s in segments if s.file is None}
+    with runtime.catalog.read() as conn:
+        for id_, data, checksum in chains.inline_rows(conn, inline):
+            inline[id_] = replace(inline[id_], data=data, checksum=checksum)
+    return [inline.get(s.id, s) for s in segments]
+
+
+def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
+    """What ``act`` returns, which is tried again while storage does not answer."""
+    for number in tries(runtime.clock, RETRY_SECONDS.__getitem__):
+        try:
+            return act()
+        except StrandlineError as error:
+            if pause_after(error, number + 1) is None:
+                raise
+    raise AssertionError("tries without a limit have no end")

@@ -1,0 +1,170 @@
+"""What a repository says of itself, compared with what the catalog says of it: marker, owner, manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from strandline.backups.manifest import Manifest
+from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
+from strandline.backups.repository import Repository
+from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, StrandlineError
+from strandline.model import Segment
+from strandline.records import Newer
+from strandline.storage.elsewhere import OBJECTS
+from strandline.tables.check import Problem
+
+READERS = 8
+"""So many manifests are read at a time."""
+
+
+@dataclass
+class Inspected:
+    """``spoiled``: backups that this repository cannot bring back any more, and why. ``named``: the objects
+    that manifests name; None if one of these cannot be read, so that nobody can tell."""
+
+    problems: list[Problem] = field(default_factory=list)
+    spoiled: dict[str, str] = field(default_factory=dict)
+    named: set[str] | None = field(default_factory=set)
+
+    @staticmethod
+    def closed(root: str, backups: Sequence[str], message: str) -> Inspected:
+        """A repository that cannot be opened."""
+        problem = Problem("damaged_repository", root, message)
+        return Inspected([problem], dict.fromkeys(backups, message), None)
+
+
+def inspect(
+    repository: Repository,
+    records: Sequence[BackupRecord],
+    held: Mapping[int, Sequence[Segment]],
+    *,
+    collection: str,
+    owner: str | None,
+) -> Inspected:
+    """Return what is wrong with a repository. ``records``: the backups that it should have, with the segments
+    that the catalog takes its objects for. ``owner``: the warehouse that adds to it, if that is known.
+    CORRUPTED if nothing in it can be trusted."""
+    found = Inspected()
+    by_name = {record.name: record for record in records}
+    _check_marker(repository)
+    _inspect_owners(repository, owner, found, list(by_name))
+    there = repository.backups()
+    wanted = sorted({*by_name, *there})
+    with ThreadPoolExecutor(READERS) as pool:
+        read = list(pool.map(lambda name: _read(repository, name), wanted))
+    for name, manifest in zip(wanted, read, strict=True):
+        record = by_name.get(name)
+        if isinstance(manifest, Manifest):
+            if found.named is not None:
+                found.named.update(manifest.objects())
+            if record is None or _is_same(manifest, record, held, repository.root):
+                continue
+            kind, message = "different_manifest", f"the manifest of {name} does not say what the catalog says"
+        else:
+            is_missing = isinstance(manifest, PathNotFound)
+            kind, message = "missing_manifest" if is_missing else "damaged_manifest", manifest.message
+            if not is_missing:
+                found.named = None
+        if record is not None:
+            found.problems.append(Problem(kind, f"{collection}/{name}", message))
+            found.spoiled.setdefault(name, message)
+    return found
+
+
+def _check_marker(repository: Repository) -> None:
+    """Without it no manifest can be told from one of another repository."""
+    try:
+        repository.marker  # noqa: B018  (it is read by who asks for it)
+    except Newer:
+        raise
+    except PreconditionFailed as error:
+        raise Corrupted(error.message) from error
+
+
+def _inspect_owners(
+    repository: Repository, owner: str | None, found: Inspected, names: Sequence[str]
+) -> None:
+    try:
+        there = repository.check_owners()
+    except Corrupted as error:
+        found.problems.append(Problem("damaged_repository", repository.root, error.message))
+        try:
+            repository.owner()
+        except Corrupted:  # It cannot be attached.
+            found.spoiled.update(dict.fromkeys(names, error.message))
+        return
+    if owner is not None and there.warehouse != owner:
+        message = f"the repository belongs to the warehouse {there.warehouse} now, and not to {owner}"
+        found.problems.append(Problem("other_owner", repository.root, message))
+
+
+def unnamed(repository: Repository, named: set[str]) -> int:
+    """Return how many objects no manifest names: those of backups that were removed, or never finished."""
+    return sum(1 for name in repository.files.names(OBJECTS) if name not in named)
+
+
+def _read(repository: Repository, backup: str) -> Manifest | StrandlineError:
+    try:
+        return repository.manifest(backup)
+    except (Corrupted, PathNotFound, PreconditionFailed) as error:
+        return error
+
+
+def _is_same(
+    manifest: Manifest, record: BackupRecord, held: Mapping[int, Sequence[Segment]], root: str
+) -> bool:
+    if _timeless(manifest.backup) != _timeless(record):
+        return False
+    places = {id(theirs): ours for theirs, ours in zip(manifest.backup.slices, record.slices, strict=True)}
+    for slice_, objects in manifest.slices():
+        there = sorted(_plain(o.segment(root, "")) for o in objects)
+        here = sorted(_plain(s) for s in held.get(places[id(slice_)].target_id or 0, ()))
+        if there != here:
+            return False
+    return True
+
+
+def _plain(segment: Segment) -> tuple[str, ...]:
+    """All that is said of a segment but the names that only one catalog has for it."""
+    return tuple(map(repr, _values(replace(segment, id=0, file=(segment.file or "").partition("#")[0]))))
+
+
+def _values(segment: Segment) -> list[object]:
+    return [
+        segment.file,
+        segment.checksum,
+        segment.bytes,
+        segment.rows,
+        segment.role,
+        segment.fresh,
+        segment.stepped,
+        segment.after,
+        segment.upto,
+        segment.min_key,
+        segment.max_key,
+    ]
+
+
+def _timeless(record: BackupRecord) -> BackupRecord:
+    """A record without what each catalog has for itself."""
+
+    def slice_(of: SliceRecord) -> SliceRecord:
+        return replace(of, target_id=None)
+
+    def table(of: TableRecord) -> TableRecord:
+        indexes = tuple(i if i.slice is None else replace(i, slice=slice_(i.slice)) for i in of.indexes)
+        return replace(of, slice=slice_(of.slice), indexes=indexes)
+
+    tables = {path: table(of) for path, of in record.tables.items()}
+    return BackupRecord(
+        name=record.name,
+        kind=record.kind,
+        parent=record.parent,
+        after_step=record.after_step,
+        step=record.step,
+        time=record.time,
+        stream=record.stream,
+        tables=tables,
+    )

@@ -1,0 +1,66 @@
+"""What a VERIFY statement, or a call of ``db.verify``, asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from strandline.backups.collection import boolean
+from strandline.backups.verified import LEVELS, Level
+from strandline.errors import InvalidArgument
+from strandline.names import did_you_mean
+from strandline.sql.statements import Setting
+
+SETTINGS = ("LEVEL", "SAMPLE", "AGAIN")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """``at``: a backup, which is verified with those that it builds on; None: all. ``sample``: percent of the
+    objects. ``again``: also what was verified before."""
+
+    collection: str
+    at: str | None
+    level: Level
+    sample: int | None
+    again: bool
+
+    @staticmethod
+    def of(
+        collection: str, *, at: str | None, level: str | None, sample: int | None, again: bool | None
+    ) -> VerifyRequest:
+        """``level`` None: every byte of all objects, whatever was verified before."""
+        found = next((known for known in LEVELS if known == (level or "checksums")), None)
+        if found is None:
+            raise InvalidArgument(
+                f"the level cannot be {level!r}", f"It is one of {', '.join(map(repr, LEVELS))}."
+            )
+        is_percent = isinstance(sample, int) and not isinstance(sample, bool) and 1 <= sample <= 100
+        if sample is not None and not is_percent:
+            raise InvalidArgument(
+                f"the sample cannot be {sample!r}", "Give a whole number of percent, from 1 to 100."
+            )
+        is_all = level is None and sample is None
+        return VerifyRequest(
+            collection=collection, at=at, level=found, sample=sample, again=is_all if again is None else again
+        )
+
+
+def verify_settings(given: Sequence[Setting]) -> dict[str, Any]:
+    """The settings of a statement, as ``db.verify`` takes them. A statement verifies what is new."""
+    found: dict[str, Any] = {"level": "checksums"}
+    seen: set[str] = set()
+    for name, value in given:
+        if name not in SETTINGS:
+            raise InvalidArgument(
+                f"VERIFY has no setting {name}",
+                did_you_mean(name, SETTINGS) or f"It has {', '.join(SETTINGS)}.",
+            )
+        if name in seen:
+            raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
+        seen.add(name)
+        is_whole = isinstance(value, Decimal) and value == int(value)
+        found[name.lower()] = boolean(name, value) if name == "AGAIN" else int(value) if is_whole else value
+    return found

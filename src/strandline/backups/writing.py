@@ -1,0 +1,181 @@
+"""Writing to a repository: under a lease, and beside what is on its way out.
+
+Whatever adds to a repository or removes from it has its lease, which is taken in the name of the collection:
+operations of one warehouse on one collection keep off each other in its catalog already, and whoever carries
+on such an operation goes on at once. What nothing refers to is first listed in ``trash/``, and removed by a
+later sweep, when the grace period is over. A name that is listed there is never used again for as long as the
+list is kept: so a process that was stopped in the middle of a sweep, and goes on much later, removes nothing
+that has come since.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from strandline.backups.lease import Fenced, Lease, take
+from strandline.backups.manifest import Manifest
+from strandline.backups.repository import MANIFESTS, Repository
+from strandline.catalog import warehouse
+from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
+from strandline.records import Record
+from strandline.runtime import Runtime
+from strandline.storage.elsewhere import OBJECTS
+from strandline.storage.marker import from_bytes, to_bytes
+
+LEASE_SECONDS = 600.0
+TRASH = "trash"
+KEPT_SECONDS = 30 * 86400.0
+"""So long after it was swept a list stays: longer than any process sleeps that still means what it does."""
+
+
+class Leases:
+    """The leases that this process has, by the operations that it has them for."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._held: dict[str, Lease] = {}
+        self._lock = threading.Lock()
+
+    def here(self) -> str:
+        """The warehouse that writes."""
+        with self._runtime.catalog.read() as conn:
+            return warehouse.require(conn).id
+
+    @contextmanager
+    def writing(
+        self, root: str, operation_id: str, collection_id: int, purpose: str
+    ) -> Iterator[tuple[Repository, Lease]]:
+        """Have the lease on a repository while the block lasts, and for a while after it: the next part of
+        the operation goes on with it. UNDER_OPERATION if another owner has it."""
+        repository = Repository(self._runtime.files.at(root), root)
+        owner = f"{self.here()}/{collection_id}"
+        with self._lock:
+            lease = self._held.get(operation_id)
+            try:
+                if lease is not None:
+                    lease.renew()
+            except Fenced:
+                lease = None  # Another process went on with the operation, and now this one does.
+            if lease is None:
+                lease = take(repository.plain, self._runtime.clock, owner, purpose, LEASE_SECONDS)
+                self._held[operation_id] = lease
+        with lease.kept():
+            yield repository, lease
+
+    def release(self, operation_id: str) -> None:
+        """Let others have it at once. If this never comes, the lease ends by itself."""
+        with self._lock:
+            lease = self._held.pop(operation_id, None)
+        if lease is not None:
+            lease.release()
+
+
+def publish(there: Repository, lease: Lease, manifest: Manifest) -> None:
+    """Let a backup exist in a repository, all of whose objects were sent under the lease."""
+    there.check_owner(manifest.warehouse)
+    lease.check()
+    is_ours = there.add(manifest)
+    try:
+        lease.check()
+    except Fenced:
+        is_ours = False
+    if not is_ours:
+        _confirm(there, manifest)
+
+
+def _confirm(there: Repository, manifest: Manifest) -> None:
+    """Make sure of the objects of a backup that was listed by a process which may have slept before: others
+    may have swept the repository since they were sent."""
+    gone = avoided(there)
+    for name, found in manifest.objects().items():
+        try:
+            is_there = name not in gone and there.files.size(name) == found.bytes
+        except Corrupted:
+            is_there = False
+        if not is_there:
+            there.withdraw(manifest)
+            raise Conflict(
+                f"the object {name} was swept from {there.root} while {manifest.backup.name} was sent there",
+                "The backup is as it was before. Try again: BACKUP, COMPACT or COPY BACKUP.",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trash(Record):
+    """Names that nothing refers to, since ``time``."""
+
+    time: float
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Swept:
+    """``removed``: names that are gone. ``waiting``: those that will go when the grace period is over."""
+
+    removed: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+def avoided(repository: Repository) -> frozenset[str]:
+    """The names that are on their way out, or were, and must not be used."""
+    return frozenset(name for _, trash in _lists(repository) for name in trash.names)
+
+
+def sweep(repository: Repository, now: float, grace: float, check: Callable[[], None]) -> Swept:
+    """Remove what no manifest names and what was left over. A manifest that cannot be read may name anything,
+    so that nothing is removed then. ``check``: raises if this process may not write any more."""
+    unneeded = set(_unneeded(repository))
+    lists = list(_lists(repository))
+    listed = {name for _, trash in lists for name in trash.names}
+    due = {name for _, trash in lists if trash.time <= now - grace for name in trash.names} & unneeded
+    fresh = sorted(unneeded - listed)
+    if fresh:
+        check()
+        number = max((_number(name) for name, _ in lists), default=0) + 1
+        made = to_bytes(Trash(time=now, names=tuple(fresh)))
+        repository.plain.write_if_absent(f"{TRASH}/{number:08}.json", made)
+        if grace <= 0:
+            due |= set(fresh)
+    removed = sorted(due)
+    for name in removed:
+        check()
+        repository.plain.remove(name)
+    for name, trash in lists:
+        if trash.time <= now - grace - KEPT_SECONDS and not unneeded & set(trash.names) - due:
+            repository.plain.remove(name)
+    return Swept(tuple(removed), tuple(sorted(unneeded - due)))
+
+
+def _unneeded(repository: Repository) -> Iterator[str]:
+    # The folder is listed before the manifests are read: what they name that came later is not in it.
+    there = [name for folder in (OBJECTS, MANIFESTS) for name in repository.plain.names(folder)]
+    needed: set[str] = set()
+    for name in repository.manifests():
+        try:
+            needed |= repository.manifest_at(name).objects().keys()
+        except Corrupted as error:
+            raise PreconditionFailed(
+                f"nothing can be removed from {repository.root}: {error.message}",
+                f"Bring the file {name} back from a copy of the repository, or drop its backup.",
+            ) from error
+        needed.add(name)
+    yield from (name for name in there if name not in needed)
+
+
+def _lists(repository: Repository) -> Iterable[tuple[str, Trash]]:
+    for name in sorted(repository.plain.names(TRASH)):
+        data = repository.plain.find(name) if name.endswith(".json") else None
+        if data is None:
+            continue
+        try:
+            yield name, from_bytes(Trash, data, f"the file {name} of {repository.root}")
+        except StrandlineError:
+            # What it listed is found again, if nothing refers to it.
+            continue
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2].removesuffix(".json"))

@@ -1,0 +1,54 @@
+"""What was verified of backups and of the objects of collections, at which level and when. Rows of paths that
+are gone are swept with what else they leave behind (``collect``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, insert, select
+
+from strandline import records
+from strandline.catalog import sqltables
+from strandline.catalog.writer import Writer
+from strandline.records import R, Record, RecordType
+
+_ROWS = (
+    select(sqltables.verified)
+    .where(sqltables.among(sqltables.verified.c.path_id, "path_ids"))
+    .order_by(sqltables.verified.c.id)
+)
+_REMOVE = delete(sqltables.verified).where(sqltables.among(sqltables.verified.c.id, "row_ids"))
+
+
+class Verified(NamedTuple):
+    """One row. ``body`` is the text of its record."""
+
+    id: int
+    path_id: int
+    level: str
+    time: float
+    body: str
+
+    def record(self, kind: RecordType[R]) -> R:
+        return records.from_text(kind, self.body, f"what was verified of path {self.path_id}")
+
+
+def of_paths(conn: Connection, path_ids: Iterable[int]) -> list[Verified]:
+    """What is kept of paths, in the order in which it was written."""
+    return [Verified(*row) for row in conn.execute(_ROWS, {"path_ids": list(path_ids)})]
+
+
+def add(tx: Writer, level: str, found: Sequence[tuple[int, Record]]) -> None:
+    """Keep something of paths, each with its record, as of now."""
+    rows = [
+        {"path_id": path_id, "level": level, "time": tx.now, "body": records.to_text(record)}
+        for path_id, record in found
+    ]
+    if rows:
+        tx.conn.execute(insert(sqltables.verified), rows)
+
+
+def remove(tx: Writer, row_ids: Iterable[int]) -> None:
+    if ids := list(row_ids):
+        tx.conn.execute(_REMOVE, {"row_ids": ids})

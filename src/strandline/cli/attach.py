@@ -1,0 +1,49 @@
+"""``attach``: the backups of a repository become those of a collection here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.options import BACK_UP_AND_RESTORE, command
+from strandline.cli.session import Cli
+from strandline.sql.tokens import quote
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "attach", BACK_UP_AND_RESTORE)(attach)
+
+
+def attach(
+    cli: Cli,
+    url: Annotated[str, typer.Argument(metavar="URL", help="The repository: a folder or a URL.")],
+    name: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAME", help="What to call the collection. Else as its backups say."),
+    ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="From now on this warehouse adds backups to it, and no other one does."
+        ),
+    ] = False,
+) -> None:
+    """Attach a repository: list and restore the backups in it without the catalog they were taken with."""
+    from strandline.api.backups import collection_in
+    from strandline.cli.statements import place
+    from strandline.sql.constants import constant
+
+    where = place(url)
+    with cli.database() as db:
+        collection = name or collection_in(db, where)
+        how = " WITH (TAKE_OVER = 'true')" if take_over else ""
+        result = db.sql(f"ATTACH BACKUP COLLECTION {quote(collection)} FROM {constant(where)}{how}")
+    columns, rows = result.columns, result.rows()
+
+    def tell() -> None:
+        cli.output.line(f"attached {where} as {collection}")
+        cli.output.table(columns, rows)
+
+    backups = [dict(zip(columns, row, strict=True)) for row in rows]
+    cli.output.result({"collection": collection, "repository": where, "backups": backups}, tell)

@@ -1,0 +1,33 @@
+"""``copy-backup``: a backup, and those that it builds on, into a repository elsewhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.options import BACK_UP_AND_RESTORE, BackupArgument, CollectionArgument, NoWait, command
+from strandline.cli.session import Cli
+from strandline.sql.tokens import quote
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "copy-backup", BACK_UP_AND_RESTORE)(copy_backup)
+
+
+def copy_backup(
+    cli: Cli,
+    collection: CollectionArgument,
+    backup: BackupArgument,
+    to: Annotated[
+        str, typer.Option("--to", metavar="URL", help="The repository: a folder or a URL. It may be new.")
+    ],
+    nowait: NoWait = False,
+) -> None:
+    """Copy a backup, with all that it builds on, to a repository elsewhere. What is there already is not
+    copied again."""
+    from strandline.cli.statements import place, start_operation
+    from strandline.sql.constants import constant
+
+    text = f"COPY BACKUP {constant(backup)} FROM {quote(collection)} TO {constant(place(to))}"
+    start_operation(cli, text, nowait=nowait)

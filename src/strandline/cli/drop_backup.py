@@ -1,0 +1,57 @@
+"""``drop-backup``: one backup goes, and what builds on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from strandline.cli.options import BACK_UP_AND_RESTORE, BackupArgument, CollectionArgument, Confirm, command
+from strandline.cli.session import Cli
+from strandline.cli.values import size
+from strandline.sql.tokens import quote
+
+if TYPE_CHECKING:
+    from strandline.api.result import Result
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "drop-backup", BACK_UP_AND_RESTORE)(drop_backup)
+
+
+def drop_backup(
+    cli: Cli,
+    collection: CollectionArgument,
+    backup: BackupArgument,
+    confirm: Confirm = False,
+) -> None:
+    """Remove a backup and the increments that build on it. Without --confirm: only say what would go and how
+    many bytes would become free."""
+    from strandline.sql.constants import constant
+
+    run_removal(cli, f"DROP BACKUP {quote(collection)} {constant(backup)}", confirm=confirm)
+
+
+def run_removal(cli: Cli, statement: str, *, confirm: bool) -> None:
+    """Run a statement that removes backups; without ``confirm`` only tell what it would do."""
+    from strandline.cli.operations import tell_operation
+
+    with cli.database() as db:
+        result = db.sql(f"{statement} CONFIRM" if confirm else statement)
+        done = None if result.operation_id is None else db.operation(result.operation_id)
+    if done is not None:
+        tell_operation(cli, done)
+    else:
+        _tell_plan(cli, result)
+
+
+def _tell_plan(cli: Cli, result: Result) -> None:
+    *rows, (_, _, _, freed) = result.rows()
+    backups = [dict(zip(result.columns, row, strict=True)) for row in rows]
+
+    def tell() -> None:
+        shown = [(*row, "" if held is None else size(held)) for *row, held in rows]
+        cli.output.table(("action", "backup", "reason", "size"), shown, count=False)
+        cli.output.line(f"{size(freed)} would become free; nothing is removed without --confirm")
+
+    cli.output.result({"backups": backups, "bytes_freed": freed}, tell)

@@ -1,0 +1,55 @@
+"""``prune``: the backups of a collection that no rule keeps go."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from strandline.cli.drop_backup import run_removal
+from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, Confirm, command
+from strandline.cli.session import Cli
+from strandline.sql.tokens import quote
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "prune", BACK_UP_AND_RESTORE)(prune)
+
+
+def _newest(rule: str, period: str) -> Any:
+    told = f"Keep the newest backup of each of the last N {period} that have one."
+    return typer.Option(f"--keep-{rule}", metavar="N", min=1, help=told)
+
+
+def prune(
+    cli: Cli,
+    collection: CollectionArgument,
+    *,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-last", metavar="N", min=1, help="Keep the last N full backups, with their increments."
+        ),
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option("--keep-within", metavar="TIME", help="Keep what is younger than 90m, 12h, 30d, 2w."),
+    ] = None,
+    daily: Annotated[int | None, _newest("daily", "days")] = None,
+    weekly: Annotated[int | None, _newest("weekly", "weeks")] = None,
+    monthly: Annotated[int | None, _newest("monthly", "months")] = None,
+    yearly: Annotated[int | None, _newest("yearly", "years")] = None,
+    confirm: Confirm = False,
+) -> None:
+    """Remove the backups that no rule keeps; without rules, by those of the collection (RETENTION). Without
+    --confirm: only say for each backup what would be done and why."""
+    from strandline.sql.constants import constant
+
+    rules = {"DAILY": daily, "WEEKLY": weekly, "MONTHLY": monthly, "YEARLY": yearly}
+    words = [
+        *([f"LAST {last} FULL"] if last is not None else []),
+        *([f"WITHIN {constant(within)}"] if within is not None else []),
+        *(f"{rule} {number}" for rule, number in rules.items() if number is not None),
+    ]
+    keep = f" KEEP {' '.join(words)}" if words else ""
+    run_removal(cli, f"PRUNE {quote(collection)}{keep}", confirm=confirm)

@@ -1,0 +1,92 @@
+"""``verify``: whether the backups of a collection can still be restored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, command
+from strandline.cli.session import Cli
+from strandline.cli.values import count, moment, size
+from strandline.errors import Corrupted
+
+if TYPE_CHECKING:
+    from strandline.backups.verify import VerifyReport
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "verify", BACK_UP_AND_RESTORE)(verify)
+
+
+def verify(
+    cli: Cli,
+    collection: CollectionArgument,
+    *,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="BACKUP", help="Only this backup and those it builds on.")
+    ] = None,
+    level: Annotated[
+        str,
+        typer.Option(
+            "--level",
+            metavar="LEVEL",
+            help="chain (records and manifests), files (each object is there in its size), checksums (every "
+            "byte) or restore (the ends of chains are restored to a place that nobody sees).",
+        ),
+    ] = "checksums",
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            "--sample",
+            metavar="PERCENT",
+            min=1,
+            max=100,
+            help="Look at so many of the objects, those first that were not looked at for the longest time.",
+        ),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also look at what was verified before.")] = False,
+) -> None:
+    """Verify the backups of a collection, what is new since the last time, and say of each whether it can
+    still be restored. Exit code 11 if something is wrong."""
+    with cli.database() as db:
+        report = db.verify(collection, at=at, level=level, sample=sample, again=again)
+    cli.output.result(_plain(report), lambda: _tell(cli, report))
+    if report:
+        newest = report.newest_restorable
+        raise Corrupted(
+            f"{count(len(report), 'problem')} found in the backups of {collection}",
+            f"The newest backup that can still be restored is {newest}."
+            if newest
+            else "No backup of it can be restored as far as is known; take a full one.",
+        )
+
+
+def _plain(report: VerifyReport) -> dict[str, Any]:
+    found = report.to_dict()
+    for backup in found["backups"]:
+        backup["verified_at"] = moment(backup["verified_at"])
+    return found
+
+
+def _tell(cli: Cli, report: VerifyReport) -> None:
+    columns = ("backup", "objects", "bytes", "problems", "restorable", "verified since")
+    rows = [
+        (
+            b.backup,
+            b.objects,
+            size(b.bytes),
+            b.problems,
+            "yes" if b.restorable else "no",
+            moment(b.verified_at) or "",
+        )
+        for b in report.backups
+    ]
+    cli.output.table(columns, rows, count=False)
+    for b in report.backups:
+        if not b.restorable:
+            cli.output.line(f"{b.backup} cannot be restored: {b.because}")
+    if report.unnamed_objects:
+        cli.output.line(f"{count(report.unnamed_objects, 'object')} of the repository belong to no backup")
+    for problem in report:
+        cli.output.line(f"{problem.kind} in {problem.path}: {problem.message}")

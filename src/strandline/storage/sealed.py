@@ -1,0 +1,219 @@
+"""Files whose content is sealed: encrypted, and proved to be what was written under the name."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import xxhash
+
+from strandline.errors import Corrupted, Unsupported
+from strandline.storage import keyring
+from strandline.storage.files import CHUNK, PREFIX, Files, check_name, checked, fault
+from strandline.storage.keyring import Ring
+from strandline.storage.sealing import HEADER_BYTES, SEALED_BYTES, Opener, opened, plain_size, sealed
+
+__all__ = ["SealedFiles"]
+
+
+class SealedFiles:
+    """Files of a repository, read and written through its keys. Sizes, checksums and pieces are those of the
+    content; names are as they are given. A pickle of it holds the master key, as does that of its ring."""
+
+    def __init__(self, files: Files, ring: Ring) -> None:
+        self._files, self._ring = files, ring
+        self._generation = ring.generation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SealedFiles, (self._files, self._ring)
+
+    def __repr__(self) -> str:
+        return f"SealedFiles({self.location!r})"
+
+    @property
+    def plain(self) -> Files:
+        """The files as they lie there."""
+        return self._files
+
+    def name_of(self, checksum: str) -> str:
+        """Return what content with this checksum is called, which tells nothing about it."""
+        return self._ring.name_of(checksum)
+
+    @property
+    def location(self) -> str:
+        return self._files.location
+
+    def path(self, name: str) -> str:
+        check_name(name)
+        raise Unsupported(
+            f"Spark cannot read the file {name}, which is encrypted",
+            "Restore the backup that it belongs to, and read the table.",
+        )
+
+    def readable(self, name: str) -> Any:
+        return Reader(self, name)
+
+    def spark_options(self) -> Mapping[str, str]:
+        return self._files.spark_options()
+
+    def write(self, name: str, data: bytes) -> None:
+        self.store(name, (data,))
+
+    def make_root(self) -> None:
+        self._files.make_root()
+
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        check_name(name)
+        return self._files.write_if_absent(name, b"".join(sealed(self._ring, name, (data,))))
+
+    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+        check_name(name)
+        return plain_size(name, self._files.store(name, sealed(self._ring, name, chunks)))
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        check_name(name)
+        self._files.store_if_absent(name, sealed(self._ring, name, chunks))
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        return self.store(name, checked(source, source_name, checksum))
+
+    def seal(self, names: Iterable[str]) -> None:
+        self._files.seal(names)
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        return self._files.names(folder)
+
+    def remove(self, name: str) -> None:
+        self._files.remove(name)
+
+    def remove_tree(self, folder: str) -> None:
+        self._files.remove_tree(folder)
+
+    def exists(self, name: str) -> bool:
+        return self._files.exists(name)
+
+    def size(self, name: str) -> int:
+        return plain_size(name, self._files.size(name))
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.chunks(name))
+
+    def find(self, name: str) -> bytes | None:
+        data = self._files.find(name)
+        return None if data is None else b"".join(self._opened(name, (data,)))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        return self._opened(name, self._files.chunks(name))
+
+    def checksum(self, name: str) -> str:
+        hasher = xxhash.xxh3_128()
+        for chunk in self.chunks(name):
+            hasher.update(chunk)
+        return PREFIX + hasher.hexdigest()
+
+    def opener(self, name: str, head: bytes) -> Opener:
+        """Return what opens the chunks of a file with this header."""
+        opener = Opener(self._ring, name, head)
+        self._admit(name, opener.generation)
+        return opener
+
+    def source(self, name: str) -> Any:
+        """Return the sealed file, open for reading any part of it."""
+        found = self._files.readable(name)
+        try:
+            return open(found, "rb", buffering=0) if isinstance(found, str) else found
+        except OSError as error:
+            raise fault("read", name, error) from error
+
+    def _opened(self, name: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        return opened(lambda head: self.opener(name, head), chunks)
+
+    def _admit(self, name: str, generation: int) -> None:
+        """Let only those read what was sealed after a change of the user's key who see the keys of that time:
+        whoever put older ones in their place must not go unnoticed."""
+        if generation <= self._generation:
+            return
+        there = keyring.newest(self._files)
+        if there < generation:
+            raise Corrupted(
+                f"the keys of the repository at {self.location} are older than the file {name}: the newest "
+                f"is of generation {there}, and the file is of generation {generation}",
+                f"Somebody has put back older keys; bring back keys/{generation}.json or a later one.",
+            )
+        self._generation = there  # The key was changed since we opened the repository.
+
+
+class Reader(io.RawIOBase):
+    """A sealed file as Arrow reads it: any part of it at any time."""
+
+    def __init__(self, files: SealedFiles, name: str) -> None:
+        self._name = name
+        self._source = files.source(name)
+        self._length = self._source.seek(0, os.SEEK_END)
+        self._size = plain_size(name, self._length)
+        self._opener = files.opener(name, self._sealed(0, HEADER_BYTES))
+        self._at = self._start = 0
+        self._block = b""
+        if not self._size:
+            self._chunks(0, 0)  # Whoever reads nothing would not notice that nothing is left.
+
+    def close(self) -> None:
+        with suppress(AttributeError):  # It was never opened.
+            self._source.close()
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._size, self._at + size)
+        if end <= self._at:
+            return b""
+        if not self._start <= self._at <= end <= self._start + len(self._block):
+            first, last = self._at // CHUNK, (end - 1) // CHUNK
+            self._block, self._start = self._chunks(first, last), first * CHUNK
+        data = self._block[self._at - self._start : end - self._start]
+        self._at = end
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _chunks(self, first: int, last: int) -> bytes:
+        """Return the content from one chunk to another, which are fetched together."""
+        end = min(self._length, HEADER_BYTES + (last + 1) * SEALED_BYTES)
+        data = memoryview(self._sealed(HEADER_BYTES + first * SEALED_BYTES, end))
+        parts = (data[at : at + SEALED_BYTES] for at in range(0, len(data), SEALED_BYTES))
+        return b"".join(
+            self._opener.chunk(number, part, last=number == max(0, self._size - 1) // CHUNK)
+            for number, part in enumerate(parts, first)
+        )
+
+    def _sealed(self, start: int, end: int) -> bytes:
+        """Return these bytes of the file, fewer only if it has become shorter."""
+        data = b""
+        try:
+            self._source.seek(start)
+            while len(data) < end - start and (more := self._source.read(end - start - len(data))):
+                data = data + more if data else more
+        except OSError as error:
+            raise fault("read", self._name, error) from error
+        return data

@@ -1,0 +1,171 @@
+"""The bytes of a sealed file: a header, then the content in chunks of 1 MiB, each encrypted and authenticated
+by itself, so that any part can be read without the rest.
+
+Each file has a random key of its own, which the header holds, wrapped. The name of the file is authenticated
+with all of it, and with a chunk its place and whether it is the last. So nothing can be changed, moved,
+exchanged or cut off without being noticed by who reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import TypeAlias
+
+from strandline.errors import Corrupted, PreconditionFailed
+from strandline.storage.files import CHUNK
+from strandline.storage.keyring import KEY_BYTES, NONCE_BYTES, Ring, WrongKey, aead
+
+__all__ = ["HEADER_BYTES", "SEALED_BYTES", "Opener", "opened", "plain_size", "sealed"]
+
+MAGIC = b"STRSEA"
+FORMAT = 1
+TAG_BYTES = 16
+SEALED_BYTES = CHUNK + TAG_BYTES
+"""How long a sealed chunk is; only the last one may be shorter."""
+_OPEN = struct.Struct(">6sHI16s")
+"""What everybody can read: magic, format, generation of the user's key, id of the master key."""
+_CHECK_BYTES = 8
+_WRAPPED_AT = _OPEN.size + NONCE_BYTES
+_CHECK_AT = _WRAPPED_AT + KEY_BYTES + TAG_BYTES
+HEADER_BYTES = _CHECK_AT + _CHECK_BYTES
+
+Piece: TypeAlias = "bytes | bytearray | memoryview"
+
+
+def sealed(ring: Ring, name: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the sealed file of a content, which has this name."""
+    key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
+    head = _OPEN.pack(MAGIC, FORMAT, ring.generation, ring.id)
+    head += nonce + ring.wrapping.encrypt(nonce, key, head + name.encode())
+    yield head + _check(head)
+    cipher, place = aead(key), name.encode()
+    for number, (piece, last) in enumerate(_pieces(chunks, CHUNK)):
+        yield cipher.encrypt(_nonce(number, last), piece, place)
+
+
+def opened(opener_of: Callable[[bytes], Opener], chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the content of a sealed file, chunk by chunk, each of which is right when it comes. ``opener_of``
+    is given the header."""
+    coming, head = iter(chunks), b""
+    while len(head) < HEADER_BYTES and (chunk := next(coming, None)) is not None:
+        head += chunk
+    opener = opener_of(head[:HEADER_BYTES])
+    for number, (piece, last) in enumerate(_pieces(chain((head[HEADER_BYTES:],), coming), SEALED_BYTES)):
+        yield opener.chunk(number, piece, last=last)
+
+
+def plain_size(name: str, size: int) -> int:
+    """Return how long the content is of a sealed file with so many bytes."""
+    count = max(1, -(-(size - HEADER_BYTES) // SEALED_BYTES))
+    plain = size - HEADER_BYTES - count * TAG_BYTES
+    if plain < (count - 1) * CHUNK + (count > 1):  # Only the one chunk of an empty file is empty.
+        raise _cut(name)
+    return plain
+
+
+class Opener:
+    """The key of one sealed file. May be used from any thread."""
+
+    def __init__(self, ring: Ring, name: str, head: bytes) -> None:
+        from cryptography.exceptions import InvalidTag
+
+        if len(head) < HEADER_BYTES:
+            raise _cut(name)
+        magic, number, self.generation, key_id = _OPEN.unpack_from(head)
+        if magic != MAGIC:
+            raise Corrupted(f"the file {name} is not a sealed file, or its beginning is damaged")
+        if _check(head[:_CHECK_AT]) != head[_CHECK_AT:]:
+            raise Corrupted(f"the header of the file {name} is damaged")
+        if number > FORMAT:
+            raise PreconditionFailed(
+                f"the file {name} was sealed by a newer version: it has format {number}, and this version "
+                f"knows formats up to {FORMAT}",
+                "Use the version that wrote it, or a later one.",
+            )
+        if key_id != ring.id:
+            raise WrongKey(
+                f"the key of this repository does not open the file {name}, which was sealed for another one",
+                "Look for the repository that the file is from, and for the key of that one.",
+            )
+        try:
+            key = ring.wrapping.decrypt(
+                head[_OPEN.size : _WRAPPED_AT],
+                head[_WRAPPED_AT:_CHECK_AT],
+                head[: _OPEN.size] + name.encode(),
+            )
+        except InvalidTag:
+            raise Corrupted(
+                f"the file {name} is not the one that was written under this name, or its header was changed"
+            ) from None
+        self._name, self._cipher = name, aead(key)
+
+    def chunk(self, number: int, data: Piece, *, last: bool) -> bytes:
+        """Return the content of a chunk."""
+        if len(data) < TAG_BYTES:
+            raise _cut(self._name)
+        if (content := self._try(number, data, last)) is not None:
+            return content
+        if self._try(number, data, not last) is not None:
+            # It is in its place, but the end is not.
+            raise _cut(self._name) if last else Corrupted(f"the file {self._name} goes on after its end")
+        which = f"chunk {number + 1} of the file {self._name}"
+        if last:
+            raise Corrupted(f"{which}, its last one, is damaged or cut off")
+        raise Corrupted(f"{which} is damaged, or not the one that was written there")
+
+    def _try(self, number: int, data: Piece, last: bool) -> bytes | None:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            content: bytes = self._cipher.decrypt(_nonce(number, last), data, self._name.encode())
+        except InvalidTag:
+            return None
+        return content
+
+
+def _cut(name: str) -> Corrupted:
+    return Corrupted(f"the file {name} is cut off: its end is missing")
+
+
+def _check(head: bytes) -> bytes:
+    """So that damage is told from a file of another repository. It keeps nobody from changing a header; the
+    wrapped key does."""
+    return hashlib.sha256(head).digest()[:_CHECK_BYTES]
+
+
+def _nonce(number: int, last: bool) -> bytes:
+    """Of a chunk: its place. No two chunks have the same one with the same key, since no two files have the
+    same key."""
+    return struct.pack(">3xQ?", number, last)
+
+
+def _pieces(chunks: Iterable[bytes], size: int) -> Iterator[tuple[Piece, bool]]:
+    """Yield the content in pieces of one size, and with each whether it is the last. That one may be shorter,
+    and if there is nothing it is all there is."""
+    full: Piece | None = None
+    part = bytearray()
+    for chunk in chunks:
+        left = memoryview(chunk)
+        while left:
+            if not part and len(left) >= size:
+                piece: Piece = left[:size]
+                left = left[size:]
+            else:
+                took = size - len(part)
+                part += left[:took]
+                left = left[took:]
+                if len(part) < size:
+                    continue
+                piece, part = part, bytearray()
+            if full is not None:
+                yield full, False
+            full = piece
+    if full is None or part:
+        if full is not None:
+            yield full, False
+        full = part
+    yield full, True

@@ -1,0 +1,97 @@
+"""Where the user's key of an encrypted repository comes from: a file, a variable of the environment, or a
+command, such as one that asks a key service. No message repeats what was found there."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import shlex
+import subprocess
+
+from strandline.errors import InvalidArgument, PreconditionFailed, TimedOut, Unavailable
+from strandline.settings import Settings
+from strandline.storage.keyring import KEY_BYTES, UserKey
+
+__all__ = ["user_key"]
+
+COMMAND_SECONDS = 60.0
+"""How long a command may take that gives the key."""
+
+
+def user_key(settings: Settings) -> UserKey:
+    """Return the key that the settings lead to."""
+    file, variable, command = (
+        settings.repository_key_file,
+        settings.repository_key_env,
+        settings.repository_key_command,
+    )
+    if sum(place is not None for place in (file, variable, command)) != 1:
+        named = "more than one place is" if file or variable or command else "no place is"
+        raise PreconditionFailed(
+            f"{named} named for the key of an encrypted repository",
+            "Set one of repository_key_file, repository_key_env and repository_key_command.",
+        )
+    if file is not None:
+        return _parsed(_from_file(file), f"the file {file}")
+    if variable is not None:
+        return _parsed(_from_environment(variable), f"the variable {variable}")
+    return _parsed(_from_command(command or ""), "the command for the repository's key")
+
+
+def _parsed(data: bytes, place: str) -> UserKey:
+    text = data.strip()
+    for decode in (binascii.unhexlify, _base64):  # 64 hex digits could be read as base64, but of 48 bytes.
+        try:
+            if len(key := decode(text)) == KEY_BYTES:
+                return UserKey(key)
+        except ValueError:
+            continue
+    raise InvalidArgument(
+        f"{place} does not give {KEY_BYTES} bytes in base64 or hex",
+        "Make a key with: openssl rand -base64 32. A passphrase is no key and is not taken.",
+    )
+
+
+def _base64(text: bytes) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _from_file(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4096)
+    except OSError as error:
+        raise PreconditionFailed(
+            f"the repository's key cannot be read from the file {path}: {error.strerror}",
+            "Check the setting repository_key_file, and that this process may read the file.",
+        ) from None
+
+
+def _from_environment(variable: str) -> bytes:
+    if not (found := os.environ.get(variable)):
+        raise PreconditionFailed(
+            f"the variable {variable}, which should hold the repository's key, is not set",
+            "Set it, or check the setting repository_key_env, which has the name of the variable.",
+        )
+    return os.fsencode(found)
+
+
+def _from_command(command: str) -> bytes:
+    what = "the command for the repository's key"
+    hint = "Run it by hand to see why; what it prints is not shown here, as it may be the key."
+    try:
+        done = subprocess.run(
+            shlex.split(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise TimedOut(f"{what} has not ended after {COMMAND_SECONDS:g} seconds", hint) from None
+    except (OSError, ValueError, IndexError) as error:
+        reason = getattr(error, "strerror", None) or "it is no command"
+        raise PreconditionFailed(
+            f"{what} cannot be run: {reason}",
+            "Check the setting repository_key_command. It is run without a shell.",
+        ) from None
+    if done.returncode != 0:
+        raise Unavailable(f"{what} failed with exit code {done.returncode}", hint)
+    return done.stdout

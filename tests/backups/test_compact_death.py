@@ -1,0 +1,122 @@
+"""A process dies while it compacts backups, at every write of it in turn. Whether another one finishes it or
+undoes it, every backup holds what it held, and nothing stays locked or on the disk."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from strandline import Database
+from strandline.backups.repository import Repository
+from tests.backups.reading import State, backups, contents, last, leaks
+from tests.backups.test_death import ALONE, End, Places, assert_right, assert_streams, finish, living, undo
+from tests.backups.test_death import change as change_rows
+from tests.crash.mortal import MortalFiles, bury, connect
+from tests.effort import EVERY
+from tests.world import Death
+
+TABLES = """
+    CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n),
+        INDEX by_n GLOBAL SYNC ON (n), INDEX later GLOBAL ASYNC ON (n)) WITH (PARTITION_AT_KEYS = (2));
+    CREATE TABLE `dir/u` (k Utf8, PRIMARY KEY (k));
+    UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)"""
+
+CHAINED = 3
+"""So many deaths happen to one chain."""
+
+
+def begin(db: Database, storage: str) -> None:
+    """A new chain, so that the last place takes no longer than the first."""
+    db.sql(
+        f"""DROP BACKUP COLLECTION IF EXISTS c;
+            CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`)
+                WITH (STORAGE = '{storage}', INCREMENTAL_BACKUP_ENABLED = 'true');
+            BACKUP c"""
+    )
+    for operation in db.operations():
+        db.forget(operation.id)
+
+
+def die_everywhere(folder: Path, storage: str, ends: Sequence[End], stride: int) -> list[str]:
+    """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers
+    the places that the last one, which survived, came to."""
+    with living(folder, None) as db:
+        db.sql(TABLES)
+    for number, end in enumerate(itertools.cycle(ends)):
+        place = storage if storage == "cluster" else f"{storage}-{number // CHAINED}"
+        with living(folder, None) as db:
+            if number % CHAINED == 0:
+                begin(db, place)
+            for again in range(2):
+                change_rows(db, 2 * number + again)
+                db.sql("BACKUP c INCREMENTAL")
+            held = {name: contents(db, name) for name in backups(db)}
+        fate = Places(1 + number * stride)
+        mortal = connect(folder, None, fate, ALONE)
+        if storage != "cluster":
+            mortal.runtime.files._opened[place] = MortalFiles(place, fate)
+        try:
+            mortal.sql("COMPACT c")
+            mortal.close()
+        except Death:
+            bury(mortal, folder, None)
+        with living(folder, None) as db:
+            try:
+                survive(db, held, end, place)
+            except BaseException as error:
+                raise AssertionError(f"after death at {fate.place}") from error
+        if not fate.dead:
+            return fate.trail
+    raise AssertionError
+
+
+def survive(db: Database, held: dict[str, dict[str, State]], end: End, place: str) -> None:
+    unfinished = [o for o in db.operations() if not o.is_over]
+    end(db)
+    assert all(o.is_over for o in db.operations())
+    assert {name: contents(db, name) for name in held} == held
+    if unfinished:
+        assert last(db).kind == ("incremental" if end is undo else "full")
+    assert_right(db)
+    assert_streams(db)
+    change_rows(db, 1)
+    db.sql("BACKUP c INCREMENTAL")
+    assert last(db).parent == max(held)
+    assert_right(db)
+    db.sql("COMPACT c")
+    assert_right(db)
+    assert {name: contents(db, name) for name in held} == held
+    assert db.verify("c") == []
+    db.collect()
+    assert leaks(db) == []
+    if place != "cluster":
+        assert_listed(db, place)
+
+
+def assert_listed(db: Database, place: str) -> None:
+    """The repository has all that its manifests name, and these are those of all backups."""
+    repository = Repository(db.runtime.files.at(place), place)
+    assert repository.backups() == backups(db)
+    assert repository.manifest(last(db).name).backup.synthetic
+    for name in backups(db):
+        for each in repository.manifest(name).objects().values():
+            assert repository.files.size(each.object) == each.bytes
+
+
+BOTH_ENDS = [
+    pytest.param((finish, undo), id="odd places finished"),
+    pytest.param((undo, finish), id="even places finished"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", BOTH_ENDS if EVERY else BOTH_ENDS[:1])
+@pytest.mark.parametrize("storage", ["cluster", "repository"])
+def test_death_at_every_write(tmp_path: Path, storage: str, ends: tuple[End, End]) -> None:
+    place = storage if storage == "cluster" else str(tmp_path / storage)
+    trail = die_everywhere(tmp_path / "w", place, ends, 1 if EVERY else 5 if storage == "cluster" else 11)
+    assert trail.count("after the catalog committed") > 6
+    assert "middle of append" in trail

@@ -1,0 +1,303 @@
+"""Backups in a repository: what is sent, what is not sent again, whose it is, and what a warehouse that knows
+nothing else makes of it."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+import strandline
+from strandline import Database
+from strandline.backups.collection import SendRequest
+from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
+from strandline.settings import Settings
+from tests.backups.reading import backups, contents, hurry, leaks, open_at, records
+from tests.crash.mortal import Fate, MortalFiles, bury
+from tests.crash.mortal import connect as mortal_connect
+from tests.effort import EVERY
+from tests.tables.examples import QuickFiles, assert_sound, content, rows
+from tests.world import Death, ManualClock
+
+TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
+
+
+def collection(place: Path | str, incremental: bool = True) -> str:
+    return (
+        f"CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = '{place}', "
+        f"INCREMENTAL_BACKUP_ENABLED = '{str(incremental).lower()}')"
+    )
+
+
+def objects(repository: Path) -> dict[str, int]:
+    found = (p for p in (repository / "objects").rglob("*") if p.is_file())
+    return {p.name: p.stat().st_ino for p in found}
+
+
+def load(db: Database, first: int, number: int) -> None:
+    db.table("t").upsert([{"k": k, "v": f"v{k}", "n": k % 7} for k in range(first, first + number)])
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def kept(db: Database, repository: Path) -> Database:
+    """A table with an index, and a collection whose backups go elsewhere."""
+    db.sql(TABLE)
+    load(db, 0, 10)
+    db.sql(collection(repository))
+    return db
+
+
+def test_a_backup_is_in_the_repository_and_no_longer_in_the_warehouse(
+    kept: Database, repository: Path
+) -> None:
+    load(kept, 100, 5_000)  # more than the catalog itself keeps
+    kept.sql("ALTER BACKUP COLLECTION c SET (INCREMENTAL_BACKUP_ENABLED = 'false')")  # no stream holds logs
+    kept.sql("BACKUP c")
+    before = contents(kept)
+    (record,) = records(kept)
+    assert record.stored == str(repository)
+    assert {p.name for p in (repository / "backups").iterdir()} == {f"{record.name}.json"}
+    kept.sql("DELETE FROM t")
+    kept.compact("t")
+    kept.runtime.clock.sleep(10_000)
+    kept.collect()
+    left = sum(
+        (Path(kept.runtime.files.location) / f).stat().st_size for f in kept.runtime.files.names("data")
+    )
+    assert left < 5_000, "the rows are held by nothing in the warehouse"
+    assert contents(kept) == before
+    kept.sql("RESTORE c TABLE t AS back")
+    assert len(content(kept, "back")) == 5_010
+    assert_sound(kept, "back")
+    assert leaks(kept) == []
+
+
+def test_what_the_repository_has_is_not_sent_again(kept: Database, repository: Path) -> None:
+    load(kept, 1_000, 20_000)
+    kept.compact("t")
+    kept.sql("BACKUP c")
+    first = objects(repository)
+    kept.sql("UPSERT INTO t (k, v, n) VALUES (1, 'other', 1)")
+    kept.sql("BACKUP c")
+    second = objects(repository)
+    assert first.items() <= second.items(), "nothing was written anew"
+    assert 0 < len(second) - len(first) <= 2, "one commit of a table and of its index"
+    kept.sql("BACKUP c")
+    assert objects(repository) == second
+
+
+def test_small_commits_are_packed(kept: Database, repository: Path) -> None:
+    for number in range(40):
+        kept.sql(f"UPSERT INTO t (k, v, n) VALUES ({number}, 'x', {number})")
+    kept.sql("BACKUP c")
+    assert len(objects(repository)) == 2, "one for the table, and one for its index"
+    assert sorted(contents(kept)["/t"].values()) == sorted(content(kept, "t"))
+
+
+class Broken(QuickFiles):
+    """A repository that cannot be reached until it is mended."""
+
+    broken = True
+
+    def find(self, name: str) -> bytes | None:
+        if self.broken:
+            raise Unavailable(f"cannot use the file {name}: it is far away")
+        return super().find(name)
+
+
+def test_an_outage_costs_no_backup(kept: Database, repository: Path) -> None:
+    there = Broken(repository)
+    kept.runtime.files.opener = lambda root: there
+    with pytest.raises(Unavailable):
+        kept.sql("BACKUP c")
+    (first,) = records(kept)
+    assert first.stored is None, "it waits in the warehouse"
+    there.broken = False
+    load(kept, 50, 3)
+    kept.sql("BACKUP c INCREMENTAL")
+    assert [record.stored for record in records(kept)] == [str(repository)] * 2
+    assert len(list((repository / "backups").iterdir())) == 2
+    assert leaks(kept) == []
+
+
+def test_two_warehouses_do_not_share_a_repository(
+    kept: Database, repository: Path, tmp_path: Path, clock: ManualClock
+) -> None:
+    kept.sql("BACKUP c")
+    with open_at(tmp_path / "other", clock=clock) as other:
+        other.sql(TABLE)
+        other.sql(collection(repository))
+        with pytest.raises(PreconditionFailed, match="belongs to the warehouse"):
+            other.sql("BACKUP c")
+        assert len(list((repository / "backups").iterdir())) == 1
+        other.sql("DROP BACKUP COLLECTION c")
+        other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+        with pytest.raises(PreconditionFailed, match="belongs to another warehouse"):
+            other.sql("BACKUP c")
+        other.sql("DROP BACKUP COLLECTION c")
+        other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}' WITH (TAKE_OVER = 'true')")
+        other.sql("BACKUP c")
+        assert len(backups(other)) == 2
+        kept.sql("UPSERT INTO t (k) VALUES (77)")
+        with pytest.raises(PreconditionFailed, match="belongs to the warehouse"):
+            kept.sql("BACKUP c")
+
+
+def test_a_chain_is_brought_out_of_the_warehouse(db: Database, repository: Path, tmp_path: Path) -> None:
+    db.sql(TABLE)
+    db.sql(collection("cluster"))
+    load(db, 0, 10)
+    db.sql("BACKUP c")
+    db.sql("DELETE FROM t WHERE k < 3")
+    db.sql("BACKUP c INCREMENTAL")
+    load(db, 90, 1)
+    db.sql("BACKUP c INCREMENTAL")
+    first, second, _ = backups(db)
+    db.sql(f"COPY BACKUP '{second}' FROM c TO '{repository}'")
+    assert [record.stored for record in records(db)] == [None] * 3, "the warehouse keeps its own"
+    assert {p.name for p in (repository / "backups").iterdir()} == {f"{first}.json", f"{second}.json"}
+    with open_at(tmp_path / "other", clock=ManualClock()) as other:
+        found = rows(other, f"ATTACH BACKUP COLLECTION d FROM '{repository}'")
+        assert [row[0] for row in found] == [first, second]
+        assert contents(other, collection="d") == contents(db, second)
+    with pytest.raises(InvalidArgument, match="no other place"):
+        db.run_operation("send backup", SendRequest(collection="c"))
+
+
+@pytest.mark.parametrize(
+    "storage", ["tape", "Cluster", "s3", "", "backups/here", "./here", "ftp://x/y", "a\0b"]
+)
+def test_a_mistyped_storage_becomes_no_folder(db: Database, storage: str) -> None:
+    db.sql(TABLE)
+    with pytest.raises(InvalidArgument):
+        db.sql(collection(storage))
+    for url in (storage, "cluster"):
+        with pytest.raises(InvalidArgument):
+            db.sql(f"ATTACH BACKUP COLLECTION c FROM '{url}'")
+
+
+def test_what_is_no_repository_is_refused(db: Database, tmp_path: Path) -> None:
+    for place in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(PreconditionFailed, match=r"repository\.json"):
+            db.sql(f"ATTACH BACKUP COLLECTION c FROM '{place}'")
+    assert not (tmp_path / "nothing").exists()
+    assert rows(db, "SHOW BACKUP COLLECTIONS") == []
+
+
+def test_a_damaged_manifest_costs_its_backup_only(kept: Database, repository: Path, tmp_path: Path) -> None:
+    kept.sql("BACKUP c")
+    kept.runtime.clock.sleep(5)
+    kept.sql("BACKUP c")
+    first, second = backups(kept)
+    manifest = repository / "backups" / f"{second}.json"
+    text = manifest.read_bytes()
+    with open_at(tmp_path / "other", clock=ManualClock()) as other:
+        for broken in (text[:-1], b"", text.replace(b'"rows": 10', b'"rows": 11', 1), b"[]", b"\xff" * 9):
+            manifest.write_bytes(broken)
+            found = rows(other, f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+            assert [row[-1] == "attached" for row in found] == [True, False]
+            assert backups(other) == [first]
+            other.sql("RESTORE c; DROP TABLE t; DROP BACKUP COLLECTION c")
+        manifest.write_bytes((repository / "backups" / f"{first}.json").read_bytes())
+        found = rows(other, f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+        assert f"that of {first}" in found[1][-1]
+
+
+def test_a_collection_is_attached_once(kept: Database, repository: Path) -> None:
+    kept.sql("BACKUP c")
+    with pytest.raises(AlreadyExists):
+        kept.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+    kept.sql(f"ATTACH BACKUP COLLECTION again FROM '{repository}'")
+    assert contents(kept, collection="again") == contents(kept)
+    with pytest.raises(InvalidArgument, match="no setting"):
+        kept.sql(f"ATTACH BACKUP COLLECTION more FROM '{repository}' WITH (TAKEOVER = 'true')")
+
+
+def test_dropping_a_collection_leaves_its_repository(kept: Database, repository: Path) -> None:
+    kept.sql("BACKUP c")
+    before = contents(kept)
+    kept.sql("DROP BACKUP COLLECTION c")
+    kept.runtime.clock.sleep(10_000)
+    kept.collect()
+    kept.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+    assert contents(kept) == before
+
+
+def test_a_repository_can_be_moved(kept: Database, repository: Path, tmp_path: Path) -> None:
+    kept.sql("BACKUP c")
+    before = contents(kept)
+    place = tmp_path / 'another "pl#ace"' / "objects" / "x"
+    shutil.copytree(repository, place)
+    shutil.rmtree(repository)
+    with open_at(tmp_path / "other", clock=ManualClock()) as other:
+        quoted = str(place).replace("'", "''")
+        other.sql(f"ATTACH BACKUP COLLECTION c FROM '{quoted}'")
+        assert contents(other) == before
+        other.sql("RESTORE c")
+        assert_sound(other, "t")
+
+
+ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds=0.0)
+
+
+def living(folder: Path, repository: Path) -> Database:
+    db = strandline.connect(folder, settings=ALONE)
+    db.runtime.files.opener = QuickFiles
+    hurry(db)
+    return db
+
+
+class Places(Fate):
+    """What matters of a place: before and after every catalog transaction and every change of a file."""
+
+    def meet(self, boundary: str) -> None:
+        if self.dead or boundary not in ("sync", "flush", "mkdir", "before the catalog commits"):
+            super().meet(boundary)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", ["BACKUP c", "BACKUP c INCREMENTAL"])
+def test_death_at_every_write(tmp_path: Path, statement: str) -> None:
+    folder, repository = tmp_path / "w", tmp_path / "r"
+    stride = 1 if EVERY else 5
+    with living(folder, repository) as db:
+        db.sql(TABLE)
+        load(db, 0, 3_000)
+        db.sql(collection(repository))
+        db.sql("BACKUP c")
+    for number in itertools.count():
+        with living(folder, repository) as db:
+            db.sql(f"UPSERT INTO t (k, v, n) VALUES ({number}, 'new', 0), ({-number}, 'x', 1)")
+        fate = Places(1 + number * stride)
+        mortal = mortal_connect(folder, None, fate, ALONE)
+        mortal.runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
+        try:
+            mortal.sql(statement)
+            mortal.close()
+        except Death:
+            bury(mortal, folder, None)
+        with living(folder, repository) as db:
+            db.resume()
+            assert all(o.is_over for o in db.operations())
+            db.sql("BACKUP c INCREMENTAL")
+            assert all(record.stored == str(repository) for record in records(db)), fate.place
+            assert sorted(contents(db)["/t"].values()) == sorted(content(db, "t")), fate.place
+            db.collect()
+            assert leaks(db) == []
+            expected = {name: contents(db, name) for name in backups(db)}
+        shutil.rmtree(tmp_path / "other", ignore_errors=True)
+        if number % 3 == 0 or not fate.dead:
+            with open_at(tmp_path / "other", clock=ManualClock()) as other:
+                other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+                assert {name: contents(other, name) for name in backups(other)} == expected, fate.place
+                assert other.verify("c") == []
+        if not fate.dead:
+            assert fate.trail.count("link") > 2
+            return

@@ -1,0 +1,87 @@
+"""A process dies in the middle of a verification that restores backups, at its writes in turn. Whatever it left
+is gone when another one has carried on and collected, and the next verification finds all well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import strandline
+from strandline import Database
+from strandline.backups.trial import trial_request
+from strandline.settings import Settings
+from tests.backups.reading import hurry, leaks
+from tests.backups.verify.repository import Kept, keep
+from tests.backups.verify.test_verify import everything
+from tests.crash.mortal import Fate, bury, connect
+from tests.effort import EVERY
+from tests.world import Death
+
+ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds=0.0, inline_rows=0)
+
+
+class Places(Fate):
+    """After every catalog transaction, and in the middle of and after every file."""
+
+    def meet(self, boundary: str) -> None:
+        if self.dead or boundary in ("after the catalog committed", "middle of append", "flush"):
+            super().meet(boundary)
+
+
+def living(folder: Path) -> Database:
+    db = strandline.connect(folder, settings=ALONE)
+    hurry(db)
+    return db
+
+
+@pytest.fixture(params=["in a repository", "in the warehouse"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+    root = tmp_path / "repository" if request.param == "in a repository" else None
+    with living(tmp_path / "w") as db:
+        yield keep(db, tmp_path / "w", root)
+
+
+@pytest.mark.slow
+def test_death_at_any_write_leaves_nothing(kept: Kept) -> None:
+    stride = 1 if EVERY else 7
+    with living(kept.folder) as db:
+        db.collect()
+        before = everything(db)
+    for number in count(1, stride):
+        fate = Places(number)
+        mortal = connect(kept.folder, None, fate, ALONE)
+        hurry(mortal)
+        try:
+            mortal.verify("c", level="restore", again=True)
+            mortal.close()
+        except Death:
+            bury(mortal, kept.folder, None)
+        with living(kept.folder) as db:
+            db.resume()
+            db.collect()
+            assert everything(db) == before, fate.place
+            assert leaks(db) == [], fate.place
+            assert {o.state for o in db.operations()} == {"done"}, fate.place
+        if not fate.dead:
+            break
+    assert number > 3 * stride
+    with living(kept.folder) as db:
+        report = db.verify("c", level="restore", again=True)
+        assert (report, report.newest_restorable) == ([], kept.backups[-1])
+
+
+def test_a_trial_that_is_cancelled_leaves_nothing(kept: Kept) -> None:
+    with living(kept.folder) as db:
+        db.collect()
+        before = everything(db)
+        engine = db._running.engine
+        operation = engine.start("try restore", trial_request("c", kept.backups[-1]))
+        for _ in range(3):
+            assert engine.step(operation)
+        assert [e.name for e in db.ls("/.backups")] == ["collections", "trials"]
+        db.cancel(operation)
+        db.collect()
+        assert everything(db) == before

@@ -1,0 +1,422 @@
+"""The levels of verification: what each looks at, what is kept of it, and what is said of each backup."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from strandline import Database
+from strandline.backups.record import BackupRecord
+from strandline.backups.verified import key_of
+from strandline.catalog import chains, paths, sqltables
+from strandline.errors import Corrupted, InvalidArgument, PathNotFound, Unavailable
+from strandline.model import Digest, Segment
+from strandline.storage.files import fault
+from tests.backups.reading import backups, records
+from tests.backups.verify.repository import Kept, more, opened, state
+from tests.tables.examples import QuickFiles
+from tests.world import ManualClock
+
+LEVELS = ("chain", "files", "checksums", "restore")
+
+
+def objects_of(db: Database) -> dict[str, list[Path]]:
+    """The files of each backup."""
+    found: dict[str, list[Path]] = {}
+    with db.runtime.catalog.read() as conn:
+        for record in records(db):
+            ids = [s.target_id for s in record.slices if s.target_id is not None]
+            held = chains.held(conn, ids, record.step)
+            names = {s.file for segments in held.values() for s in segments if s.file is not None}
+            found[record.name] = sorted(Path(db.runtime.files.path(name)) for name in names)
+    return found
+
+
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+
+
+def rows(db: Database, options: str = "") -> list[tuple[object, ...]]:
+    """Backup, objects, problems and whether it can be restored, of VERIFY."""
+    result = db.sql(f"VERIFY c {options}")
+    shown = ("backup", "level", "objects", "bytes", "problems", "restorable", "verified_at", "because")
+    assert tuple(result.columns) == shown
+    return [(r[0], r[2], r[4], r[5]) for r in result.rows()]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_well_is_found_well(db: Database, kept: Kept, level: str) -> None:
+    report = db.verify("c", level=level)
+    assert report == []
+    assert [b.backup for b in report.backups] == kept.backups
+    assert report.newest_restorable == kept.backups[-1]
+    # The ends of chains are what is restored.
+    ends = [b.verified_at is not None for b in report.backups]
+    assert ends == ([False, False, True] if level == "restore" else [True] * 3)
+
+
+def test_without_arguments_every_byte_is_read_each_time(db: Database) -> None:
+    for _ in range(2):
+        report = db.verify("c")
+        assert (report, report.level) == ([], "checksums")
+        assert all(backup.objects for backup in report.backups)
+
+
+@pytest.mark.parametrize(("level", "closer"), [("files", "checksums"), ("checksums", "restore")])
+def test_only_what_is_new_is_looked_at(db: Database, kept: Kept, level: str, closer: str) -> None:
+    seen = [objects for _, objects, _, _ in rows(db, f"WITH (LEVEL = '{level}')")]
+    assert all(seen)
+    assert rows(db, f"WITH (LEVEL = '{level}')") == [(b, 0, 0, True) for b in kept.backups]
+    more(db, kept, 3)
+    last = kept.backups[-1]
+    found = rows(db, f"WITH (LEVEL = '{level}')")
+    assert found[:-1] == [(b, 0, 0, True) for b in kept.backups[:-1]]
+    assert found[-1][0] == last
+    assert found[-1][1]
+    again = rows(db, f"WITH (LEVEL = '{level}', AGAIN = 'true')")
+    assert [objects for _, objects, _, _ in again] == [*seen, found[-1][1]]
+    if closer == "checksums":  # It was not looked at as closely as that.
+        assert [objects for _, objects, _, _ in rows(db, "WITH (LEVEL = 'checksums')")] == [
+            objects for _, objects, _, _ in again
+        ]
+    assert all(not objects for _, objects, _, _ in rows(db, "WITH (LEVEL = 'files')"))
+
+
+def test_the_chain_reads_no_object(db: Database, kept: Kept) -> None:
+    for files in objects_of(db).values():
+        for file in files:
+            file.unlink()
+    assert db.verify("c", level="chain") == []
+    assert db.verify("c", level="files", again=True) != []
+
+
+@pytest.mark.parametrize("percent", [10, 34, 50, 100])
+def test_a_sample_comes_to_everything(db: Database, clock: ManualClock, percent: int) -> None:
+    """In as many runs as the percentage says, and then it begins with the oldest again."""
+    seen: list[Sequence[str]] = []
+
+    def look(runs: int) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for _ in range(runs):
+            clock.sleep(10)
+            began = clock.now()
+            db.verify("c", level="checksums", sample=percent)
+            with db.runtime.catalog.read() as conn:
+                at = sqltables.verified.c
+                lots = conn.execute(select(at.body).where(at.level == "checksums", at.time >= began))
+                found = [key for body in lots.scalars() for key in _keys(body)]
+            seen.append(found)
+            counted.update(found)
+        return counted
+
+    with db.runtime.catalog.read() as conn:
+        every = {
+            key_of(segment)
+            for record in records(db)
+            for segments in chains.held(conn, [s.target_id or 0 for s in record.slices], record.step).values()
+            for segment in segments
+        }
+    runs = -(-100 // percent)
+    assert look(runs).keys() == every
+    assert look(runs).keys() == every
+    assert max(map(len, seen)) == -(-len(every) * percent // 100)
+    with db.runtime.catalog.read() as conn:
+        lots = conn.execute(select(func.count()).where(sqltables.verified.c.path_id == _collection(db)))
+        assert lots.scalar_one() <= runs + 1, "lots that nobody needs are removed"
+
+
+def _keys(body: str) -> list[str]:
+    import json
+
+    return list(json.loads(body).get("objects") or []) if '"objects": [' in body else []
+
+
+def _collection(db: Database) -> int:
+    with db.runtime.catalog.read() as conn:
+        return paths.require(conn, "/.backups/collections/c").id
+
+
+def test_a_damaged_object_spoils_the_backups_that_need_it(db: Database, kept: Kept) -> None:
+    first, middle, last = kept.backups
+    damaged = objects_of(db)[middle][0]
+    flip(damaged)
+    report = db.verify("c", level="checksums")
+    assert [(p.kind, p.path) for p in report] == [("corrupt_file", f"/.backups/collections/c/{middle}")]
+    assert [b.restorable for b in report.backups] == [True, False, False]
+    assert report.newest_restorable == first
+    for backup in report.backups[1:]:
+        assert backup.because is not None
+        assert damaged.name in backup.because
+        assert middle in backup.because
+        assert backup.verified_at is None
+    # It is looked at each time until it is well, and counts as damaged for those who look less closely, too.
+    assert [b.objects for b in db.verify("c", level="checksums").backups] == [0, 1, 0]
+    assert db.verify("c", level="files") == []
+    assert [b.objects for b in db.verify("c", level="checksums", sample=1).backups][1] == 1
+    assert not db.verified("c")[last][-1]["restorable"]
+    flip(damaged)
+    assert db.verify("c", level="checksums") == []
+    assert db.verify("c", level="checksums").newest_restorable == last
+
+
+def test_a_table_that_begins_anew_needs_nothing_of_before(db: Database, kept: Kept) -> None:
+    db.sql("BACKUP c")
+    for file in objects_of(db)[kept.backups[0]]:
+        if file not in {f for b in backups(db)[1:] for f in objects_of(db)[b]}:
+            flip(file)
+    report = db.verify("c", level="checksums", again=True)
+    assert report.newest_restorable == backups(db)[-1]
+    if report:  # A full backup in the warehouse shares what has not changed since.
+        assert [b.restorable for b in report.backups] == [False, False, False, True]
+
+
+def test_one_backup_is_verified_with_those_that_it_builds_on(db: Database, kept: Kept) -> None:
+    first, middle, last = kept.backups
+    flip(objects_of(db)[last][0])
+    assert db.verify("c", at=middle, level="restore") == []
+    assert [row[0] for row in rows(db, f"AT '{middle}' WITH (LEVEL = 'files')")] == [first, middle]
+    assert db.verify("c", at=last, level="checksums").newest_restorable == middle
+    with pytest.raises(PathNotFound, match="has no backup 'nope'"):
+        db.sql("VERIFY c AT 'nope'")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("LEVEL = 'deep'", "the level cannot be 'deep'"),
+        ("SAMPLE = 0", "the sample cannot be 0"),
+        ("SAMPLE = 101", "the sample cannot be 101"),
+        ("SAMPLE = '5'", "the sample cannot be '5'"),
+        ("AGAIN = 'perhaps'", "AGAIN must be 'true' or 'false'"),
+        ("LEVELS = 'files'", "VERIFY has no setting LEVELS"),
+        ("SAMPLE = 5, SAMPLE = 6", "the setting SAMPLE is given twice"),
+    ],
+)
+def test_settings_that_mean_nothing(stored: Kept, options: str, message: str) -> None:
+    with opened(stored.folder) as db, pytest.raises(InvalidArgument, match=message):
+        db.sql(f"VERIFY c WITH ({options})")
+
+
+# --- chains -----------------------------------------------------------------------------------------------
+
+
+def test_a_chain_that_does_not_add_up(db: Database, kept: Kept) -> None:
+    """Only in the catalog, so that a repository says something else."""
+    with db.runtime.catalog.write() as tx:
+        path = paths.require(tx.conn, f"/.backups/collections/c/{kept.backups[1]}")
+        record = path.record(BackupRecord)
+        table = record.tables["/t"]
+        broken = replace(table, slice=replace(table.slice, after=Digest(table.slice.after.rows, 1)))
+        paths.set_body(tx, path.id, replace(record, tables={**record.tables, "/t": broken}))
+    report = db.verify("c", level="chain")
+    kinds = {p.kind for p in report}
+    assert kinds == ({"broken_chain", "different_manifest"} if kept.root else {"broken_chain"})
+    assert [b.restorable for b in report.backups] == [True, False, False]
+
+
+def test_a_segment_that_the_catalog_lost(db: Database, kept: Kept) -> None:
+    with db.runtime.catalog.write() as tx:
+        target = records(db)[2].tables["/u"].slice.target_id
+        tx.conn.execute(sqltables.chains.delete().where(sqltables.chains.c.table_id == target))
+    report = db.verify("c", level="chain")
+    assert "does not hold the" in report[0].message
+    assert report.newest_restorable == kept.backups[1]
+
+
+def test_objects_that_no_manifest_names_are_counted(stored: Kept) -> None:
+    assert stored.root is not None
+    (stored.root / "objects/ab").mkdir(exist_ok=True)
+    (stored.root / "objects/ab/abcdef.parquet").write_bytes(b"left behind")
+    with opened(stored.folder) as db:
+        report = db.verify("c", level="files")
+        assert (report, report.unnamed_objects) == ([], 1)
+        assert db.verify("c", level="chain").unnamed_objects is None
+
+
+def test_a_manifest_that_is_gone_is_named(stored: Kept) -> None:
+    assert stored.root is not None
+    middle = stored.backups[1]
+    (stored.root / f"backups/{middle}.json").unlink()
+    with opened(stored.folder) as db:
+        report = db.verify("c", level="chain")
+        assert [(p.kind, p.path) for p in report] == [
+            ("missing_manifest", f"/.backups/collections/c/{middle}")
+        ]
+        assert [b.restorable for b in report.backups] == [True, False, False]
+
+
+def test_a_repository_as_a_whole_is_told_by_itself(stored: Kept) -> None:
+    assert stored.root is not None
+    (stored.root / "repository.json").unlink()
+    with opened(stored.folder) as db:
+        found = db.sql("VERIFY c WITH (LEVEL = 'chain')").rows()
+        assert [row[0] for row in found] == [*stored.backups, None]
+        assert found[-1][-1] is not None and "is not a backup repository" in found[-1][-1]
+        assert not any(row[5] for row in found)
+
+
+def test_an_attached_repository(stored: Kept, tmp_path: Path) -> None:
+    """From where it is only read, and from where it was taken over."""
+    with opened(tmp_path / "reader") as reader, opened(stored.folder) as owner:
+        reader.sql(f"ATTACH BACKUP COLLECTION c FROM '{stored.root}'")
+        for level in LEVELS:
+            assert reader.verify("c", level=level) == []
+            assert owner.verify("c", level=level) == []
+        with opened(tmp_path / "heir") as heir:
+            heir.sql(f"ATTACH BACKUP COLLECTION c FROM '{stored.root}' WITH (TAKE_OVER = 'true')")
+            assert heir.verify("c") == reader.verify("c") == []
+            assert {p.kind for p in owner.verify("c", level="chain")} == {"other_owner"}
+
+
+# --- trials -----------------------------------------------------------------------------------------------
+
+
+def test_a_trial_leaves_nothing(db: Database, kept: Kept) -> None:
+    db.collect()
+    before = everything(db)
+    assert db.verify("c", level="restore") == []
+    assert [o.kind for o in db.operations()][-1] == "try restore"
+    assert everything(db) == before
+    assert [e.name for e in db.ls("/.backups")] == ["collections"]
+
+
+def everything(db: Database) -> dict[str, object]:
+    """What is in the warehouse, but for operations and what is kept of verifications."""
+    tables = ("paths", "tables", "segments", "chains", "commits", "pins", "holds", "claims", "descriptions")
+    with db.runtime.catalog.read() as conn:
+        rows: dict[str, object] = {
+            name: sorted(map(repr, conn.execute(select(sqltables.metadata.tables[name])))) for name in tables
+        }
+    return {**rows, "files": sorted(db.runtime.files.names("data"))}
+
+
+def test_rows_that_are_not_those_that_were_recorded(db: Database, kept: Kept) -> None:
+    """Right in every byte and in all sums of the records, and wrong in themselves: only a restore tells."""
+    last = kept.backups[-1]
+    segment = _forge(db, last)
+    if kept.root is not None:
+        assert {p.kind for p in db.verify("c", level="chain")} == {"different_manifest"}
+        return
+    assert db.verify("c", level="checksums", again=True) == []
+    db.collect()
+    before = everything(db)
+    report = db.verify("c", level="restore")
+    assert [(p.kind, p.path) for p in report] == [("failed_restore", f"/.backups/collections/c/{last}")]
+    assert report.newest_restorable == kept.backups[1]
+    assert everything(db) == before
+    assert segment
+
+
+def _forge(db: Database, backup: str) -> Segment:
+    """The last increment of /u says that its changes are those of the one before."""
+    earlier, later = records(db)[1:]
+    with db.runtime.catalog.write() as tx:
+        target = later.tables["/u"].slice.target_id
+        assert target is not None
+        old = chains.held(tx.conn, [target], later.step)[target]
+        theirs = chains.held(tx.conn, [earlier.tables["/u"].slice.target_id or 0], earlier.step)
+        (other,) = next(iter(theirs.values()))
+        content = db.runtime.files.read(other.file or "")
+        name = f"data/{target}/forged.parquet"
+        db.runtime.files.write(name, content)
+        values = {"file": name, "checksum": other.checksum, "bytes": other.bytes, "rows": other.rows}
+        values |= {"min_key": f"[{(other.min_key or (0,))[0]}]", "max_key": f"[{(other.max_key or (0,))[0]}]"}
+        tx.conn.execute(
+            sqltables.segments.update().where(sqltables.segments.c.id == old[0].id).values(values)
+        )
+        path = paths.require(tx.conn, f"/.backups/collections/c/{backup}")
+        record = path.record(BackupRecord)
+        table = record.tables["/u"]
+        changed = replace(table, slice=replace(table.slice, bytes=other.bytes))
+        paths.set_body(tx, path.id, replace(record, tables={**record.tables, "/u": changed}))
+    from tests.memory import forget
+
+    forget(db.runtime)
+    return other
+
+
+# --- storage that fails -----------------------------------------------------------------------------------
+
+
+class Away(QuickFiles):
+    """Storage of which one file cannot be read."""
+
+    bad = ""
+
+    def size(self, name: str) -> int:
+        if self.bad and name.endswith(self.bad):
+            raise fault("read", name, OSError(5, "Input/output error"))
+        return super().size(name)
+
+
+def test_storage_that_does_not_answer_is_no_damage_and_what_was_seen_is_kept(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    from tests.backups.verify.repository import keep
+
+    files = Away(tmp_path / "w")
+    with opened(
+        tmp_path / "w", clock=clock, files=files, settings={"inline_rows": 0, "shard_bytes": 1}
+    ) as db:
+        kept = keep(db, tmp_path / "w", None)
+        ordered = [f for fs in objects_of(db).values() for f in fs]
+        files.bad = ordered[-1].name
+        with pytest.raises(Unavailable):
+            db.verify("c", level="checksums")
+        files.bad = ""
+        left = sum(b.objects for b in db.verify("c", level="checksums").backups)
+        assert 0 < left < len(set(ordered))
+        assert db.verify("c", level="checksums").newest_restorable == kept.backups[-1]
+
+
+# --- what a restore says ----------------------------------------------------------------------------------
+
+
+def test_a_restore_says_what_was_verified(db: Database, kept: Kept, clock: ManualClock) -> None:
+    def restored(place: str, options: str = "") -> tuple[object, object]:
+        operation = db.sql(f"RESTORE c INTO {place} {options}").operation_id
+        assert state(db, f"/{place}") == kept.states[kept.backups[-1]]
+        result = db.operation(str(operation)).result
+        assert result is not None
+        return result["verified"], result.get("bytes_verified")
+
+    usual = "files" if kept.root is None else "data"
+    assert restored("a") == (usual, None)
+    db.verify("c", level="files")
+    assert restored("b") == (usual, None)
+    clock.sleep(100)
+    first = clock.now()
+    db.verify("c", level="checksums")
+    assert restored("d") == (usual, pytest.approx(first))
+    assert restored("e", "WITH (VERIFY = 'data')")[0] == "data"
+    assert restored("f", "WITH (MODE = 'copy')")[0] == "data"
+
+
+def test_dropped_backups_leave_no_reports(db: Database, kept: Kept) -> None:
+    db.verify("c")
+    db.sql("DROP BACKUP COLLECTION c")
+    db.collect()
+    with db.runtime.catalog.read() as conn:
+        assert conn.execute(select(func.count()).select_from(sqltables.verified)).scalar_one() == 0
+
+
+def test_copies_that_are_written_wrong_are_not_published(stored: Kept, tmp_path: Path) -> None:
+    """The bytes were right on their way; the disk has kept others."""
+
+    class Forgetful(QuickFiles):
+        def copy(self, source: object, source_name: str, name: str, checksum: str) -> int:
+            size = super().copy(source, source_name, name, checksum)  # type: ignore[arg-type]
+            flip(Path(self.path(name)))
+            return size
+
+    with opened(stored.folder, files=Forgetful(stored.folder)) as db:
+        with pytest.raises(Corrupted):
+            db.sql("RESTORE c INTO r")
+        assert "r" not in [entry.name for entry in db.ls("/")]

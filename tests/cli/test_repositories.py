@@ -1,0 +1,113 @@
+"""Repositories from the command line: copied to, attached, taken over, and watched while they are filled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperCommand
+
+import strandline
+from strandline.backups.collection import CollectionRequest
+from strandline.cli import completion, progress
+from tests.cli.conftest import Run
+
+
+def backed_up(shop: Run) -> list[str]:
+    """A full backup and an increment, by their names."""
+    shop("backup", "nightly")
+    shop("sql", "UPSERT INTO orders (id, customer, total) VALUES (3, 'ada', 30)")
+    shop("backup", "nightly", "-i")
+    return [backup["name"] for backup in shop("show-backup", "nightly", "--json").json]
+
+
+def test_a_backup_is_copied_and_attached_elsewhere(shop: Run, tmp_path: Path) -> None:
+    full, increment = backed_up(shop)
+    sent = shop("copy-backup", "nightly", increment, "--to", "away/repo", "--json").json
+    place = str(tmp_path / "away" / "repo")
+    assert (sent["kind"], sent["state"], sent["error"]) == ("send backup", "done", None)
+    assert sent["result"]["repository"] == place
+    assert sent["result"]["backups"] == [full, increment]
+
+    assert shop("init", "other").code == 0
+    found = shop("attach", "away/repo", "-w", "other", "--json").json
+    assert (found["collection"], found["repository"]) == ("nightly", place)
+    assert [(b["backup"], b["kind"], b["state"]) for b in found["backups"]] == [
+        (full, "full", "attached"),
+        (increment, "incremental", "attached"),
+    ]
+    assert shop("restore", "nightly", "-w", "other", "--json").json["result"]["rows"] == 3
+    digest = shop("describe", "/orders", "--json").json["digest"]
+    assert shop("describe", "/orders", "-w", "other", "--json").json["digest"] == digest
+
+
+def test_an_attached_repository_has_the_name_that_it_is_given(shop: Run) -> None:
+    backed_up(shop)
+    last = shop("show-backup", "nightly", "last", "--json").json["name"]
+    assert shop("copy-backup", "nightly", last, "--to", "it's \\ odd").code == 0
+    said = shop("attach", "it's \\ odd", "--as", "old`s")
+    assert said.code == 0
+    assert said.out.splitlines()[0].endswith("it's \\ odd as old`s")
+    assert [b["name"] for b in shop("show-backup", "old`s", "--json").json][-1] == last
+
+
+def test_only_who_takes_a_repository_over_adds_to_it(shop: Run) -> None:
+    last = backed_up(shop)[-1]
+    shop("copy-backup", "nightly", last, "--to", "repo")
+    shop("init", "other")
+    shop("attach", "repo", "-w", "other", "--as", "looks")
+    shop("restore", "looks", "-w", "other")
+    refused = shop("backup", "looks", "-w", "other", "--json")
+    assert json.loads(refused.err)["error"]["code"] == "PRECONDITION_FAILED"
+    assert shop("attach", "repo", "-w", "other", "--as", "owns", "--take-over").code == 0
+    assert shop("backup", "owns", "-w", "other", "--json").json["state"] == "done"
+    again = json.loads(shop("copy-backup", "nightly", last, "--to", "repo", "--json").err)["error"]
+    assert (again["code"], "belongs to the warehouse" in again["message"]) == ("PRECONDITION_FAILED", True)
+
+
+def test_what_is_no_repository_is_refused(shop: Run) -> None:
+    Path("empty").mkdir()
+    said = json.loads(shop("attach", "empty", "--json").err)["error"]
+    assert said["code"] == "PRECONDITION_FAILED"
+    assert "is not a backup repository" in said["message"]
+    assert json.loads(shop("attach", "nowhere", "--json").err)["error"]["code"] == "PRECONDITION_FAILED"
+    assert not Path("nowhere").exists()
+
+
+def test_nowait_leaves_it_to_a_process_of_its_own(shop: Run) -> None:
+    last = backed_up(shop)[-1]
+    started = shop("copy-backup", "nightly", last, "--to", "repo", "--nowait", "--json").json["operation_id"]
+    assert shop("operations", "wait", started, "--json").json["state"] == "done"
+    assert Path("repo", "backups", f"{last}.json").exists()
+
+
+def test_the_tab_key_offers_the_backups_of_the_collection(shop: Run) -> None:
+    names = backed_up(shop)
+    context = typer.Context(TyperCommand("copy-backup"))
+    context.params = {"collection": "nightly", "warehouse": "wh"}
+    assert completion.backups(context, "") == names
+    assert completion.backups(context, names[1][:-4]) == names[1:]
+    context.params = {"collection": "nothing", "warehouse": "wh"}
+    assert completion.backups(context, "") == []
+
+
+def test_what_follows_a_backup_is_in_sight(
+    shop: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The backup is done when its process dies; the next one that waits for it sends it, and says so."""
+    place = tmp_path / "repo"
+    shop("sql", f"CREATE BACKUP COLLECTION away (TABLE orders) WITH (STORAGE = '{place}')")
+    with strandline.connect("wh") as db:
+        engine = db._running.engine
+        operation = engine.start("backup", CollectionRequest(collection="away"))
+        assert engine.run(operation).is_over
+    assert not place.exists()
+    for name in ("PATIENCE_SECONDS", "LINE_SECONDS"):
+        monkeypatch.setattr(progress, name, 0.0)
+    monkeypatch.setattr(progress, "POLL_SECONDS", 0.001)
+    said = shop("operations", "wait", operation)
+    assert "send backup: " in said.err
+    assert said.out.startswith(f"operation  {operation}\nkind       backup")
+    assert list((place / "backups").iterdir())
