@@ -80,6 +80,12 @@ def story(db: Database, storage: str) -> Story:
     return Story(db, storage)
 
 
+@pytest.fixture
+def here(db: Database) -> Story:
+    """In the warehouse: a repository has one writer at a time."""
+    return Story(db, "cluster")
+
+
 def record_of(db: Database, name: str) -> BackupRecord:
     return next(record for record in records(db) if record.name == name)
 
@@ -298,33 +304,33 @@ def test_what_is_not_sent_yet_is_refused(db: Database, tmp_path: Path) -> None:
 # --- beside others -----------------------------------------------------------------------------------------
 
 
-def test_backups_and_restores_go_on_beside_it(story: Story, connect: Callable[..., Database]) -> None:
-    db, other = story.db, connect(clock=story.db.runtime.clock)
-    names, held = [*story.names], {**story.held}
+def test_backups_and_restores_go_on_beside_it(here: Story, connect: Callable[..., Database]) -> None:
+    db, other = here.db, connect(clock=here.db.runtime.clock)
+    names, held = [*here.names], {**here.held}
     operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     for number, _ in enumerate(steps(db, operation_id)):
         other.sql(f"UPSERT INTO t (k, v) VALUES ({number}, 'beside'); BACKUP c INCREMENTAL")
         assert last(other).parent == names[-1]
         names.append(last(other).name)
         held[names[-1]] = contents(other)
-        for backup in (names[0], story.names[-1], names[-1]):
+        for backup in (names[0], here.names[-1], names[-1]):
             where = f"/beside/{number}/{backup}"
             other.sql(f"RESTORE c AT '{backup}' INTO `{where}`")
             assert {(r[0],): r for r in content(other, f"{where}/t")} == held[backup]["/t"]
         assert other.verify("c") == []
-        query = f"SELECT * FROM t IN BACKUP c AT '{story.names[-1]}'"
-        assert sorted(rows(other, query), key=repr) == sorted(held[story.names[-1]]["/t"].values(), key=repr)
+        query = f"SELECT * FROM t IN BACKUP c AT '{here.names[-1]}'"
+        assert sorted(rows(other, query), key=repr) == sorted(held[here.names[-1]]["/t"].values(), key=repr)
     assert number >= 3
-    assert record_of(db, story.names[-1]).kind == "full"
+    assert record_of(db, here.names[-1]).kind == "full"
     assert {name: contents(other, name) for name in names} == held
     db.collect()
     assert {name: contents(other, name) for name in names} == held
 
 
-def test_a_restore_that_began_before_it_ends_after_it(story: Story, connect: Callable[..., Database]) -> None:
+def test_a_restore_that_began_before_it_ends_after_it(here: Story, connect: Callable[..., Database]) -> None:
     from strandline.backups.restore_plan import RestoreRequest
 
-    db, other = story.db, connect(clock=story.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db.runtime.clock)
     wanted = RestoreRequest(collection="c", into="/slow")
     restore = engine_of(other).start("restore", wanted)
     running = steps(other, restore)
@@ -332,14 +338,14 @@ def test_a_restore_that_began_before_it_ends_after_it(story: Story, connect: Cal
     db.sql("COMPACT c")
     db.collect()
     assert [None for _ in running]
-    held = story.held[story.names[-1]]["/t"]
+    held = here.held[here.names[-1]]["/t"]
     assert {(row[0],): row for row in content(db, "/slow/t")} == held
 
 
 def test_an_increment_that_began_before_it_and_must_look_at_the_chain(
-    story: Story, connect: Callable[..., Database]
+    here: Story, connect: Callable[..., Database]
 ) -> None:
-    db, other = story.db, connect(clock=story.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db.runtime.clock)
     db.sql("ALTER TABLE t DROP INDEX by_v; ALTER TABLE t DROP INDEX later; ALTER TABLE t DROP COLUMN n")
     compact = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     increment = engine_of(other).start("incremental backup", CollectionRequest(collection="c"))
@@ -347,7 +353,7 @@ def test_an_increment_that_began_before_it_and_must_look_at_the_chain(
     db.collect()
     assert [None for _ in steps(other, increment)]
     assert {(row[0],): row for row in content(db, "/t")} == contents(db)["/t"]
-    story.assert_unchanged()
+    here.assert_unchanged()
 
 
 def test_others_keep_off_the_backups_that_it_works_on(story: Story, tmp_path: Path) -> None:
@@ -389,6 +395,17 @@ def test_cancelled_it_leaves_everything_as_it_was(story: Story, after: int) -> N
     story.assert_unchanged()
     db.sql("COMPACT c")
     story.assert_unchanged()
+
+
+def test_a_repository_has_one_writer_at_a_time(remote: Story) -> None:
+    db = remote.db
+    operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
+    for statement in ("BACKUP c", "PRUNE c KEEP LAST 1 FULL CONFIRM", "RESTORE c INTO `beside`"):
+        with pytest.raises(UnderOperation):
+            engine_of_statement(db, statement)
+    assert [None for _ in steps(db, operation_id)]
+    engine_of_statement(db, "BACKUP c INCREMENTAL")
+    remote.assert_unchanged()
 
 
 # --- in a repository ---------------------------------------------------------------------------------------

@@ -111,6 +111,7 @@ def test_death_at_every_write(tmp_path: Path, what: str) -> None:
     assert trail.count("after the catalog committed") > 3
 
 
+@pytest.mark.slow
 def test_death_at_writes_of_parts_that_go_together(tmp_path: Path) -> None:
     stride = 1 if EVERY else 3
     die_everywhere(tmp_path / "w", None, STATEMENTS["prune"], (undo, finish), stride, settings=TOGETHER)

@@ -199,7 +199,7 @@ class Hanging(QuickFiles):
         super().__init__(root)
         self.asked, self.hangs, self.let_go = threading.Event(), threading.Event(), threading.Event()
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         if self.asked.is_set() and not self.hangs.is_set():
             self.hangs.set()
             assert self.let_go.wait(300)

@@ -291,7 +291,7 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
 
 COMMANDS = (
     "init demo version sql load ls tree describe backup restore show-backup copy-backup attach verify "
-    "drop-backup prune operations check maintain metrics"
+    "drop-backup prune rotate-key operations check maintain metrics"
 )
 
 

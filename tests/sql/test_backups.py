@@ -23,6 +23,7 @@ from strandline.sql.statements import (
     SetSettings,
     ShowBackupCollections,
     ShowBackups,
+    Verify,
 )
 
 
@@ -95,6 +96,15 @@ def test_drop_backup_and_show() -> None:
     ]
 
 
+def test_verify() -> None:
+    assert parse("VERIFY c") == [Verify("c")]
+    assert parse("VERIFY c AT '20260101120000Z_full'") == [Verify("c", "20260101120000Z_full")]
+    settings = (("LEVEL", "files"), ("SAMPLE", 10), ("AGAIN", "true"))
+    assert parse("VERIFY `my c` AT `x` WITH (level = 'files', SAMPLE = 10, AGAIN = 'true')") == [
+        Verify("my c", "x", settings)
+    ]
+
+
 def test_restore() -> None:
     assert parse("RESTORE c") == [Restore("c")]
     assert parse("RESTORE c AT '20260101120000Z_full'") == [Restore("c", "20260101120000Z_full")]
@@ -151,6 +161,9 @@ def test_explain_restore() -> None:
         ("BACKUP c INCREMENTAL OR", "expected OR FULL, NOWAIT or the end"),
         ("BACKUP c INCREMENTAL OR FULL FULL", "expected NOWAIT or the end"),
         ("BACKUP c.d", "no dot"),
+        ("VERIFY c AT", "name of a backup"),
+        ("VERIFY c WITH (LEVEL = 'files') AT 'x'", "in this order"),
+        ("VERIFY c NOWAIT", "in this order"),
         ("RESTORE c AT", "name of a backup"),
         ("RESTORE c AT TIMESTAMP 'x'", "is not a time"),
         ("RESTORE c NOWAIT AT 'x'", "in this order"),

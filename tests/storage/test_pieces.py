@@ -51,12 +51,12 @@ class Greedy(Watched):
         return super()._taken(descriptor, data if direct else data[: max(1, len(data) // 3)], direct)
 
 
-class Scattered(LocalFiles):
+class Elsewhere(LocalFiles):
     """Files whose bytes are where no disk can take them from."""
 
-    def pieces(self, name: str) -> Iterator[memoryview]:
-        for piece in super().pieces(name):
-            yield memoryview(b"x" + bytes(piece))[1:]
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        for chunk in super().chunks(name):
+            yield memoryview(b"x" + bytes(chunk))[1:]
 
 
 def content(size: int) -> bytes:
@@ -81,7 +81,7 @@ def test_copies_have_the_same_bytes(tmp_path: Path, kind: type[Watched], size: i
     assert b"".join(map(bytes, pieces(files.path("a")))) == data
     assert files.copy(files, "a", "b", checksum_of(data)) == size
     assert files.read("b") == data
-    assert files.copy(Scattered(tmp_path), "a", "c", checksum_of(data)) == size
+    assert files.copy(Elsewhere(tmp_path), "a", "c", checksum_of(data)) == size
     assert files.read("c") == data
 
 

@@ -150,7 +150,7 @@ class Silent(QuickFiles):
             raise fault("read", name, OSError(errno.EIO, "Input/output error"))
         return super().size(name)
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         raise fault("read", name, OSError(errno.EIO, "Input/output error"))
 
 

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from strandline.backups.manifest import Manifest
 from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
@@ -25,8 +26,12 @@ from strandline.names import did_you_mean
 from strandline.records import Record
 from strandline.settings import Settings
 from strandline.storage.files import Files
+from strandline.storage.location import files_at
 from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
 from strandline.version import VERSION
+
+if TYPE_CHECKING:
+    from strandline.storage.keyring import Rotated
 
 MANIFESTS, OWNERS = "backups", "owners"
 _FULL = ".full"
@@ -201,6 +206,20 @@ class Repository:
         """Let a backup that became a full one be nothing else. What only the increment needed is free."""
         if self.files.exists(_manifest_name(backup, synthetic=True)):
             self.files.remove(_manifest_name(backup))
+
+
+def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
+    """Let the key to which the settings ``new`` lead open an encrypted repository, and that of ``old`` no
+    more. No data is written again."""
+    from strandline.storage.keyring import rotate
+    from strandline.storage.user_key import user_key
+
+    files = files_at(root, old)
+    marker = read_marker(files)
+    if marker is None or not marker.encrypted:
+        what = "is not a backup repository" if marker is None else "is not encrypted"
+        raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
+    return rotate(files, user_key(old), user_key(new))
 
 
 def _owner_name(number: int) -> str:

@@ -143,16 +143,16 @@ class ShardPart(RestorePart[Shard]):
     record = Shard
 
     def _make(self, run: RestoreRun, body: Shard) -> list[Segment]:
+        if body.copy:
+            (made,) = self._copied(run, [body])
+            if isinstance(made, StrandlineError):
+                raise made
+            return made
         with self.runtime.catalog.read() as conn:
             found = chains.segments(conn, body.segments)
         for segment in found:
             self._look_at(segment)
-        if not body.copy:
-            return []
-        (made,) = self._copied(run, [body])
-        if isinstance(made, StrandlineError):
-            raise made
-        return made
+        return []
 
     def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
         room = self.runtime.store.copied_together(run.progress.bytes_total)

@@ -68,18 +68,17 @@ def key_of(segment: Segment) -> str:
 
 @dataclass
 class Looked:
-    """When the objects of a collection were last looked at and well, by level and key; and which were not,
-    with the level that has found it."""
+    """When the objects of a collection were last looked at and well, by level and key; and which were not, by
+    the level that has found it."""
 
     times: dict[str, dict[str, float]] = field(default_factory=dict)
-    damaged: dict[str, Level] = field(default_factory=dict)
+    damaged: dict[Level, set[str]] = field(default_factory=dict)
 
     def at(self, key: str, level: Level) -> float | None:
         """When it was last found well at a level, or at a higher one; None if never, or not since it was
         damaged."""
-        levels = LEVELS[LEVELS.index(level) :]
-        if key in self.damaged:
-            levels = LEVELS[LEVELS.index(level) : LEVELS.index(self.damaged[key])]
+        end = next((n for n, of in enumerate(LEVELS) if key in self.damaged.get(of, ())), len(LEVELS))
+        levels = LEVELS[LEVELS.index(level) : end]
         found = [self.times[of].get(key) for of in levels if of in self.times]
         return max((time for time in found if time is not None), default=None)
 
@@ -101,7 +100,7 @@ def looked(conn: Connection, collection_id: int) -> Looked:
         objects = row.record(Lot).objects
         found.times.setdefault(row.level, {}).update(dict.fromkeys(objects, row.time))
     for level in LEVELS:
-        found.damaged.update(dict.fromkeys(found.times.pop(_DAMAGED + level, {}), level))
+        found.damaged[level] = set(found.times.pop(_DAMAGED + level, {}))
     return found
 
 
@@ -112,16 +111,17 @@ def keep_lot(tx: Writer, collection_id: int, level: Level, well: Sequence[str], 
             verified.add(tx, kind, [(collection_id, Lot(objects=tuple(objects)))])
 
 
-def tidy(tx: Writer, collection_id: int, live: Collection[str], damaged: Mapping[str, Level]) -> None:
+def tidy(
+    tx: Writer, collection_id: int, live: Collection[str], damaged: Mapping[Level, Collection[str]]
+) -> None:
     """Keep which objects are ``damaged``, and no lot without an object that is ``live`` and was not looked at
     since."""
     rows = verified.of_paths(tx.conn, [collection_id])
     last = {(row.level, key): row.id for row in rows for key in row.record(Lot).objects if key in live}
     used = {id_ for (level, _), id_ in last.items() if not level.startswith(_DAMAGED)}
     verified.remove(tx, [row.id for row in rows if row.id not in used])
-    for level in LEVELS:
-        bad = sorted(key for key, found in damaged.items() if found == level)
-        keep_lot(tx, collection_id, level, (), bad)
+    for level, bad in damaged.items():
+        keep_lot(tx, collection_id, level, (), sorted(bad))
 
 
 def keep_reports(tx: Writer, level: Level, found: Mapping[int, BackupReport]) -> None:

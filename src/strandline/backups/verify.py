@@ -25,9 +25,10 @@ from strandline.backups.verify_repository import Inspected, inspect, unnamed
 from strandline.backups.verify_request import VerifyRequest
 from strandline.catalog import chains, paths, warehouse
 from strandline.catalog.paths import Path
-from strandline.errors import Corrupted
+from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Segment
 from strandline.runtime import Runtime
+from strandline.storage.marker import opened, plain
 from strandline.tables.check import Problem
 from strandline.tables.housekeeping import collect_garbage
 from strandline.tables.snapshot import Snapshot
@@ -113,6 +114,9 @@ class _Verification:
             self._look_at_objects()
         tried = self._try(try_restore) if self._level == "restore" else {}
         verdicts = self._judge()
+        for name, verdict in verdicts.items():
+            if verdict.broken is not None:
+                self._problems.append(Problem("broken_chain", self._at(name), verdict.broken))
         made = self._reports(verdicts, tried)
         ids = {row.name: row.id for row in self._rows}
         with self._runtime.catalog.write() as tx:
@@ -164,8 +168,10 @@ class _Verification:
 
     def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
         is_own = root == self._collection.settings.storage and not self._collection.attached
+        # Opened anew: this process may remember a key of which nothing is left.
+        files, _ = opened(plain(self._runtime.files.at(root)), self._runtime.settings)
         return inspect(
-            Repository(self._runtime.files.at(root), root),
+            Repository(files, root),
             stored,
             self._held,
             collection=self._path.path,
@@ -179,7 +185,8 @@ class _Verification:
         for root, found in inspected.items():
             if found.named is None:
                 return None
-            count += unnamed(Repository(self._runtime.files.at(root), root), found.named)
+            repository = Repository(self._runtime.files.at(root), root)
+            count += patiently(self._runtime, partial(unnamed, repository, found.named))
         return count
 
     # --- what takes longer ---------------------------------------------------------------------------------
@@ -206,12 +213,17 @@ class _Verification:
             for _, report in listed
             if report.level == "restore" and report.verified_at is not None
         }
+        verdicts = self._judge()
         for backup in self._ends_due(tried):
             tried.pop(backup, None)
+            if verdicts[backup].because is not None:
+                continue  # It would only take long to hear it again.
             try:
                 try_restore(self._path.name, backup)
             except Corrupted as error:
                 self._find("failed_restore", backup, f"{backup} cannot be restored: {error.message}")
+            except PathNotFound:
+                continue  # It was dropped meanwhile.
             else:
                 tried[backup] = self._runtime.clock.now()
             finally:
@@ -235,11 +247,7 @@ class _Verification:
                 since, damage = self._objects.known(self._held.get(target_id, ()))
                 since = inf if self._level == "chain" else since
                 held[target_id] = Held(since, None if damage is None else f"{damage} (of {record.name})")
-        verdicts = judge(self._records, held, self._spoiled)
-        for name, verdict in verdicts.items():
-            if verdict.broken is not None:
-                self._problems.append(Problem("broken_chain", self._at(name), verdict.broken))
-        return verdicts
+        return judge(self._records, held, self._spoiled)
 
     def _reports(self, verdicts: Mapping[str, Verdict], tried: Mapping[str, float]) -> list[BackupReport]:
         objects, size = Counter[str](), Counter[str]()

@@ -48,6 +48,7 @@ class Objects:
         self._level = level
         self.looked = known
         self.all: dict[str, Object] = {}
+        self._ids: dict[str, set[int]] = {}
         self.checked: list[Object] = []
         self.findings: dict[str, Finding] = {}
 
@@ -55,6 +56,7 @@ class Objects:
         for segment in segments:
             key = key_of(segment)
             self.all.setdefault(key, Object(key, segment, backup))
+            self._ids.setdefault(key, set()).add(segment.id)
 
     def due(self, *, sample: int | None, again: bool) -> list[Object]:
         """The objects whose turn it is, those that were not looked at for the longest time first: all, a
@@ -65,7 +67,7 @@ class Objects:
             ordered = ordered[: ceil(len(ordered) * sample / 100)]
         elif not again:
             ordered = [key for key in ordered if times[key] is None]
-        damaged = [key for key in self.looked.damaged if key in self.all]
+        damaged = sorted(set().union(*self.looked.damaged.values()) & self.all.keys())
         return [self.all[key] for key in dict.fromkeys([*ordered, *damaged])]
 
     def look_at(self, due: Iterable[Object], *, some: bool) -> None:
@@ -111,25 +113,25 @@ class Objects:
 
     def _forget_collected(self) -> None:
         """What the catalog has forgotten meanwhile is missing by right."""
-        ids = {self.all[key].segment.id for key in self.findings}
         with self._runtime.catalog.read() as conn:
-            known = chains.known(conn, ids)
-        self.findings = {k: f for k, f in self.findings.items() if self.all[k].segment.id in known}
+            known = chains.known(conn, {id_ for key in self.findings for id_ in self._ids[key]})
+        self.findings = {key: found for key, found in self.findings.items() if self._ids[key] & known}
 
     def _tidy(self, *, some: bool) -> None:
         """What was found damaged stays so until it was looked at as closely as then and found well."""
-        seen = {each.key for each in self.checked}
-        damaged = {
-            key: level
-            for key, level in self.looked.damaged.items()
-            if (some or key in self.all)
-            and (key not in seen or LEVELS.index(level) > LEVELS.index(self._level))
-        }
-        damaged |= {key: self._level for key in self.findings if key not in damaged}
-        live = set(self.all)
-        if some:
-            live.update(key for keys in self.looked.times.values() for key in keys)
+        well = {each.key for each in self.checked}.difference(self.findings)
+        closely = LEVELS.index(self._level)
         with self._runtime.catalog.write() as tx:
+            now = looked(tx.conn, self._collection_id)
+            damaged = {
+                level: {key for key in keys if some or key in self.all}.difference(
+                    well if LEVELS.index(level) <= closely else ()
+                )
+                for level, keys in now.damaged.items()
+            }
+            live = set(self.all)
+            if some:
+                live.update(key for keys in now.times.values() for key in keys)
             tidy(tx, self._collection_id, live, damaged)
             self.looked = looked(tx.conn, self._collection_id)
 

@@ -34,12 +34,12 @@ _FEEDS = (
 _USED = select(_AT.parent_id).distinct().where(sqltables.among(_AT.parent_id, "parents"))
 # In any order: what is told back says which one it is, so that the database may take many rows at once.
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
+_CHILDREN = select(sqltables.paths).where(sqltables.among(_AT.parent_id, "parents"))
+_PUT = update(sqltables.paths).where(_AT.id == bindparam("path")).values(parent_id=bindparam("parent"))
 _NEW_IDS = select(func.nextval(func.pg_get_serial_sequence("paths", "id"))).select_from(
     func.generate_series(1, bindparam("count"))
 )
 _COLUMNS = tuple(column.name for column in sqltables.paths.columns)
-_CHILDREN = select(sqltables.paths).where(sqltables.among(_AT.parent_id, "parents"))
-_PUT = update(sqltables.paths).where(_AT.id == bindparam("path")).values(parent_id=bindparam("parent"))
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
 _GIVEN = func.json_each_text(cast(bindparam("bodies", type_=Text), JSON)).table_valued("key", "value")
 _SET_BODIES = (

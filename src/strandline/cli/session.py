@@ -15,6 +15,22 @@ from strandline.names import MARKER
 
 if TYPE_CHECKING:
     from strandline.api import Database
+    from strandline.settings import Settings
+
+
+def settings_here() -> Settings:
+    """The settings as the environment gives them: where the key of an encrypted repository is. That is a
+    place, and never the key itself."""
+    from strandline.settings import Settings
+
+    def named(setting: str) -> str | None:
+        return os.environ.get(f"STRANDLINE_{setting.upper()}") or None
+
+    return Settings(
+        repository_key_file=named("repository_key_file"),
+        repository_key_env=named("repository_key_env"),
+        repository_key_command=named("repository_key_command"),
+    )
 
 
 @dataclass
@@ -48,7 +64,7 @@ class Cli:
         folder, url = self.folder(), self.catalog_url()
         from strandline.api import connect
 
-        db = connect(folder, catalog=url, create=create, adopt=adopt)
+        db = connect(folder, catalog=url, settings=settings_here(), create=create, adopt=adopt)
         try:
             yield db
         finally:

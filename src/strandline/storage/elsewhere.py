@@ -87,6 +87,11 @@ class Everywhere:
             raise Internal(f"the file {name} is in no repository")
         return self.at(root), f"{OBJECTS}/{rest.rpartition('#')[0] or rest}"
 
+    def reach(self, names: Iterable[str | None]) -> None:
+        """Open the repositories of files, so that what it takes to open them goes along to executors."""
+        for root in {name.rpartition(f"/{OBJECTS}/")[0] for name in names if name and is_elsewhere(name)}:
+            self.at(root)
+
     @property
     def location(self) -> str:
         return self.own.location
@@ -122,7 +127,7 @@ class Everywhere:
         files, inside = self.found(name)
         return files.find(inside)
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         files, inside = self.found(name)
         return files.chunks(inside)
 
@@ -148,6 +153,11 @@ class Everywhere:
 
     def store(self, name: str, chunks: Iterable[bytes]) -> int:
         return self.own.store(name, chunks)
+
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        if isinstance(source, Everywhere):
+            source, source_name = source.found(source_name)
+        self.own.copy_if_absent(source, source_name, name, checksum)
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
         self.own.store_if_absent(name, chunks)

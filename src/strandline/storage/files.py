@@ -14,17 +14,16 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
-from strandline.storage.pieces import PIECE, pieces, write_pieces
+from strandline.storage.pieces import pieces, write_pieces
 
 __all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "checked", "fault"]
 
 CHUNK = 1 << 20
-C = TypeVar("C", bytes, memoryview)
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
 
@@ -74,6 +73,11 @@ class Files(Protocol):
         ``checksum``."""
         ...
 
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        """Copies a file under a name that tells its content, so that others may copy the same to it at the
+        same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
+        ...
+
     def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
         """Writes a file from its pieces under a name that tells its content, so that others may write the
         same to it at the same moment. Nobody ever sees a part."""
@@ -105,8 +109,8 @@ class Files(Protocol):
         """The content; None if there is no such file."""
         ...
 
-    def chunks(self, name: str) -> Iterator[bytes]:
-        """The content in pieces."""
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        """The content in pieces. Each may be gone when the next one comes."""
         ...
 
     def checksum(self, name: str) -> str:
@@ -122,14 +126,11 @@ def check_name(name: str) -> None:
         )
 
 
-def checked(source: Files, name: str, checksum: str) -> Iterator[bytes]:
-    """Yield the content of a file in pieces; Corrupted at its end if it does not have the ``checksum``."""
-    return _matching(source.chunks(name), name, checksum)
-
-
-def _matching(chunks: Iterable[C], name: str, checksum: str) -> Iterator[C]:
+def checked(source: Files, name: str, checksum: str) -> Iterator[bytes | memoryview]:
+    """Yield the content of a file in pieces, each of which may be gone when the next one comes; Corrupted at
+    its end if it does not have the ``checksum``."""
     hasher = xxhash.xxh3_128()
-    for chunk in chunks:
+    for chunk in source.chunks(name):
         hasher.update(chunk)
         yield chunk
     if PREFIX + hasher.hexdigest() != checksum:
@@ -177,7 +178,10 @@ class LocalFiles:
     def write(self, name: str, data: bytes) -> None:
         self.store(name, (data,))
 
-    def store(self, name: str, chunks: Iterable[bytes | memoryview], *, past_memory: bool = False) -> int:
+    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+        return self._store(name, chunks)
+
+    def _store(self, name: str, chunks: Iterable[bytes | memoryview], *, past_memory: bool = False) -> int:
         path = self.path(name)
         folder = os.path.dirname(path)
         try:
@@ -224,17 +228,10 @@ class LocalFiles:
         return is_first
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
-        if not isinstance(source, LocalFiles) or source.size(source_name) < PIECE:
-            return self.store(name, checked(source, source_name, checksum))
-        coming = _matching(source.pieces(source_name), source_name, checksum)
-        return self.store(name, coming, past_memory=True)
+        return self._store(name, checked(source, source_name, checksum), past_memory=True)
 
-    def pieces(self, name: str) -> Iterator[memoryview]:
-        """The content of a large file, as a disk takes it. Each piece is gone when the next one comes."""
-        try:
-            yield from pieces(self.path(name))
-        except OSError as error:
-            raise fault("read", name, error) from error
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
         self._name_if_absent(name, lambda ready: self.store(ready, chunks))
@@ -302,7 +299,7 @@ class LocalFiles:
             raise fault("read", name, error) from error
 
     def read(self, name: str) -> bytes:
-        return b"".join(self.chunks(name))
+        return b"".join(map(bytes, self.chunks(name)))
 
     def find(self, name: str) -> bytes | None:
         try:
@@ -313,12 +310,10 @@ class LocalFiles:
         except OSError as error:
             raise fault("use", name, error) from error
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         path = self.path(name)
         try:
-            with open(path, "rb", buffering=0) as file:
-                while chunk := file.read(CHUNK):
-                    yield chunk
+            yield from pieces(path)
         except OSError as error:
             raise fault("read", name, error) from error
 

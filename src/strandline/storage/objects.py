@@ -126,7 +126,10 @@ class ObjectFiles:
                 raise
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
-        return self.store(name, checked(source, source_name, checksum))
+        return self.store(name, map(bytes, checked(source, source_name, checksum)))
+
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        self.store_if_absent(name, map(bytes, checked(source, source_name, checksum)))
 
     def seal(self, names: Iterable[str]) -> None:
         for name in names:

@@ -78,7 +78,10 @@ class SealedFiles:
         self._files.store_if_absent(name, sealed(self._ring, name, chunks))
 
     def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
-        return self.store(name, checked(source, source_name, checksum))
+        return self.store(name, map(bytes, checked(source, source_name, checksum)))
+
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        self.store_if_absent(name, map(bytes, checked(source, source_name, checksum)))
 
     def seal(self, names: Iterable[str]) -> None:
         self._files.seal(names)
@@ -106,7 +109,7 @@ class SealedFiles:
         return None if data is None else b"".join(self._opened(name, (data,)))
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        return self._opened(name, self._files.chunks(name))
+        return self._opened(name, map(bytes, self._files.chunks(name)))
 
     def checksum(self, name: str) -> str:
         hasher = xxhash.xxh3_128()

@@ -47,12 +47,11 @@ COPIED = 8
 """So many times more bytes than others pass through this process are copied here: that takes no longer than a
 job takes to begin."""
 
+LOOKED_AT = 20_000
+"""So many files are looked at here, and more on executors: each costs a question to its storage."""
 SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
 with it."""
-
-LOOKED_AT = 20_000
-"""So many files are looked at here, and more on executors: each costs a question to its storage."""
 
 
 class Store:
@@ -287,6 +286,7 @@ class Store:
             return arrow.stored.copy(self.shelf, wanted)
         from strandline.storage import spark
 
+        self._files.reach(s.file for each in wanted for s in each.segments)
         return spark.stored.copy(self.spark, self.shelf, wanted)
 
     def send(self, segments: Sequence[Segment], target: Destination, *, among: int) -> list[Segment]:
@@ -372,6 +372,7 @@ class Store:
             return arrow.stored.damages(self.shelf, segments)
         from strandline.storage import spark
 
+        self._files.reach(s.file for s in segments)
         return spark.stored.damages(self.spark, self.shelf, segments)
 
     def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
@@ -381,6 +382,7 @@ class Store:
             return arrow.stored.losses(self._files, segments)
         from strandline.storage import spark
 
+        self._files.reach(s.file for s in segments)
         return spark.stored.losses(self.spark, self._files, segments)
 
     def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:

@@ -19,7 +19,7 @@ from strandline.errors import Corrupted, Internal, StrandlineError
 from strandline.model import Role, Segment, TableSchema
 from strandline.storage.digest import checksum_of
 from strandline.storage.elsewhere import Destination, Everywhere, object_name
-from strandline.storage.files import Files, checked
+from strandline.storage.files import Files
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
@@ -84,20 +84,6 @@ def copied_into(files: Files, folder: str, segment: Segment) -> Segment:
     return copied(files, segment, f"{folder}/{uuid4().hex}.parquet")
 
 
-def all_copied_into(files: Files, wanted: Sequence[tuple[str, Segment]]) -> list[Segment | StrandlineError]:
-    """Return segments with their files in folders, as ``copied_into`` does, or why it could not be done. All
-    are copied at the same time: one is read while another one is written."""
-    with ThreadPoolExecutor(max(1, len(wanted))) as pool:
-        return list(pool.map(partial(_copied_or_not, files), *zip(*wanted, strict=True)))
-
-
-def _copied_or_not(files: Files, folder: str, segment: Segment) -> Segment | StrandlineError:
-    try:
-        return copied_into(files, folder, segment)
-    except StrandlineError as error:
-        return error
-
-
 def sent(files: Everywhere, target: Destination, segment: Segment) -> Segment:
     """Return a segment with its file as an object of a repository, under its name there. What the repository
     has is not sent again, unless it is not even as long as it should be."""
@@ -108,7 +94,7 @@ def sent(files: Everywhere, target: Destination, segment: Segment) -> Segment:
     if (size := _size(there, name)) != segment.bytes:
         if size is not None:
             there.remove(name)
-        there.store_if_absent(name, checked(*files.found(segment.file), segment.checksum))
+        there.copy_if_absent(*files.found(segment.file), name, segment.checksum)
     return replace(segment, id=0, file=name)
 
 
@@ -130,6 +116,20 @@ def loss(files: Files, segment: Segment) -> Finding | None:
     if size != segment.bytes:
         return Finding("corrupt_file", f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
     return None
+
+
+def all_copied_into(files: Files, wanted: Sequence[tuple[str, Segment]]) -> list[Segment | StrandlineError]:
+    """Return segments with their files in folders, as ``copied_into`` does, or why it could not be done. All
+    are copied at the same time: one is read while another one is written."""
+    with ThreadPoolExecutor(max(1, len(wanted))) as pool:
+        return list(pool.map(partial(_copied_or_not, files), *zip(*wanted, strict=True)))
+
+
+def _copied_or_not(files: Files, folder: str, segment: Segment) -> Segment | StrandlineError:
+    try:
+        return copied_into(files, folder, segment)
+    except StrandlineError as error:
+        return error
 
 
 def damage(files: Files, segment: Segment) -> Finding | None:

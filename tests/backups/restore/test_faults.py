@@ -85,13 +85,13 @@ class Unreliable(QuickFiles):
             else data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
         )
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         for chunk in super().chunks(name):
             try:
                 self._may_fail()
             except OSError as error:
                 raise Unavailable(f"cannot read the file {name}: {error.strerror}") from error
-            yield self._may_lie(chunk)
+            yield self._may_lie(bytes(chunk))
 
     def size(self, name: str) -> int:
         if self._random.random() < 0.01:

@@ -44,14 +44,15 @@ def state(db: Database, prefix: str = "") -> State:
     return {path: sorted(map(tuple, rows), key=repr) for path, rows in found.items()}
 
 
-def keep(db: Database, folder: Path, root: Path | None) -> Kept:
+def keep(db: Database, folder: Path, root: Path | None, *, encrypted: bool = False) -> Kept:
     """Take the backups."""
     kept = Kept(folder, root)
     storage = "cluster" if root is None else str(root)
     db.sql(TABLES)
     db.sql(
         "CREATE BACKUP COLLECTION c (TABLE t, TABLE u) "
-        f"WITH (STORAGE = '{storage}', INCREMENTAL_BACKUP_ENABLED = 'true')"
+        f"WITH (STORAGE = '{storage}', INCREMENTAL_BACKUP_ENABLED = 'true'"
+        f"{', ENCRYPTION = true' if encrypted else ''})"
     )
     db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(60)])
     db.table("u").upsert([{"k": k, "v": f"u{k}"} for k in range(40)])

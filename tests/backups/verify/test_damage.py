@@ -231,6 +231,28 @@ def test_a_bit_of_each_kind(bench: Bench) -> None:
     assert set(bench.cases) == PLACES
 
 
+def test_an_encrypted_repository(tmp_path: Path) -> None:
+    """Its keys as well. Whoever finds it verifies with a process that has read all of it before."""
+    (tmp_path / "key").write_text("ab" * 32)
+    options = {"settings": {"repository_key_file": str(tmp_path / "key")}}
+    with opened(tmp_path / "w", **options) as db, opened(tmp_path / "other", **options) as other:
+        bench = Bench(keep(db, tmp_path / "w", tmp_path / "repository", encrypted=True), db, other)
+        assert db.verify("c") == []
+        for name in bench.kept.files():
+            level = "checksums" if name.startswith("objects/") else "chain"
+            content = bench.path(name).read_bytes()
+            for what, changed in cut(content).items():
+                bench.try_case(what, name, changed, level=level, publish=name.startswith("keys/"))
+            for at in (0, len(content) // 2, len(content) - 1):
+                bench.try_case("flipped bit", name, flipped(content, at), level=level, publish=at == 0)
+        assert len(bench.of_kind("keys/")) == 1
+        assert bench.cases["removal"] == len(bench.kept.files()) == 15
+        assert bench.cases["flipped bit"] == 3 * 15
+        assert bench.missed == []
+        for level in ("chain", "files", "checksums", "restore"):
+            assert db.verify("c", level=level, again=True) == []
+
+
 @pytest.mark.parametrize("damage", ["removed", "flipped"])
 def test_damage_to_all_objects_at_once(bench: Bench, damage: str) -> None:
     contents = {name: bench.path(name).read_bytes() for name in bench.of_kind("objects/")}

@@ -15,10 +15,12 @@ from pyspark.sql import SparkSession
 
 from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Segment
+from strandline.settings import Settings
 from strandline.storage import arrow
+from strandline.storage.elsewhere import Everywhere
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.shelf import Shelf
-from strandline.storage.spark.stored import copy, damages, describe
+from strandline.storage.spark.stored import copy, damages, describe, losses
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.stored import Copies, Form
 from tests.processes import run, start
@@ -32,7 +34,7 @@ class Elsewhere(LocalFiles):
         super().__init__(root)
         self._not = os.getpid()
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         assert os.getpid() != self._not, f"{name} was read in the process"
         return super().chunks(name)
 
@@ -121,6 +123,16 @@ def test_damage_is_found_elsewhere(spark: SparkSession, table: Table) -> None:
     found = damages(spark, shelf, segments)
     assert [f and f.kind for f in found] == ["corrupt_file", "corrupt_file", "missing_file"]
     assert found == arrow.stored.damages(table.shelf, segments)
+
+
+def test_losses_are_found_elsewhere(spark: SparkSession, table: Table) -> None:
+    files = Everywhere(Elsewhere(Path(table.files.root)), Settings())
+    first, inline, last = table.segments
+    assert losses(spark, files, table.segments) == [None, None, None]
+    segments = [replace(first, bytes=first.bytes + 1), inline, replace(last, file="gone")]
+    found = losses(spark, files, segments)
+    assert [f and f.kind for f in found] == ["corrupt_file", None, "missing_file"]
+    assert found == arrow.stored.losses(files, segments)
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -21,6 +21,8 @@ ONE_BY_ONE = 8 << 20
 """Files of up to so many bytes are copied one after the other: threads would not make it faster."""
 AT_ONCE = 4
 """So many files are copied at the same time: while some wait for the disk, others are read."""
+
+
 SENDERS = 8
 """So many files at a time are on their way to a repository, or are looked at."""
 
