@@ -262,6 +262,28 @@ def test_a_repository_as_a_whole_is_told_by_itself(stored: Kept) -> None:
         assert not any(row[5] for row in found)
 
 
+def test_a_backup_that_became_a_full_one(stored: Kept) -> None:
+    """What it was taken as may still be there, and is not what counts."""
+    assert stored.root is not None
+    last = stored.backups[-1]
+    with opened(stored.folder) as db:
+        db.sql("COMPACT c")
+        for level in LEVELS:
+            report = db.verify("c", level=level, again=True)
+            assert (report, report.newest_restorable) == ([], last)
+        assert db.verify("c", level="files").unnamed_objects == 0
+        increment, full = (stored.root / f"backups/{last}{kind}.json" for kind in ("", ".full"))
+        for file in (increment, full):
+            content = file.read_bytes()
+            file.write_bytes(content[:-2])
+            report = db.verify("c", level="chain")
+            assert [p.kind for p in report] == ["damaged_manifest"]
+            assert report.newest_restorable == (last if file == increment else stored.backups[1])
+            file.write_bytes(content)
+        full.unlink()
+        assert [p.kind for p in db.verify("c", level="chain")] == ["different_manifest"]
+
+
 def test_an_attached_repository(stored: Kept, tmp_path: Path) -> None:
     """From where it is only read, and from where it was taken over."""
     with opened(tmp_path / "reader") as reader, opened(stored.folder) as owner:
