@@ -54,7 +54,7 @@ class Held:
     segments: Sequence[Segment]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """A table, or an index (by its name), at the end of a chain. ``last``: what the last backup says of it.
     ``held``: what adds up to it, oldest first. ``least``: how many shards it has, if its segments allow
@@ -124,12 +124,12 @@ def sources(conn: Connection, chain: Sequence[BackupRecord]) -> list[Source]:
     segments = [slice_segments(conn, *each) for each in zip(chain, wanted, strict=True)]
     return [
         Source(
-            path,
-            index,
-            schema,
-            least,
-            last,
-            [Held(chain[at].step, s, segments[at][s.target_id or 0]) for at, s in slices],
+            path=path,
+            index=index,
+            schema=schema,
+            least=least,
+            last=last,
+            held=[Held(chain[at].step, s, segments[at][s.target_id or 0]) for at, s in slices],
         )
         for path, index, schema, least, last, slices in listed
     ]
