@@ -102,7 +102,9 @@ def test_what_follows_a_backup_is_in_sight(
     with strandline.connect("wh") as db:
         engine = db._running.engine
         operation = engine.start("backup", CollectionRequest(collection="away"))
-        assert engine.run(operation).is_over
+        while engine.step(operation):
+            pass
+        assert engine.get(operation).is_over
     assert not place.exists()
     for name in ("PATIENCE_SECONDS", "LINE_SECONDS"):
         monkeypatch.setattr(progress, name, 0.0)
