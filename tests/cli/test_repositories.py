@@ -113,3 +113,15 @@ def test_what_follows_a_backup_is_in_sight(
     assert "send backup: " in said.err
     assert said.out.startswith(f"operation  {operation}\nkind       backup")
     assert list((place / "backups").iterdir())
+
+
+def test_changefeeds_are_shown_and_begin_anew(shop: Run) -> None:
+    shop("sql", "ALTER TABLE orders ADD CHANGEFEED feed WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
+    last = backed_up(shop)[-1]
+    shown = shop("show-backup", "nightly", last, "--json").json["changefeeds"]
+    assert shown == [{"name": "feed", "mode": "UPDATES", "format": "JSON", "path": "/orders/feed"}]
+    assert "/orders/feed | UPDATES | JSON" in shop("show-backup", "nightly", last).out
+    restored = shop("restore", "nightly", "--into", "copy", "--changefeeds", "--json").json["result"]
+    assert restored["changefeeds"] == ["/copy/orders/feed"]
+    assert shop("describe", "/copy/orders/feed", "--json").json["mode"] == "UPDATES"
+    assert "changefeeds" not in shop("restore", "nightly", "--into", "plain", "--json").json["result"]
