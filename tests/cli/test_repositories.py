@@ -104,7 +104,9 @@ def test_what_follows_a_backup_is_in_sight(
     with strandline.connect("wh") as db:
         engine = db._running.engine
         operation = engine.start("backup", CollectionRequest(collection="away"))
-        assert engine._run(operation, 1, lambda: None).is_over
+        while engine.step(operation):
+            pass
+        assert engine.get(operation).is_over
     assert not place.exists()
     for name in ("PATIENCE_SECONDS", "LINE_SECONDS"):
         monkeypatch.setattr(progress, name, 0.0)
@@ -143,3 +145,15 @@ def test_an_encrypted_repository_and_another_key_for_it(
     assert shop("check", "/back/orders").code == 0
     missing = shop("rotate-key", str(tmp_path), "--new-key-file", str(keys[0]))
     assert missing.code == 6 and "is not a backup repository" in missing.err
+
+
+def test_changefeeds_are_shown_and_begin_anew(shop: Run) -> None:
+    shop("sql", "ALTER TABLE orders ADD CHANGEFEED feed WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
+    last = backed_up(shop)[-1]
+    shown = shop("show-backup", "nightly", last, "--json").json["changefeeds"]
+    assert shown == [{"name": "feed", "mode": "UPDATES", "format": "JSON", "path": "/orders/feed"}]
+    assert "/orders/feed | UPDATES | JSON" in shop("show-backup", "nightly", last).out
+    restored = shop("restore", "nightly", "--into", "copy", "--changefeeds", "--json").json["result"]
+    assert restored["changefeeds"] == ["/copy/orders/feed"]
+    assert shop("describe", "/copy/orders/feed", "--json").json["mode"] == "UPDATES"
+    assert "changefeeds" not in shop("restore", "nightly", "--into", "plain", "--json").json["result"]
