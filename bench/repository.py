@@ -1,7 +1,7 @@
 """Backups in a repository against ``cp -r``: the first, the next, encrypted ones, verifying, restoring and
 folding.
 
-    python bench/repository.py [--rows 8000000] [--increments 4] [--folder DIR] [--keep]
+    python bench/repository.py [--rows 8000000] [--increments 5] [--folder DIR] [--keep]
 
 A table with two indexes, and repositories that are folders beside the warehouse. What is compared is done by
 turns, so that whatever else the machine does meets both; of each the best run counts. A backup is durable
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import base64
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -28,14 +27,11 @@ import pyarrow as pa  # noqa: E402
 
 import strandline  # noqa: E402
 from bench.report import Report, folder_of, folder_options  # noqa: E402
-from bench.tables import COLUMNS, INDEXES, PER_CUSTOMER, PER_DAY, clocked, values  # noqa: E402
+from bench.tables import COLUMNS, INDEXES, PER_CUSTOMER, PER_DAY, bytes_of, clocked, values  # noqa: E402
 
 TIMES = 3
+SHARDS = 8
 KEY = "STRANDLINE_BENCH_KEY"
-
-
-def size_of(folder: Path) -> int:
-    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
 
 
 class Bench:
@@ -48,18 +44,19 @@ class Bench:
         settings = strandline.Settings(history_seconds=0, grace_seconds=0, repository_key_env=KEY)
         self.db = strandline.connect(folder / "warehouse", settings=settings)
         self.spark = self.db.runtime.spark
-        self.random = random.Random(1)
 
     def run(self) -> None:
-        self.db.sql(f"CREATE TABLE orders ({COLUMNS}, {INDEXES})")
-        ids = self.spark.range(0, self.rows, 1, 8)
+        bounds = ", ".join(str(self.rows * n // SHARDS) for n in range(1, SHARDS))
+        self.db.sql(f"CREATE TABLE orders ({COLUMNS}, {INDEXES}) WITH (PARTITION_AT_KEYS = ({bounds}))")
+        ids = self.spark.range(0, self.rows, 1, SHARDS)
         self.db.table("orders").upsert(values(self.spark, ids, self.rows // PER_CUSTOMER))
         self.db.compact("orders")
         self._first()
         self._restore()
         self._verify()
         self._second()
-        self._folded()
+        self._synthetic_full("here", 1)
+        self._synthetic_full("everywhere", 100)
         self.db.close()
 
     # --- one section for each figure -----------------------------------------------------------------------
@@ -78,7 +75,7 @@ class Bench:
                 with clocked(seconds):
                     self.db.sql(f"BACKUP {name}")
             self._copy(copied, synced)
-        size = size_of(self.folder / "plain0" / "objects")
+        size = bytes_of(self.folder / "plain0" / "objects")
         rate = f"{size / 1e6 / min(plain):.0f} MB/s, {size / 1e6:.0f} MB in {min(plain):.2f} s"
         for what, seconds in (("cp -r", copied), ("cp -r and sync", synced)):
             self.report.at_least(
@@ -131,12 +128,12 @@ class Bench:
         self.report.note("verification: chain / checksums", f"{chain / checksums:.3f}x ({detail})")
 
     def _second(self) -> None:
-        before = size_of(self.folder / "plain0")
-        self._change(0)
+        before = bytes_of(self.folder / "plain0")
+        self._change(0, 100)
         seconds: list[float] = []
         with clocked(seconds):
             self.db.sql("BACKUP plain0")
-        more = size_of(self.folder / "plain0") - before
+        more = bytes_of(self.folder / "plain0") - before
         self.report.at_most(
             "second full backup, 1 % changed, its bytes / the first",
             more / before,
@@ -144,40 +141,51 @@ class Bench:
             detail=f"{more / 1e6:.1f} MB in {seconds[0]:.2f} s, the first {before / 1e6:.0f} MB",
         )
 
-    def _folded(self) -> None:
-        """A full backup that is made in the repository of a chain, against one that is taken."""
-        self._collection("chain", ", INCREMENTAL_BACKUP_ENABLED = 'true'")
-        self.db.sql("BACKUP chain")
+    def _synthetic_full(self, where: str, spread: int) -> None:
+        """A full backup that is folded from its chain, against one that is taken anew and sent. ``where``:
+        what changes, in words."""
+        chain = self._collection(f"chain_{where}", ", INCREMENTAL_BACKUP_ENABLED = 'true'")
+        self.db.sql(f"BACKUP chain_{where}")
         for number in range(self.increments):
-            self._change(number + 1)
-            self.db.sql("BACKUP chain INCREMENTAL")
+            self._change(number + 1, spread)
+            self.db.sql(f"BACKUP chain_{where} INCREMENTAL")
+        self.db.compact("/orders")  # so that both have the same number of rows to move
+        before = bytes_of(chain)
         folded: list[float] = []
-        with clocked(folded):
-            self.db.sql("COMPACT chain")
-        self._collection("fresh")
         fresh: list[float] = []
+        with clocked(folded):
+            self.db.sql(f"COMPACT chain_{where}")
+        written = bytes_of(chain) - before
+        anew = self._collection(f"fresh_{where}")
         with clocked(fresh):
-            self.db.sql("BACKUP fresh")
-        detail = f"{folded[0]:.2f} s for {self.increments} increments of 1 %, fresh {fresh[0]:.2f} s"
-        self.report.note("synthetic full / fresh full", f"{folded[0] / fresh[0]:.2f}x ({detail})")
+            self.db.sql(f"BACKUP fresh_{where}")
+        sent = bytes_of(anew)
+        times = f"{folded[0] / fresh[0]:.2f}x ({folded[0]:.2f} s, a full backup sent anew {fresh[0]:.2f} s)"
+        self.report.note(f"synthetic full / fresh full, {self.increments} increments of 1 % {where}", times)
+        detail = f"{written / 1e6:.1f} MB, a full backup {sent / 1e6:.1f} MB"
+        self.report.at_most("... bytes written to the repository", written / sent, 1.1, detail=detail)
 
     # --- what they share -----------------------------------------------------------------------------------
 
-    def _collection(self, name: str, more: str = "") -> None:
-        place = self.folder / name
-        self.db.sql(f"CREATE BACKUP COLLECTION {name} (TABLE orders) WITH (STORAGE = '{place}'{more})")
+    def _collection(self, name: str, more: str = "") -> Path:
+        """A collection of its own; return the folder of its repository."""
+        where = self.folder / name
+        self.db.sql(f"CREATE BACKUP COLLECTION {name} (TABLE orders) WITH (STORAGE = '{where}'{more})")
+        return where
 
-    def _change(self, salt: int) -> None:
-        """New values for 1 % of the rows, scattered over the table."""
-        ids = sorted(self.random.sample(range(self.rows), self.rows // 100))
+    def _change(self, number: int, spread: int) -> None:
+        """New values for 1 % of the rows: every ``spread``-th from somewhere on."""
+        count = self.rows // 100
+        first = self.rows // 2 + number * count if spread == 1 else number
+        ids = [first + i * spread for i in range(count)]
         self.db.table("orders").upsert(
             pa.table(
                 {
                     "id": pa.array(ids, pa.int64()),
-                    "customer": pa.array([(i * 7919 + salt) % (self.rows // PER_CUSTOMER) for i in ids]),
+                    "customer": pa.array([i % (self.rows // PER_CUSTOMER) for i in ids], pa.int64()),
                     "day": pa.array([i // PER_DAY for i in ids], pa.int32()),
                     "amount": pa.array([float(i % 1000) for i in ids], pa.float64()),
-                    "note": pa.array([f"changed {salt} {i:032d}" for i in ids], pa.string()),
+                    "note": pa.array([f"changed {number} {i:032d}" for i in ids], pa.string()),
                 }
             )
         )
@@ -188,7 +196,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=8_000_000)
-    parser.add_argument("--increments", type=int, default=4)
+    parser.add_argument("--increments", type=int, default=5)
     folder_options(parser)
     given = parser.parse_args()
     with folder_of(given) as folder:

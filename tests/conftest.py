@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A test asks many different queries of few rows each, and no code runs for long enough to earn back what the
-# JVM's second compiler spends on it: more than half of its processor time. Said in the environment, it holds
-# for the JVMs of other processes as well, and nobody prints it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# JVM's second compiler spends on it: more than half of its processor time. Nor is there a large heap to be
+# collected beside the work. Said in the environment, it holds for the JVMs of other processes as well, and
+# nobody prints it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # How long an example takes depends on what else the machine does, and says nothing about the law.
 settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -74,6 +75,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        # As in the sessions that the library starts: otherwise PySpark tells the JVM, in several calls, from
+        # which line each expression comes.
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
+        # Every job describes its plan for a page that nobody looks at.
+        .config("spark.sql.ui.explainMode", "simple")
         .config("spark.sql.shuffle.partitions", "4")
         # Test tables are tiny: replanning each stage costs more than it saves.
         .config("spark.sql.adaptive.enabled", "false")
@@ -118,11 +124,21 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
-# The quick loop meets PostgreSQL in the tests of the catalog itself, which share one database.
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def catalog_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """Where a new catalog can be made: None (SQLite inside the warehouse), or the URL of an empty database
-    that is dropped afterwards."""
+# The quick loop meets PostgreSQL in the tests of the catalog itself.
+CATALOGS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=CATALOGS)
+def catalog_url(request: pytest.FixtureRequest) -> str | None:
+    """Where a catalog can be made: None (SQLite inside the warehouse), or the URL of a database that has no
+    rows, though it may have their tables."""
+    return None if request.param == "sqlite" else request.getfixturevalue("emptied_database")
+
+
+@pytest.fixture(params=CATALOGS)
+def new_catalog_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The same for tests of how a catalog is made: a database that has nothing, and that is dropped
+    afterwards."""
     if request.param == "sqlite":
         yield None
         return
@@ -139,13 +155,20 @@ def _shared_database(postgres_url: str) -> Iterator[str]:
 @pytest.fixture
 def emptied_database(_shared_database: str) -> str:
     """The URL of a PostgreSQL database with an empty catalog. It is the same one for all tests, because to
-    empty it is much faster than to make another one."""
+    make another one and drop it takes a third of a second. Who still uses it is sent away."""
     engine = create_engine(_shared_database)
     with engine.begin() as conn:
+        conn.execute(text(_SEND_AWAY))
         if inspect(conn).has_table("clock"):
             conn.execute(text(f"TRUNCATE {', '.join(sqltables.metadata.tables)} RESTART IDENTITY"))
     engine.dispose()
     return _shared_database
+
+
+_SEND_AWAY = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 
 @contextlib.contextmanager

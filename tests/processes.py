@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
+LIGHT = Path(__file__).resolve().parent / "light"
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(SOURCE)}
+def environment(*folders: Path) -> dict[str, str]:
+    """The environment of a process with the same code; ``folders`` have modules that it needs beside it."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SOURCE, LIGHT, *folders)))}
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:

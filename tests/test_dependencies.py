@@ -80,9 +80,9 @@ def test_the_version_stands_in_one_place_and_is_found_without_an_import() -> Non
     is not there yet."""
     assert "version" not in PROJECT
     assert PROJECT["dynamic"] == ["version"]
-    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "strandline.__version__"}
-    source = ast.parse((ROOT / "src" / "strandline" / "__init__.py").read_text("utf-8"))
+    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "strandline.version.VERSION"}
+    source = ast.parse((ROOT / "src" / "strandline" / "version.py").read_text("utf-8"))
     literals = {
         ast.unparse(node.targets[0]): node.value for node in source.body if isinstance(node, ast.Assign)
     }
-    assert ast.literal_eval(literals["__version__"]) == strandline.__version__
+    assert ast.literal_eval(literals["VERSION"]) == strandline.__version__

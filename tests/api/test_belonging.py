@@ -29,9 +29,9 @@ FILES = Settings(inline_rows=0)
 
 
 @pytest.fixture
-def url(catalog_url: str | None, tmp_path: Path) -> str:
+def url(new_catalog_url: str | None, tmp_path: Path) -> str:
     """An empty database outside of every warehouse."""
-    return catalog_url or f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
+    return new_catalog_url or f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
 
 
 @pytest.fixture

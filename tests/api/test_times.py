@@ -3,7 +3,6 @@ is in."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from strandline import Database
 from strandline.errors import InvalidArgument, PreconditionFailed
 from tests.conftest import ZONES
 from tests.effort import EVERY
-from tests.processes import SOURCE
+from tests.processes import environment
 from tests.tables.examples import ARROW, SPARK
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def test_a_machine_in_another_zone(tmp_path: Path, name: str) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "w"), *(t.isoformat() for t in CORNERS)]
     found = subprocess.run(
         command,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "TZ": name},
+        env={**environment(), "TZ": name},
         capture_output=True,
         text=True,
         check=False,

@@ -6,7 +6,6 @@ stays held, pinned, locked or on the disk.
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from strandline.settings import Settings
 from tests.backups.reading import CLUSTER, backups, contents, hurry, last, leaks, projected, streams
 from tests.crash.mortal import Fate, bury, connect
 from tests.effort import EVERY, on_catalogs
+from tests.processes import environment
 from tests.tables.examples import content
 from tests.world import Death
 
@@ -238,7 +238,7 @@ def test_kill_9(tmp_path: Path, catalog_url: str | None, kill: tuple[str, int]) 
     arguments = [str(folder), STATEMENTS[kind], str(number), str(ROOT), catalog_url or ""]
     victim = subprocess.run(
         [sys.executable, "-c", VICTIM, *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env=environment(),
         capture_output=True,
         check=False,
         timeout=600,

@@ -142,3 +142,30 @@ def files_of(db: Database, path: str) -> set[str]:
     with db.runtime.catalog.read() as conn:
         found = chains.load(conn, paths.require(conn, path).id, board.current_step(conn)).segments
     return {segment.file for segment in found if segment.file is not None}
+
+
+def test_a_chain_is_folded_on_spark_to_the_same(quick: Database, bulk: Database, tmp_path: Path) -> None:
+    where = tmp_path / "repository"
+    quick.sql(
+        f"""CREATE BACKUP COLLECTION r (TABLE t)
+                WITH (STORAGE = '{where}', INCREMENTAL_BACKUP_ENABLED = 'true');
+            BACKUP r"""
+    )
+    for i in range(3):
+        quick.sql(
+            f"UPSERT INTO t (k, v, n) VALUES ({i}, 'w{i}', {i}), (25, 'same', {i}); DELETE FROM t WHERE k = {15 + i}"
+        )
+        quick.sql("BACKUP c INCREMENTAL; BACKUP r INCREMENTAL")
+    for collection in ("c", "r"):
+        held = contents(quick, collection=collection)
+        bulk.sql(f"COMPACT {collection}")
+        made = last(quick, collection)
+        assert (made.kind, made.synthetic) == ("full", True)
+        assert contents(quick, collection=collection) == held
+        with quick.runtime.catalog.read() as conn:
+            found = chains.load(conn, made.tables["/t"].slice.target_id or 0, made.step).segments
+        assert {segment.role for segment in found} == {"base"}
+        assert len(found) == 4  # one for each of its shards
+        assert quick.verify(collection) == []
+    quick.collect()
+    assert leaks(quick) == []

@@ -3,13 +3,66 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
+from strandline import records
+from strandline.backups.manifest import Contents, Manifest, ObjectRecord
+from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
+from strandline.backups.repository import Owner
+from strandline.backups.writing import Trash
+from strandline.storage.marker import Marker
 from tests.backups.reading import open_at
 from tests.samples.repository import rows_of
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"
+
+
+PAGE = SAMPLES.parent.parent / "docs" / "repository.md"
+KEPT_HERE = {"pinned", "stored", "continued"}
+"""What a catalog has for itself, and no manifest."""
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Marker,
+        Owner,
+        Trash,
+        Manifest,
+        Contents,
+        ObjectRecord,
+        BackupRecord,
+        TableRecord,
+        SliceRecord,
+        IndexRecord,
+    ],
+)
+def test_the_page_on_the_format_names_every_field(record: type) -> None:
+    text = PAGE.read_text("utf-8")
+    names = {field.name for field in fields(record)} - KEPT_HERE
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_the_example_of_a_manifest_is_one() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    body = json.loads(example)
+    del body["checksum"]
+    manifest = records.from_text(Manifest, json.dumps(body), "the example")
+    (slice_,), (found,) = manifest.backup.slices, manifest.objects().values()
+    assert slice_.delta is not None
+    assert slice_.before + slice_.delta == slice_.after
+    assert (slice_.rows, slice_.bytes) == (found.rows, found.bytes)
+    assert (found.after, found.upto) == (manifest.backup.after_step, manifest.backup.step)
+
+
+def test_no_manifest_says_what_only_a_catalog_knows() -> None:
+    for file in (SAMPLES / "repository-1" / "backups").iterdir():
+        assert not KEPT_HERE & json.loads(file.read_text("utf-8"))["backup"].keys()
 
 
 def test_the_first_format_is_attached_and_restored(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from tests.processes import READY, run_at_once
 
 
 @pytest.fixture
-def url(catalog_url: str | None, tmp_path: Path) -> str:
+def url(new_catalog_url: str | None, tmp_path: Path) -> str:
     """Where nothing is yet: these tests make and migrate catalogs."""
-    return catalog_url or f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    return new_catalog_url or f"sqlite:///{tmp_path / 'catalog.sqlite'}"
 
 
 def test_opening_twice_finds_the_same_warehouse(open_catalog: Callable[..., Catalog], url: str) -> None:

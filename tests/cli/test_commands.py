@@ -243,6 +243,20 @@ def test_check_maintain_and_metrics(shop: Run) -> None:
     assert {"name", "labels", "value"} == set(shop("metrics", "--json").json[0])
 
 
+def test_compact_backups(shop: Run) -> None:
+    shop("backup", "nightly")
+    for total in (31, 32):
+        shop("sql", f"UPSERT INTO orders (id, total) VALUES (3, {total})")
+        shop("backup", "nightly", "-i")
+    _, first, second = [backup["name"] for backup in shop("show-backup", "nightly", "--json").json]
+    done = shop("compact-backups", "nightly", "--to", first, "--json").json
+    assert (done["kind"], done["state"]) == ("compact backups", "done")
+    assert (done["result"]["backup"], done["result"]["increments"]) == (first, 1)
+    assert "increments  1" in shop("compact-backups", "nightly").out
+    shown = shop("show-backup", "nightly", "--json").json
+    assert [(backup["kind"], backup["root"]) for backup in shown[1:]] == [("full", first), ("full", second)]
+
+
 def test_check_finds_damage_and_says_so_in_its_exit_code(shop: Run) -> None:
     shop("maintain", "/orders", "--compact")
     (file, *_) = sorted(Path("wh/data").rglob("*.parquet"))
@@ -291,7 +305,7 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
 
 COMMANDS = (
     "init demo version sql load ls tree describe backup restore show-backup copy-backup attach verify "
-    "drop-backup prune rotate-key operations check maintain metrics"
+    "compact-backups drop-backup prune rotate-key operations check maintain metrics"
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -102,7 +104,9 @@ def test_what_follows_a_backup_is_in_sight(
     with strandline.connect("wh") as db:
         engine = db._running.engine
         operation = engine.start("backup", CollectionRequest(collection="away"))
-        assert engine.run(operation).is_over
+        while engine.step(operation):
+            pass
+        assert engine.get(operation).is_over
     assert not place.exists()
     for name in ("PATIENCE_SECONDS", "LINE_SECONDS"):
         monkeypatch.setattr(progress, name, 0.0)
@@ -111,3 +115,45 @@ def test_what_follows_a_backup_is_in_sight(
     assert "send backup: " in said.err
     assert said.out.startswith(f"operation  {operation}\nkind       backup")
     assert list((place / "backups").iterdir())
+
+
+def test_an_encrypted_repository_and_another_key_for_it(
+    shop: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys = []
+    for number in range(2):
+        keys.append(tmp_path / f"key{number}")
+        keys[-1].write_bytes(base64.b64encode(os.urandom(32)))
+    place = tmp_path / "repo"
+    shop(
+        "sql",
+        f"CREATE BACKUP COLLECTION away (TABLE orders) WITH (STORAGE = '{place}', ENCRYPTION = 'true')",
+    )
+    refused = shop("backup", "away")
+    assert refused.code == 6 and "repository_key_file" in refused.err
+    monkeypatch.setenv("STRANDLINE_REPOSITORY_KEY_FILE", str(keys[0]))
+    assert shop("backup", "away").code == 0
+    assert not any(b"orders" in file.read_bytes() for file in place.rglob("*") if file.is_file())
+    assert shop("rotate-key", str(place), "--new-key-file", str(keys[0])).code == 7
+    turned = shop("rotate-key", str(place), "--new-key-file", str(keys[1]), "--json")
+    assert turned.json == {"repository": str(place), "generation": 2, "left": []}
+    old = shop("attach", str(place), "--as", "again")
+    assert old.code == 6 and "does not open" in old.err
+    monkeypatch.setenv("STRANDLINE_REPOSITORY_KEY_FILE", str(keys[1]))
+    assert shop("attach", str(place), "--as", "again").code == 0
+    assert shop("restore", "again", "--into", "/back").code == 0
+    assert shop("check", "/back/orders").code == 0
+    missing = shop("rotate-key", str(tmp_path), "--new-key-file", str(keys[0]))
+    assert missing.code == 6 and "is not a backup repository" in missing.err
+
+
+def test_changefeeds_are_shown_and_begin_anew(shop: Run) -> None:
+    shop("sql", "ALTER TABLE orders ADD CHANGEFEED feed WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
+    last = backed_up(shop)[-1]
+    shown = shop("show-backup", "nightly", last, "--json").json["changefeeds"]
+    assert shown == [{"name": "feed", "mode": "UPDATES", "format": "JSON", "path": "/orders/feed"}]
+    assert "/orders/feed | UPDATES | JSON" in shop("show-backup", "nightly", last).out
+    restored = shop("restore", "nightly", "--into", "copy", "--changefeeds", "--json").json["result"]
+    assert restored["changefeeds"] == ["/copy/orders/feed"]
+    assert shop("describe", "/copy/orders/feed", "--json").json["mode"] == "UPDATES"
+    assert "changefeeds" not in shop("restore", "nightly", "--into", "plain", "--json").json["result"]

@@ -167,7 +167,7 @@ def check(folder: Path, url: str | None, commits: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("commits", [1000 if EVERY else 150])
+@pytest.mark.parametrize("commits", [1000 if EVERY else 100])
 def test_writers_maintenance_and_readers(tmp_path: Path, catalog_url: str | None, commits: int) -> None:
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url) as db:
@@ -183,7 +183,8 @@ def test_writers_maintenance_and_readers(tmp_path: Path, catalog_url: str | None
 
 
 @pytest.mark.slow
-def test_readers_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize("commits", [50 if EVERY else 20])
+def test_readers_on_spark(tmp_path: Path, spark: SparkSession, commits: int) -> None:
     create(tmp_path, None)
     with strandline.connect(tmp_path, spark=spark) as db:
 
@@ -194,6 +195,6 @@ def test_readers_on_spark(tmp_path: Path, spark: SparkSession) -> None:
             assert shared == own, "one DataFrame shows one step"
 
         with looking(sums) as looks:
-            work(tmp_path, None, 50)
+            work(tmp_path, None, commits)
     assert looks[0] >= 1
-    check(tmp_path, None, 50)
+    check(tmp_path, None, commits)

@@ -16,7 +16,7 @@ import strandline
 from tests.crash.mortal import NOW, Fate, connect
 from tests.crash.scenarios import BY_NAME, HERE, Model, Scenario, create, state, verify
 from tests.effort import EVERY, on_catalogs
-from tests.processes import SOURCE
+from tests.processes import SOURCE, environment
 
 SAMPLES = {None: 3, "postgresql": 2} if EVERY else {None: 1, "postgresql": 1}
 """How many deaths there are in each scenario."""
@@ -27,7 +27,7 @@ def run_victim(folder: Path, url: str | None, scenario: Scenario, i: int, at: in
     """Runs until its death; if it survives, answers how many boundaries it came to."""
     process = subprocess.run(
         [sys.executable, "-m", "tests.crash.victim", str(folder), url or "", scenario.name, str(i), str(at)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])},
+        env=environment(SOURCE.parent),
         capture_output=True,
         text=True,
         timeout=600,

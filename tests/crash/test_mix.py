@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
 import signal
 import subprocess
@@ -23,7 +22,7 @@ import strandline
 from tests.crash.mix import COLLECTIONS, SETTINGS, TABLES, History, Model, create, read, shown
 from tests.crash.mortal import lost_files, unknown_files
 from tests.effort import MIX_SECONDS as SECONDS
-from tests.processes import SOURCE
+from tests.processes import SOURCE, environment
 
 STEADY = (
     "writer-1",
@@ -39,6 +38,8 @@ STEADY = (
 )
 SAMPLE = 4
 """So many backups of each collection are restored in the end."""
+PATIENCE = 300.0
+"""So many seconds more it may take until everything was done at least once."""
 
 AT_LEAST = {
     "upsert": 20,
@@ -95,15 +96,14 @@ class Crowd:
         with (self._logs / f"{name}.err").open("ab") as errors:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.mix_worker", *self._arguments, name],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])},
+                env=environment(SOURCE.parent),
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
         return self._running[name]
 
     def run(self, seconds: float) -> None:
-        """For so long, and on a machine that has other things to do for up to five times as long, until
-        enough was done."""
+        """For so long, and on a machine that has other things to do for longer, until enough was done."""
         for name in (*STEADY, "sleeper", "mortal-0"):
             self.start(name)
         for process in self._running.values():
@@ -113,7 +113,7 @@ class Crowd:
         turns: list[tuple[float, Turn]] = [(begun + 1, self._suspend), (begun + 2, self._kill)]
         while all(process.poll() is None for process in self._running.values()):
             passed = time.monotonic() - begun
-            if passed > 5 * seconds or (passed > seconds and not too_little(self.history())):
+            if passed > seconds + PATIENCE or (passed > seconds and not too_little(self.history())):
                 return
             turns.sort(key=lambda turn: turn[0])
             while turns[0][0] <= time.monotonic():

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from strandline.catalog.connection import Catalog
+from tests.effort import EVERY
 from tests.load import prepare, run_load
+
+READERS = 8 if EVERY else 4
 
 
 @pytest.mark.slow
@@ -17,8 +20,8 @@ def test_readers_get_no_error_while_copies_and_ddl_run(tmp_path: Path, catalog_u
     catalog = Catalog(url)
     catalog.open()
     prepare(catalog)
-    load = run_load(catalog, url, tmp_path / "stop", readers=8, seconds=4)
-    assert [r.errors for r in load.readers] == [()] * 8
+    load = run_load(catalog, url, tmp_path / "stop", readers=READERS, seconds=4 if EVERY else 2)
+    assert [r.errors for r in load.readers] == [()] * READERS
     assert all(r.plans > 0 and r.seen >= r.cured for r in load.readers)
     assert load.operations >= 4
     assert max(r.versions for r in load.readers) > 12, "they saw new versions come"

@@ -13,6 +13,7 @@ from strandline.sql.statements import (
     AddTable,
     AlterBackupCollection,
     Backup,
+    CompactBackups,
     CreateBackupCollection,
     DropBackupCollection,
     ExplainRestore,
@@ -96,6 +97,15 @@ def test_drop_backup_and_show() -> None:
     ]
 
 
+def test_compact() -> None:
+    assert parse("COMPACT c; compact c nowait; COMPACT `my c` TO 'x'; COMPACT c TO 'x' NOWAIT") == [
+        CompactBackups("c"),
+        CompactBackups("c", nowait=True),
+        CompactBackups("my c", "x"),
+        CompactBackups("c", "x", nowait=True),
+    ]
+
+
 def test_verify() -> None:
     assert parse("VERIFY c") == [Verify("c")]
     assert parse("VERIFY c AT '20260101120000Z_full'") == [Verify("c", "20260101120000Z_full")]
@@ -160,6 +170,11 @@ def test_explain_restore() -> None:
         ("BACKUP c OR FULL", "expected INCREMENTAL, NOWAIT or the end"),
         ("BACKUP c INCREMENTAL OR", "expected OR FULL, NOWAIT or the end"),
         ("BACKUP c INCREMENTAL OR FULL FULL", "expected NOWAIT or the end"),
+        ("COMPACT", "expected the name of a backup collection"),
+        ("COMPACT c AT 'x'", "expected TO, NOWAIT or the end"),
+        ("COMPACT c TO", "expected the name of a backup in quotes"),
+        ("COMPACT c TO 'x' 'y'", "expected NOWAIT or the end"),
+        ("COMPACT c NOWAIT TO 'x'", "expected the end"),
         ("BACKUP c.d", "no dot"),
         ("VERIFY c AT", "name of a backup"),
         ("VERIFY c WITH (LEVEL = 'files') AT 'x'", "in this order"),

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.model import EVERYWHERE, Key, KeyRange, Segment, may_hold, order
-from strandline.storage.shards import MOST, begins_in, cuts, ranges, segments_by_shard, spread
+from strandline.storage.shards import MOST, begins_in, cuts, lies_in, ranges, segments_by_shard, spread
 
 
 def segment(first: Key, last: Key, size: int = 1, *, fresh: bool = True) -> Segment:
@@ -125,6 +125,14 @@ def test_every_key_is_in_one_shard_and_every_segment_begins_in_one(
         assert begun == by_shard.get(number, [])
         assert all(may_hold(s, within) for s in begun)
     assert sum(map(len, by_shard.values())) == len(segments)
+
+
+def test_a_segment_lies_in_a_shard_if_both_of_its_ends_do() -> None:
+    within = KeyRange((3,), (5,))
+    assert lies_in(segment((3, None), (4, "z")), within)
+    assert lies_in(segment((None, None), (9, "z")), EVERYWHERE)
+    for lowest, highest in [((2, "z"), (4, "a")), ((3, "a"), (5, None)), ((None, "a"), (9, "z"))]:
+        assert not lies_in(segment(lowest, highest), within)
 
 
 @pytest.mark.parametrize(

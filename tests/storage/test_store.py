@@ -80,6 +80,7 @@ def calls(state: State) -> dict[str, Callable[[Store], Any]]:
         "compare index": lambda s: s.compare_index(state, state, "i"),
         "entries": lambda s: s.entries(state, BY_V, "entries"),
         "compact": lambda s: s.compact(state, "compacted"),
+        "fold": lambda s: s.fold(state, "folded"),
         "slice": lambda s: s.slice(table, Window(0, chain.step, chain.segments), "slice"),
         "collapse": lambda s: s.collapse(table, chain.segments, lambda: "collapsed"),
     }
@@ -92,7 +93,7 @@ def test_up_to_so_many_rows_are_dealt_with_here(files: QuickFiles, name: str) ->
     call = calls(State(KV, history.chain()))[name]
     assert call(Here(files, Settings(bulk_rows=3))) is not None
     with pytest.raises(Asked):
-        call(Here(files, Settings(bulk_rows=0 if name == "slice" else 2)))
+        call(Here(files, Settings(bulk_rows=0 if name in ("slice", "fold") else 2)))
 
 
 def test_eight_times_as_many_changes_are_folded_here(files: QuickFiles) -> None:

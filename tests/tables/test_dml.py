@@ -264,8 +264,8 @@ def test_null_in_keys_and_in_index_columns(either: Database) -> None:
     assert_sound(db, "/s")
 
 
-def test_not_null_is_kept(either: Database) -> None:
-    db = either
+def test_not_null_is_kept(mostly_here: Database) -> None:
+    db = mostly_here
     db.sql(
         "CREATE TABLE s (k Int32 NOT NULL, v Utf8 NOT NULL, n Int32, PRIMARY KEY (k)); UPSERT INTO s (k, v) VALUES (1, 'x')"
     )
@@ -436,7 +436,7 @@ def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(
     spark_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = spark_db
-    db.sql(TABLE)
+    db.sql(ONE_INDEX)
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2)")
 
     def files() -> int:
@@ -471,7 +471,7 @@ def test_bulk_writes_are_carried_out_on_spark(connect: Callable[..., Database], 
     small = connect(settings=Settings(bulk_rows=10**9))
     large = connect(settings=Settings(bulk_rows=50), spark=spark)
     for db in (small, large):
-        db.sql(TABLE)
+        db.sql(ONE_INDEX)
         db.table("t").upsert([{"k": n, "v": str(n % 3), "n": n} for n in range(60)])
         db.table("t").upsert([{"k": n, "v": "changed"} for n in range(40, 95)])
         db.table("t").delete(list(range(0, 90, 1)))

@@ -15,7 +15,7 @@ then.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -151,6 +151,12 @@ class Repository:
             if folder == MANIFESTS and file.endswith(".json"):
                 found.append(name)
         return found
+
+    @staticmethod
+    def counting(backup: str, there: Container[str]) -> str | None:
+        """Which of the files that are there says what a backup is."""
+        names = (_manifest_name(backup, synthetic=True), _manifest_name(backup))
+        return next((name for name in names if name in there), None)
 
     def manifest(self, backup: str) -> Manifest:
         """The manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""

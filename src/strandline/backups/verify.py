@@ -176,6 +176,7 @@ class _Verification:
             self._held,
             collection=self._path.path,
             owner=self._warehouse if is_own else None,
+            whole=self._request.at is None,
         )
 
     def _unnamed(self, inspected: Mapping[str, Inspected]) -> int | None:

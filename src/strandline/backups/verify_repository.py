@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from strandline.backups.manifest import Manifest
 from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
@@ -28,6 +29,10 @@ class Inspected:
     spoiled: dict[str, str] = field(default_factory=dict)
     named: set[str] | None = field(default_factory=set)
 
+    def name(self, manifest: Manifest) -> None:
+        if self.named is not None:
+            self.named.update(manifest.objects())
+
     @staticmethod
     def closed(root: str, backups: Sequence[str], message: str) -> Inspected:
         """A repository that cannot be opened."""
@@ -42,35 +47,48 @@ def inspect(
     *,
     collection: str,
     owner: str | None,
+    whole: bool,
 ) -> Inspected:
     """Return what is wrong with a repository. ``records``: the backups that it should have, with the segments
     that the catalog takes its objects for. ``owner``: the warehouse that adds to it, if that is known.
+    ``whole``: it should have no others, and those that it has are looked at as well.
     CORRUPTED if nothing in it can be trusted."""
     found = Inspected()
     by_name = {record.name: record for record in records}
     _check_marker(repository)
     _inspect_owners(repository, owner, found, list(by_name))
-    there = repository.backups()
-    wanted = sorted({*by_name, *there})
+    there = set(repository.manifests())
+    counting = {name: repository.counting(name, there) for name in by_name}
+    wanted = sorted(there if whole else {name for name in counting.values() if name is not None})
     with ThreadPoolExecutor(READERS) as pool:
-        read = list(pool.map(lambda name: _read(repository, name), wanted))
-    for name, manifest in zip(wanted, read, strict=True):
-        record = by_name.get(name)
+        read = dict(zip(wanted, pool.map(partial(_read, repository), wanted), strict=True))
+    for name, record in by_name.items():
+        file = counting[name]
+        manifest = read.pop(file) if file is not None else _no(repository, name)
         if isinstance(manifest, Manifest):
-            if found.named is not None:
-                found.named.update(manifest.objects())
-            if record is None or _is_same(manifest, record, held, repository.root):
+            found.name(manifest)
+            if _is_same(manifest, record, held, repository.root):
                 continue
             kind, message = "different_manifest", f"the manifest of {name} does not say what the catalog says"
         else:
-            is_missing = isinstance(manifest, PathNotFound)
-            kind, message = "missing_manifest" if is_missing else "damaged_manifest", manifest.message
-            if not is_missing:
-                found.named = None
-        if record is not None:
-            found.problems.append(Problem(kind, f"{collection}/{name}", message))
-            found.spoiled.setdefault(name, message)
+            kind = "missing_manifest" if file is None else "damaged_manifest"
+            message = manifest.message
+            found.named = None if file is not None else found.named
+        found.problems.append(Problem(kind, f"{collection}/{name}", message))
+        found.spoiled.setdefault(name, message)
+    for file, manifest in read.items():  # Of backups that are full ones since, or that the catalog has not.
+        if isinstance(manifest, Manifest):
+            found.name(manifest)
+        elif repository.plain.exists(file):  # Otherwise it was removed while we looked.
+            found.named = None
+            found.problems.append(Problem("damaged_manifest", f"{repository.root}/{file}", manifest.message))
+    if not whole:
+        found.named = None
     return found
+
+
+def _no(repository: Repository, backup: str) -> StrandlineError:
+    return PathNotFound(f"{repository.root} has no backup {backup!r}")
 
 
 def _check_marker(repository: Repository) -> None:
@@ -105,10 +123,10 @@ def unnamed(repository: Repository, named: set[str]) -> int:
     return sum(1 for name in repository.files.names(OBJECTS) if name not in named)
 
 
-def _read(repository: Repository, backup: str) -> Manifest | StrandlineError:
+def _read(repository: Repository, file: str) -> Manifest | StrandlineError:
     try:
-        return repository.manifest(backup)
-    except (Corrupted, PathNotFound, PreconditionFailed) as error:
+        return repository.manifest_at(file)
+    except (Corrupted, PreconditionFailed) as error:
         return error
 
 
@@ -158,13 +176,4 @@ def _timeless(record: BackupRecord) -> BackupRecord:
         return replace(of, slice=slice_(of.slice), indexes=indexes)
 
     tables = {path: table(of) for path, of in record.tables.items()}
-    return BackupRecord(
-        name=record.name,
-        kind=record.kind,
-        parent=record.parent,
-        after_step=record.after_step,
-        step=record.step,
-        time=record.time,
-        stream=record.stream,
-        tables=tables,
-    )
+    return replace(record, tables=tables, pinned=False, stored=None, continued=None)

@@ -173,6 +173,7 @@ def test_a_warehouse_that_takes_a_repository_over_goes_on_with_its_chain(
         second.sql(f"{TABLES}; BACKUP c INCREMENTAL")
     second.sql(f"{DROP}; RESTORE c; UPSERT INTO t (k, v) VALUES (7, 'seven'); BACKUP c INCREMENTAL")
     assert last(second).tables["/t"].slice.rows == 1
+    assert second.verify("c") == []
     assert db_rows(second) == [(1, "a"), (2, "b"), (7, "seven")]
     third = elsewhere("third")
     third.sql(f"ATTACH BACKUP COLLECTION c FROM '{place}'; RESTORE c WITH (VERIFY = 'data')")

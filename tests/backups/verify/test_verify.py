@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +19,8 @@ from strandline.errors import Corrupted, InvalidArgument, PathNotFound, Unavaila
 from strandline.model import Digest, Segment
 from strandline.storage.files import fault
 from tests.backups.reading import backups, records
-from tests.backups.verify.repository import Kept, more, opened, state
+from tests.backups.verify.repository import Kept, keep, more, opened, state
+from tests.memory import forget
 from tests.tables.examples import QuickFiles
 from tests.world import ManualClock
 
@@ -133,8 +135,6 @@ def test_a_sample_comes_to_everything(db: Database, clock: ManualClock, percent:
 
 
 def _keys(body: str) -> list[str]:
-    import json
-
     return list(json.loads(body).get("objects") or []) if '"objects": [' in body else []
 
 
@@ -262,6 +262,28 @@ def test_a_repository_as_a_whole_is_told_by_itself(stored: Kept) -> None:
         assert not any(row[5] for row in found)
 
 
+def test_a_backup_that_became_a_full_one(stored: Kept) -> None:
+    """What it was taken as may still be there, and is not what counts."""
+    assert stored.root is not None
+    last = stored.backups[-1]
+    with opened(stored.folder) as db:
+        db.sql("COMPACT c")
+        for level in LEVELS:
+            report = db.verify("c", level=level, again=True)
+            assert (report, report.newest_restorable) == ([], last)
+        assert db.verify("c", level="files").unnamed_objects == 0
+        increment, full = (stored.root / f"backups/{last}{kind}.json" for kind in ("", ".full"))
+        for file in (increment, full):
+            content = file.read_bytes()
+            file.write_bytes(content[:-2])
+            report = db.verify("c", level="chain")
+            assert [p.kind for p in report] == ["damaged_manifest"]
+            assert report.newest_restorable == (last if file == increment else stored.backups[1])
+            file.write_bytes(content)
+        full.unlink()
+        assert [p.kind for p in db.verify("c", level="chain")] == ["different_manifest"]
+
+
 def test_an_attached_repository(stored: Kept, tmp_path: Path) -> None:
     """From where it is only read, and from where it was taken over."""
     with opened(tmp_path / "reader") as reader, opened(stored.folder) as owner:
@@ -336,8 +358,6 @@ def _forge(db: Database, backup: str) -> Segment:
         table = record.tables["/u"]
         changed = replace(table, slice=replace(table.slice, bytes=other.bytes))
         paths.set_body(tx, path.id, replace(record, tables={**record.tables, "/u": changed}))
-    from tests.memory import forget
-
     forget(db.runtime)
     return other
 
@@ -359,20 +379,22 @@ class Away(QuickFiles):
 def test_storage_that_does_not_answer_is_no_damage_and_what_was_seen_is_kept(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    from tests.backups.verify.repository import keep
-
     files = Away(tmp_path / "w")
     with opened(
         tmp_path / "w", clock=clock, files=files, settings={"inline_rows": 0, "shard_bytes": 1}
     ) as db:
         kept = keep(db, tmp_path / "w", None)
-        ordered = [f for fs in objects_of(db).values() for f in fs]
-        files.bad = ordered[-1].name
+        ordered = {path for paths in objects_of(db).values() for path in paths}
+        with db.runtime.catalog.read() as conn:
+            held = conn.execute(select(sqltables.segments.c.id).where(sqltables.segments.c.file.is_not(None)))
+            segments = chains.segments(conn, held.scalars())
+        backed_up = [s for s in segments if Path(files.path(s.file or "")) in ordered]
+        files.bad = max(backed_up, key=key_of).file or ""  # The last one that is looked at.
         with pytest.raises(Unavailable):
             db.verify("c", level="checksums")
         files.bad = ""
         left = sum(b.objects for b in db.verify("c", level="checksums").backups)
-        assert 0 < left < len(set(ordered))
+        assert (left, len(ordered)) == (1, 9)
         assert db.verify("c", level="checksums").newest_restorable == kept.backups[-1]
 
 
@@ -397,6 +419,12 @@ def test_a_restore_says_what_was_verified(db: Database, kept: Kept, clock: Manua
     assert restored("d") == (usual, pytest.approx(first))
     assert restored("e", "WITH (VERIFY = 'data')")[0] == "data"
     assert restored("f", "WITH (MODE = 'copy')")[0] == "data"
+    if kept.root is None:  # What was found damaged since is not known to be right, whatever was found before.
+        flip(objects_of(db)[kept.backups[-1]][0])
+        assert db.verify("c", level="checksums", again=True) != []
+        operation = db.operation(str(db.sql("RESTORE c INTO g").operation_id))
+        assert operation.result is not None
+        assert "bytes_verified" not in operation.result
 
 
 def test_dropped_backups_leave_no_reports(db: Database, kept: Kept) -> None:

@@ -177,6 +177,17 @@ def test_a_few_things_share_as_many_tasks_as_run_at_once(spark: SparkSession) ->
     assert on_executors(spark, abs, range(-FEW, 0)) == list(range(FEW, 0, -1))
 
 
+def archives(_: int) -> int:
+    import sys
+    from zipimport import zipimporter
+
+    return sum(isinstance(importer, zipimporter) for importer in sys.path_importer_cache.values())
+
+
+def test_a_task_leaves_no_archive_to_be_read_again_before_the_next_one(spark: SparkSession) -> None:
+    assert on_executors(spark, archives, range(2)) == [0, 0]
+
+
 AGAIN = """
 import os, sys
 from pyspark.sql import SparkSession

@@ -6,6 +6,7 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -23,8 +24,8 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 FEW = 64
-"""So many things are divided among as many tasks as can run at once: a task takes a tenth of a second to
-begin, and spreading rows takes a stage of its own."""
+"""So many things are divided among as many tasks as can run at once: a task takes a while to begin, and
+spreading rows takes a stage of its own."""
 TASKS = 1024
 """Of more than a few, so many are spread over about as many tasks, so that one that fails repeats little; of
 still more, some share one."""
@@ -40,9 +41,12 @@ def on_executors(
     ``at_once``: no more tasks than this run at the same time."""
 
     def worked(packed: bytes) -> bytes:
-        # Before each task Spark has all that Python knows of places of modules read again, and of archives
-        # that takes a tenth of a second. What is forgotten here is found again when a module is looked for.
-        sys.path_importer_cache.clear()
+        # Before each task PySpark lets every importer of archives read its archive again, Spark's own with
+        # thousands of entries among them: a tenth of a second. Those that are made anew know what was read,
+        # and no archive of an executor ever changes.
+        for place, importer in list(sys.path_importer_cache.items()):
+            if isinstance(importer, zipimporter):
+                del sys.path_importer_cache[place]
         try:
             return pickle.dumps(work(pickle.loads(packed)))
         except StrandlineError as error:
