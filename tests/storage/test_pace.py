@@ -155,6 +155,8 @@ def test_tasks_share_the_rate_and_the_room(clock: ManualClock) -> None:
     assert _is_free(pace)
     with pace.shared(10, each=2) as (tasks, share):
         assert (tasks, share.limits) == (2, Limits(bytes_per_second=50, copies=2))
+    with pace.shared(3, each=2) as (tasks, share):
+        assert tasks == 2, "none of them waits for another one"
     with pace.shared(1, each=2) as (tasks, share):
         assert (tasks, share.limits) == (1, Limits(bytes_per_second=100, copies=2))
     single = Pace(Limits(copies=1), clock)

@@ -66,7 +66,7 @@ class Pace:
         theirs as long as they run."""
         limits = self.limits
         each = min(each, limits.copies)
-        tasks = max(1, min(limits.copies, files) // each)
+        tasks = max(1, min(limits.copies // each, -(-files // each)))
         share = Limits(bytes_per_second=limits.bytes_per_second / tasks, copies=each)
         with self.room(limits.copies if limits.bytes_per_second else tasks * each):
             yield tasks, Pace(share, self._clock)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +247,36 @@ def run_quietly(script: str, *arguments: str) -> str:
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     return out
+
+
+def test_no_more_tasks_run_at_once_than_are_allowed(spark: SparkSession) -> None:
+    assert len(set(on_executors(spark, place, range(FEW), at_once=1))) == 1
+    assert len(set(on_executors(spark, place, range(FEW + 1), at_once=2))) <= 2
+
+
+class Timed(LocalFiles):
+    """Writes down when each file was begun and when it was done."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Timed, (self.root,)
+
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
+        began = time.time()
+        size = super().copy(source, source_name, name, checksum)
+        Path(f"{self.root}/{name}.times").write_text(f"{began} {time.time()} {size}")
+        return size
+
+
+def test_copies_on_executors_keep_to_the_limits(spark: SparkSession, table: Table) -> None:
+    """Their clock is that of their machine, so the test takes a moment."""
+    files = [s for s in table.segments if s.file is not None]
+    total = 2 * sum(s.bytes for s in files)
+    pace = Pace(Limits(bytes_per_second=total, copies=1), SystemClock())
+    shelf = Shelf(Timed(Path(table.files.root)))
+    for made in copy(spark, shelf, [Copies(files, "data/9/s-1"), Copies(files, "data/9/s-2")], pace):
+        assert isinstance(made, list)
+    notes = [p.read_text().split() for p in Path(table.files.root).rglob("*.times")]
+    spans = sorted((float(began), float(ended)) for began, ended, _ in notes)
+    assert len(spans) == 4
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(spans)), "one file at a time"
+    assert sum(ended - began for began, ended in spans) >= 0.999, "a second's worth of bytes"
