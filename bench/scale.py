@@ -126,7 +126,7 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
         wanted = [
             Copies(segments, db.runtime.session.file_name(i)) for i, segments in zip(ids, tables, strict=True)
         ]
-        pace = Pace(db.runtime.settings.limits, db.runtime.clock)
+        pace = Pace(db.runtime.limits, db.runtime.clock)
         made[:] = store.copy(wanted, pace, among=sum(s.bytes for s in found))
 
     db.runtime.spark.range(1).collect()  # A session that is used takes no time to start.

@@ -43,6 +43,7 @@ class Runtime:
         self.files = Everywhere(files, settings)
         self.paces = Paces(clock)
         self.settings = settings
+        self.limits = settings.limits
         self.clock = clock
         self.session = Session(catalog, settings.session_seconds, settings.grace_seconds)
         catalog.on_publication = lambda a: self.metrics.published(

@@ -48,12 +48,14 @@ def test_a_backup_is_copied_and_attached_elsewhere(shop: Run, tmp_path: Path) ->
 
 def test_a_command_says_how_fast_it_may_copy(shop: Run) -> None:
     limits = ("--max-rate", "50MB", "--copies", "2", "--json")
-    kept = {"bytes_per_second": 50e6, "copies": 2}
-    assert shop("backup", "nightly", *limits).json["request"]["limits"] == kept
+    assert shop("backup", "nightly", *limits).code == 0
     last = shop("show-backup", "nightly", "last", "--json").json["name"]
-    assert shop("copy-backup", "nightly", last, "--to", "repo", *limits).json["request"]["limits"] == kept
-    restored = shop("restore", "nightly", "--into", "r", "--copy", *limits).json
-    assert restored["request"]["limits"] == kept
+    assert shop("copy-backup", "nightly", last, "--to", "repo", *limits).code == 0
+    assert shop("restore", "nightly", "--into", "r", "--copy", *limits).code == 0
+    with strandline.connect("wh") as db:
+        found = {o.kind: o.request.get("limits") for o in db.operations()}
+    kept = {"bytes_per_second": 50e6, "copies": 2}
+    assert found == {"backup": kept, "send backup": kept, "restore": kept}
     wrong = shop("backup", "nightly", "--max-rate", "fast")
     assert wrong.code != 0 and "'fast' is not a number of bytes" in wrong.err
 

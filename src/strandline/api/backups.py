@@ -63,7 +63,7 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
 
 def backup(db: Database, statement: st.Backup) -> Result:
     kind = "incremental backup" if statement.incremental else "backup"
-    limits = db.runtime.settings.limits
+    limits = db.runtime.limits
     if statement.settings:
         limits = limits_of(options_of("BACKUP", statement.settings, LIMITS), limits)
     request = CollectionRequest(collection=statement.collection, limits=limits)
@@ -84,7 +84,7 @@ def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
         backup=statement.backup,
         url=repository_of(statement.url),
         encryption=boolean(ENCRYPTION, given.get(ENCRYPTION, False)),
-        limits=limits_of(given, db.runtime.settings.limits),
+        limits=limits_of(given, db.runtime.limits),
     )
     return _operation(db, "send backup", request, nowait=statement.nowait)
 
@@ -120,7 +120,7 @@ def collection_in(db: Database, url: str) -> str:
 
 def restore(db: Database, statement: st.Restore) -> Result:
     return _operation(
-        db, "restore", restore_request(statement, db.runtime.settings.limits), nowait=statement.nowait
+        db, "restore", restore_request(statement, db.runtime.limits), nowait=statement.nowait
     )
 
 

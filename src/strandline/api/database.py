@@ -225,7 +225,7 @@ class Database:
 
             def try_restore(collection: str, backup: str) -> None:
                 self.run_operation(
-                    "try restore", trial_request(collection, backup, self.runtime.settings.limits)
+                    "try restore", trial_request(collection, backup, self.runtime.limits)
                 )
 
             request = VerifyRequest.of(collection, at=at, level=level, sample=sample, again=again)

@@ -163,7 +163,7 @@ class FoldPart(_CompactPart[FoldedShard]):
         try:
             with self.writing(run) as (there, _):
                 target = Destination(root, avoided(there))
-                pace = self.runtime.paces.of(run.operation.id, self.runtime.settings.limits)
+                pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
                 sent = store.send(folded.segments, target, pace, among=run.progress.bytes_total)
         finally:
             store.discard(folded.segments)
