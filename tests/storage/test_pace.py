@@ -145,6 +145,30 @@ def test_time_in_which_nothing_went_is_not_made_up_for(clock: ManualClock) -> No
     assert clock.now() == before + 10
 
 
+class Together(ManualClock):
+    """Lets two sleep at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both = threading.Barrier(2, timeout=60)
+        self._lock = threading.Lock()
+
+    def sleep(self, seconds: float) -> None:
+        wakes = self._now + seconds
+        self._both.wait()
+        with self._lock:
+            self._now = max(self._now, wakes)
+
+
+def test_threads_wait_for_what_the_others_take() -> None:
+    clock = Together()
+    began = clock.now()
+    pace = Pace(Limits(bytes_per_second=10), clock)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(pace.pay, [10, 10]))
+    assert clock.now() == began + 2
+
+
 def test_tasks_share_the_rate_and_the_room(clock: ManualClock) -> None:
     pace = Pace(Limits(bytes_per_second=100, copies=4), clock)
     with pace.shared(10) as (tasks, share):
