@@ -12,7 +12,7 @@ from tests.backups.reading import backups, open_at
 from tests.backups.year import DAY, RULES, Year
 from tests.effort import EVERY
 
-NIGHTS = int(os.environ.get("STRANDLINE_NIGHTS", "365" if EVERY else "42"))
+NIGHTS = int(os.environ.get("STRANDLINE_NIGHTS", "365" if EVERY else "35"))
 
 
 @pytest.mark.slow

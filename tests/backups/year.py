@@ -31,7 +31,7 @@ RULES = "KEEP WITHIN 14d DAILY 7 WEEKLY 4 MONTHLY 12"
 MAX_CHAIN = 5
 COLUMNS = ("v", "n")
 KEYS = 40
-MOST = 4
+MOST = 3
 """So many tables there are at most."""
 
 
