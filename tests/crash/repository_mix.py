@@ -30,7 +30,10 @@ REFUSED = ("UNDER_OPERATION",)
 
 
 class Worker:
-    """What all roles share. ``log`` says what was done, was refused, or is wrong."""
+    """What all roles share: its log says what was done, what was refused, and what is wrong. ``pause``: how
+    long it leaves the collection to others, at most."""
+
+    pause = 0.2
 
     def __init__(self, folder: str, logs: Path, name: str) -> None:
         self.name = name
@@ -38,6 +41,9 @@ class Worker:
         self.db: Database = connect(folder, None, GRACE)
         self.number = 0
         self._log = (logs / f"{name}.log").open("a", buffering=1)
+
+    def act(self) -> None:
+        raise NotImplementedError
 
     def write(self, what: str, **about: Any) -> None:
         self._log.write(json.dumps({"what": what, **about}) + "\n")
@@ -48,7 +54,7 @@ class Worker:
             self.write(what, **(act() or {}))
         except StrandlineError as error:
             known = error.code in (*REFUSED, *codes)
-            self.write(what, **({"refused": error.code} if known else {"wrong": f"{error.code}: {error}"}))
+            self.write(what, **{"refused" if known else "wrong": error.code}, message=str(error))
         except Exception:
             self.write(what, wrong=traceback.format_exc())
 
@@ -76,6 +82,8 @@ class Taker(Worker):
 class Keeper(Worker):
     """Lets old backups go, folds chains, and verifies what is there."""
 
+    pause = 0.6
+
     def act(self) -> None:
         match self.rng.randrange(3):
             case 0:
@@ -94,6 +102,8 @@ class Keeper(Worker):
 
 class Restorer(Worker):
     """Restores any backup beside the table, and says what came of it."""
+
+    pause = 0.6
 
     def act(self) -> None:
         known = records(self.db)
@@ -114,7 +124,7 @@ def _nothing(_: object) -> None:
     return None
 
 
-ROLES = {"taker": Taker, "keeper": Keeper, "restorer": Restorer}
+ROLES: dict[str, type[Worker]] = {"taker": Taker, "keeper": Keeper, "restorer": Restorer}
 
 
 def run(folder: str, logs: Path, name: str) -> None:
@@ -122,7 +132,7 @@ def run(folder: str, logs: Path, name: str) -> None:
     with worker.db:
         while not (logs / "stop").exists():
             worker.act()
-            time.sleep(worker.rng.uniform(0, 0.1))
+            time.sleep(worker.rng.uniform(0, worker.pause))
 
 
 def main(folder: str, logs: str, *names: str) -> None:
