@@ -3,16 +3,13 @@ and a repository that holds what the rules allow and nothing else."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.backups.reading import backups, open_at
 from tests.backups.year import DAY, RULES, Year
-from tests.effort import EVERY
-
-NIGHTS = int(os.environ.get("STRANDLINE_NIGHTS", "365" if EVERY else "35"))
+from tests.effort import NIGHTS
 
 
 @pytest.mark.slow

@@ -48,8 +48,8 @@ class Line:
 
     def ask(self, what: str, do: Callable[[], T], part: Callable[[], object] = lambda: None) -> T:
         """Do something at the other end, or a ``part`` of it."""
-        if self.fate is not None and self.fate.dead:
-            raise Death
+        if self.fate is not None:
+            self.fate.meet(what)
         self.trail.append(what)
         if self.is_away:
             raise self._problem(what)

@@ -225,7 +225,7 @@ class Year:
 
     def _die(self, statement: str) -> None:
         self.db.close()
-        fate = Fate(self.rng.randrange(1, 250))
+        fate = Fate(self.rng.randrange(1, 120))
         spark: Any = NoSpark()
         mortal = mortal_connect(self.folder, None, fate, HERE, spark, clock=self.clock)
         hurry(mortal)

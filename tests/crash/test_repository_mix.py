@@ -20,10 +20,9 @@ from tests.backups.reading import backups, contents, leaks, records
 from tests.backups.test_sweep import files, needed
 from tests.crash.mix_worker import connect
 from tests.crash.repository_mix import COLUMNS, GRACE
-from tests.effort import EVERY
+from tests.effort import REPOSITORY_MIX_SECONDS as SECONDS
 from tests.processes import SOURCE
 
-SECONDS = float(os.environ.get("STRANDLINE_REPOSITORY_MIX_SECONDS", "60" if EVERY else "2"))
 NAMES = ("taker-1", "taker-2", "keeper-1", "keeper-2", "restorer-1")
 AT_LEAST = ("increment", "prune", "compact", "verify", "restore")
 """What must have been done."""
