@@ -99,6 +99,7 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
     else the machine does changes."""
     from strandline.catalog import board, chains, paths
     from strandline.errors import StrandlineError
+    from strandline.storage.pace import Pace
     from strandline.storage.spark.tasks import on_executors
     from strandline.storage.stored import Copies
 
@@ -125,7 +126,8 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
         wanted = [
             Copies(segments, db.runtime.session.file_name(i)) for i, segments in zip(ids, tables, strict=True)
         ]
-        made[:] = store.copy(wanted, among=sum(s.bytes for s in found))
+        pace = Pace(db.runtime.limits, db.runtime.clock)
+        made[:] = store.copy(wanted, pace, among=sum(s.bytes for s in found))
 
     db.runtime.spark.range(1).collect()  # A session that is used takes no time to start.
     seconds: dict[str, list[float]] = {"cp": [], "durable": [], "ours": []}

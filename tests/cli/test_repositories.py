@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 import strandline
 from strandline.backups.collection import CollectionRequest
 from strandline.cli import completion, progress
+from strandline.cli.values import bytes_of
 from tests.cli.conftest import Run
 
 
@@ -43,6 +44,28 @@ def test_a_backup_is_copied_and_attached_elsewhere(shop: Run, tmp_path: Path) ->
     assert shop("restore", "nightly", "-w", "other", "--json").json["result"]["rows"] == 3
     digest = shop("describe", "/orders", "--json").json["digest"]
     assert shop("describe", "/orders", "-w", "other", "--json").json["digest"] == digest
+
+
+def test_a_command_says_how_fast_it_may_copy(shop: Run) -> None:
+    limits = ("--max-rate", "50MB", "--copies", "2", "--json")
+    assert shop("backup", "nightly", *limits).code == 0
+    last = shop("show-backup", "nightly", "last", "--json").json["name"]
+    assert shop("copy-backup", "nightly", last, "--to", "repo", *limits).code == 0
+    assert shop("restore", "nightly", "--into", "r", "--copy", *limits).code == 0
+    with strandline.connect("wh") as db:
+        found = {o.kind: o.request.get("limits") for o in db.operations()}
+    kept = {"bytes_per_second": 50e6, "copies": 2}
+    assert found == {"backup": kept, "send backup": kept, "restore": kept}
+    wrong = shop("backup", "nightly", "--max-rate", "fast")
+    assert wrong.code != 0 and "'fast' is not a number of bytes" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("50MB", 50_000_000), ("1.5 kB", 1_500), ("7", 7), ("2g", 2_000_000_000), ("1TB/s", 10**12), ("0", 0)],
+)
+def test_a_size_is_read_as_people_write_it(text: str, number: int) -> None:
+    assert bytes_of(text) == number
 
 
 def test_an_attached_repository_has_the_name_that_it_is_given(shop: Run) -> None:
