@@ -16,6 +16,10 @@ FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 """So many times as many random examples, and other ones each time; 0: always the same ones."""
 MIX_SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "8"))
 """How long the mix of all that can happen at once lasts."""
+REPOSITORY_MIX_SECONDS = float(os.environ.get("STRANDLINE_REPOSITORY_MIX_SECONDS", "60" if EVERY else "2"))
+"""How long the mix of all that works on the backups of one repository lasts."""
+NIGHTS = int(os.environ.get("STRANDLINE_NIGHTS", "365" if EVERY else "35"))
+"""So many nights backups are taken in simulated time."""
 
 
 def on_catalogs(values: Mapping[str, Any], also_on_postgresql: Collection[str]) -> list[Any]:

@@ -127,6 +127,26 @@ def test_an_outage_costs_no_backup(kept: Database, repository: Path) -> None:
     assert leaks(kept) == []
 
 
+def test_a_backup_that_had_to_wait_is_sent_though_a_new_chain_has_begun(
+    kept: Database, repository: Path
+) -> None:
+    there = Broken(repository)
+    there.broken = False
+    kept.runtime.files.opener = lambda root: there
+    kept.sql("BACKUP c")
+    there.broken = True
+    for _ in range(2):
+        load(kept, 50, 3)
+        with pytest.raises(Unavailable):
+            kept.sql("BACKUP c INCREMENTAL")
+    there.broken = False
+    kept.sql("BACKUP c")
+    assert [record.stored for record in records(kept)] == [str(repository)] * 4
+    assert len(list((repository / "backups").iterdir())) == 4
+    assert all(operation.is_over for operation in kept.operations())
+    assert leaks(kept) == []
+
+
 def test_two_warehouses_do_not_share_a_repository(
     kept: Database, repository: Path, tmp_path: Path, clock: ManualClock
 ) -> None:

@@ -20,6 +20,7 @@ from sqlalchemy import event, select, update
 import strandline
 from strandline import Database
 from strandline.catalog import sqltables
+from strandline.clock import Clock
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import is_url
@@ -130,11 +131,17 @@ class MortalObjects(ObjectFiles):
 
 
 def connect(
-    folder: Path | str, url: str | None, fate: Fate, settings: Settings, spark: Any = None
+    folder: Path | str,
+    url: str | None,
+    fate: Fate,
+    settings: Settings,
+    spark: Any = None,
+    *,
+    clock: Clock | None = None,
 ) -> Database:
     """A connection that lives until its fate meets it."""
     files = MortalObjects(str(folder), fate) if is_url(folder) else MortalFiles(folder, fate)
-    db = strandline.connect(folder, catalog=url, files=files, settings=settings, spark=spark)
+    db = strandline.connect(folder, catalog=url, files=files, settings=settings, spark=spark, clock=clock)
     engine = db.runtime.catalog.engine
 
     def refuse_the_dead(_: Any) -> None:
@@ -156,7 +163,11 @@ def bury(db: Database, folder: Path | str, url: str | None) -> None:
     if session._thread is not None:
         session._thread.join()
     db.runtime.catalog.close()
-    with strandline.connect(folder, catalog=url) as other, other.runtime.catalog.write() as tx:
+    clock = db.runtime.clock
+    with (
+        strandline.connect(folder, catalog=url, clock=clock) as other,
+        other.runtime.catalog.write() as tx,
+    ):
         tx.conn.execute(
             update(sqltables.sessions).where(sqltables.sessions.c.id == session.id).values(pid=DEAD)
         )

@@ -119,9 +119,7 @@ def collection_in(db: Database, url: str) -> str:
 
 
 def restore(db: Database, statement: st.Restore) -> Result:
-    return _operation(
-        db, "restore", restore_request(statement, db.runtime.limits), nowait=statement.nowait
-    )
+    return _operation(db, "restore", restore_request(statement, db.runtime.limits), nowait=statement.nowait)
 
 
 def verify(db: Database, statement: st.Verify) -> Result:

@@ -21,7 +21,13 @@ from strandline.backups.collection import CLUSTER, Collection, Retained, SendReq
 from strandline.backups.compact_plan import compaction
 from strandline.backups.lease import Lease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
-from strandline.backups.record import BackupRecord, SliceRecord, require_collection, slice_segments
+from strandline.backups.record import (
+    BackupRecord,
+    SliceRecord,
+    backup_heads,
+    require_collection,
+    slice_segments,
+)
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
@@ -31,7 +37,7 @@ from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
-from strandline.errors import Internal, InvalidArgument
+from strandline.errors import Corrupted, Internal, InvalidArgument
 from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.kind import (
@@ -200,8 +206,15 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         self._leases.release(operation_id)
 
     def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
-        """Where a backup is kept its chain is folded, if that is long enough."""
-        return compaction(conn, run.request.collection) if run.body.moves else None
+        """Where backups are kept, those come as well that could not when they were taken. Then the chain is
+        folded, if it is long enough."""
+        if not run.body.moves:
+            return None
+        name = run.request.collection
+        waiting = _waiting(conn, name, run.body.root)
+        if waiting is not None:
+            return self.name, SendRequest(collection=name, backup=waiting)
+        return compaction(conn, name)
 
     def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
         """What the rules of the collection do not keep any more goes."""
@@ -321,6 +334,23 @@ class ManifestPart(_SendPart[Listed]):
             contents={path: Contents.of(table, made) for path, table in record.tables.items()},
         )
         publish(there, lease, manifest)
+
+
+def _waiting(conn: Connection, name: str, root: str) -> str | None:
+    """The last backup that is not in the repository, where the collection keeps them, and can be sent: the
+    repository was away, and the backups that came since do not build on it."""
+    path = require_collection(conn, name)
+    heads = backup_heads(conn, path)
+    busy = {backup.name for backup, _ in heads if backup.state != paths.READY}
+    for _, head in reversed(heads):
+        if head.stored != root:
+            try:
+                chain = find_chain(conn, path, RestoreRequest(collection=name, at=head.name))
+            except Corrupted:
+                continue
+            if busy.isdisjoint(record.name for record in chain):
+                return head.name
+    return None
 
 
 def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSchema]:

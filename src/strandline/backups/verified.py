@@ -3,7 +3,8 @@
 Of each backup the last report of each level is kept. Which objects were looked at is kept in lots: those that
 were looked at together, by a hash of their names. So there is a row for a thousand objects, and to look at
 the oldest of them again leaves whole lots without a use, which are removed then. What was found damaged is a
-lot as well, whose objects are looked at each time until the same level finds them well.
+lot as well, whose objects are looked at each time until the same level finds them well. What a run has seen
+and left out is another one: its turn comes after that of what has waited for longer.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 """Each promises what those before it do, and more."""
 _DAMAGED = "damaged "
 """Before the level that found the objects of a lot so."""
+_SEEN = "seen"
+"""In the place of a level: objects that were there when samples were taken, and not looked at yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,11 @@ class Looked:
         found = [self.times[of].get(key) for of in levels if of in self.times]
         return max((time for time in found if time is not None), default=None)
 
+    def since(self, key: str, level: Level) -> float:
+        """Since when an object waits to be looked at (again); from now on, if nobody has seen it yet."""
+        time = self.at(key, level)
+        return self.times.get(_SEEN, {}).get(key, float("inf")) if time is None else time
+
     def oldest(self, keys: Iterable[str], level: Level) -> float | None:
         """Since when all of them are known to be well; None if one is not. Infinity if there are none."""
         oldest = float("inf")
@@ -109,6 +117,14 @@ def keep_lot(tx: Writer, collection_id: int, level: Level, well: Sequence[str], 
     for kind, objects in ((level, well), (_DAMAGED + level, bad)):
         if objects:
             verified.add(tx, kind, [(collection_id, Lot(objects=tuple(objects)))])
+
+
+def keep_seen(tx: Writer, collection_id: int, keys: Iterable[str], together: int) -> None:
+    """Objects are there, in lots of so many, and wait to be looked at from now on unless they do already."""
+    known = looked(tx.conn, collection_id)
+    new = sorted(key for key in keys if not any(key in of for of in known.times.values()))
+    lots = [Lot(objects=tuple(new[at : at + together])) for at in range(0, len(new), together)]
+    verified.add(tx, _SEEN, [(collection_id, lot) for lot in lots])
 
 
 def tidy(

@@ -12,7 +12,7 @@ from functools import partial
 from math import ceil
 from typing import TypeVar
 
-from strandline.backups.verified import LEVELS, Level, Looked, keep_lot, key_of, looked, tidy
+from strandline.backups.verified import LEVELS, Level, Looked, keep_lot, keep_seen, key_of, looked, tidy
 from strandline.catalog import chains
 from strandline.errors import StrandlineError
 from strandline.model import Segment
@@ -59,14 +59,17 @@ class Objects:
             self._ids.setdefault(key, set()).add(segment.id)
 
     def due(self, *, sample: int | None, again: bool) -> list[Object]:
-        """The objects whose turn it is, those that were not looked at for the longest time first: all, a
-        sample of so many percent, or what never was. What was damaged is looked at each time."""
+        """The objects whose turn it is: all, what never was looked at, or a sample of so many percent, those
+        that have waited for the longest time first. So however many come each time, a hundred samples of one
+        percent have looked at all that was there before them. What was damaged is looked at each time."""
         times = {key: self.looked.at(key, self._level) for key in self.all}
-        ordered = sorted(times, key=lambda key: (times[key] or 0.0, key))
         if sample is not None:
+            seen = {key: self.looked.since(key, self._level) for key in self.all}
+            ordered = sorted(seen, key=lambda key: (seen[key], times[key] is not None, key))
             ordered = ordered[: ceil(len(ordered) * sample / 100)]
-        elif not again:
-            ordered = [key for key in ordered if times[key] is None]
+        else:
+            ordered = sorted(times, key=lambda key: (times[key] or 0.0, key))
+            ordered = [key for key in ordered if again or times[key] is None]
         damaged = sorted(set().union(*self.looked.damaged.values()) & self.all.keys())
         return [self.all[key] for key in dict.fromkeys([*ordered, *damaged])]
 
@@ -133,6 +136,7 @@ class Objects:
             if some:
                 live.update(key for keys in now.times.values() for key in keys)
             tidy(tx, self._collection_id, live, damaged)
+            keep_seen(tx, self._collection_id, self.all, TOGETHER)
             self.looked = looked(tx.conn, self._collection_id)
 
     def known(self, segments: Iterable[Segment]) -> tuple[float | None, str | None]:

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import func, select
 
 from strandline import Database
-from strandline.backups.record import BackupRecord
-from strandline.backups.verified import key_of
+from strandline.backups.record import BackupRecord, require_collection
+from strandline.backups.verified import key_of, looked
 from strandline.catalog import chains, paths, sqltables
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, Unavailable
 from strandline.model import Digest, Segment
@@ -36,6 +36,17 @@ def objects_of(db: Database) -> dict[str, list[Path]]:
             held = chains.held(conn, ids, record.step)
             names = {s.file for segments in held.values() for s in segments if s.file is not None}
             found[record.name] = sorted(Path(db.runtime.files.path(name)) for name in names)
+    return found
+
+
+def keys_of(db: Database) -> dict[str, set[str]]:
+    """The keys of the objects of each backup."""
+    found = {}
+    with db.runtime.catalog.read() as conn:
+        for record in records(db):
+            ids = [s.target_id for s in record.slices if s.target_id is not None]
+            held = chains.held(conn, ids, record.step)
+            found[record.name] = {key_of(s) for segments in held.values() for s in segments}
     return found
 
 
@@ -448,3 +459,18 @@ def test_copies_that_are_written_wrong_are_not_published(stored: Kept, tmp_path:
         with pytest.raises(Corrupted):
             db.sql("RESTORE c INTO r")
         assert "r" not in [entry.name for entry in db.ls("/")]
+
+
+def test_what_comes_each_night_does_not_keep_the_rest_from_being_looked_at(
+    db: Database, kept: Kept, clock: ManualClock
+) -> None:
+    """A sample is not used up by what is new: its turn comes when all that waits for longer had theirs."""
+    first = {key for keys in keys_of(db).values() for key in keys}
+    for number in range(12):
+        clock.sleep(10)
+        more(db, kept, number)
+        db.verify("c", level="checksums", sample=10)
+    with db.runtime.catalog.read() as conn:
+        found = looked(conn, require_collection(conn, "c").id)
+    assert all(found.at(key, "checksums") is not None for key in first)
+    assert not all(found.at(key, "checksums") for key in keys_of(db)[backups(db)[-1]])

@@ -1,0 +1,200 @@
+"""A repository whose requests fail, at every one of them in turn, in every way in which they do, whether the
+process that asked lives on or dies of it: what was called done can be restored, what is needed is there, what
+is not needed goes, and the next try succeeds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline import Database
+from strandline.errors import StrandlineError
+from tests.backups.reading import HERE, State, backups, contents, hurry, leaks, open_at, records
+from tests.backups.test_repository import TABLE, collection, load
+from tests.backups.test_sweep import DAY, files, needed
+from tests.backups.unreliable import WAYS, Line, go_through
+from tests.crash.mortal import Fate, bury
+from tests.crash.mortal import connect as mortal_connect
+from tests.effort import EVERY
+from tests.tables.examples import NoSpark, content
+from tests.world import Death, ManualClock
+
+PRUNE = "PRUNE c KEEP LAST 1 FULL CONFIRM"
+STATEMENTS = {
+    "full": ("BACKUP c", 17),
+    "increment": ("BACKUP c INCREMENTAL", 16),
+    "prune": (PRUNE, 19),
+    "compact": ("COMPACT c", 23),
+    "verify": ("VERIFY c WITH (AGAIN = 'true')", 7),
+    "attach": ("ATTACH BACKUP COLLECTION c FROM '{repository}'", 4),
+}
+"""What is done, and of how many requests one fails where not everything is tried."""
+FATAL = ("refused", "cut", "unanswered")
+KINDS = [(way, dies) for way in WAYS for dies in (False, True) if not dies or way in FATAL]
+"""Whether the process dies of it: of the ways that look the same to the dead, one."""
+
+
+def cases(stride: int) -> Iterator[tuple[int, str, bool]]:
+    """Which request fails, in which way, and whether the process dies of it."""
+    for number in itertools.count():
+        if EVERY:
+            yield from ((1 + number, *kind) for kind in KINDS)
+        else:
+            # Another way for each place, and another one than the last time for each statement.
+            yield (1 + number * stride, *KINDS[(number * 2 + stride) % len(KINDS)])
+
+
+class Story:
+    """A warehouse with a table, whose backups are in a repository, and one that knows nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self.folder, self.repository, self.other = folder / "w", folder / "r", folder / "other"
+        self.number = 0
+        self.db = self.living(self.folder)
+        self.db.sql(f"{TABLE}; {collection(self.repository)}")
+        self.elsewhere = self.living(self.other)
+        self.held: dict[str, dict[str, State]] = {}
+
+    def living(self, folder: Path) -> Database:
+        db = open_at(folder, clock=self.clock)
+        go_through(db, Line(self.clock))
+        return db
+
+    def mortal(self, folder: Path, line: Line) -> Database:
+        fate, spark = Fate(0), NoSpark()
+        db = mortal_connect(folder, None, fate, HERE, spark, clock=self.clock)
+        hurry(db)
+        line.fate = fate
+        go_through(db, line)
+        return db
+
+    def begin(self, statement: str) -> None:
+        """As many backups as there must be for something to be done."""
+        self.clock.sleep(DAY)
+        self.change()
+        if statement.startswith(("PRUNE", "COMPACT")) or not backups(self.db):
+            self.db.sql("BACKUP c")
+            self.change()
+            self.db.sql("BACKUP c INCREMENTAL")
+        if statement.startswith("PRUNE"):
+            self.change()
+            self.db.sql("BACKUP c")
+        self.change()
+        self.held = {name: contents(self.db, name) for name in backups(self.db)}
+
+    def change(self) -> None:
+        self.number += 1
+        load(self.db, self.number % 20, 3)
+        self.db.sql(f"DELETE FROM t WHERE k = {self.number % 7}")
+
+    def carry_out(self, statement: str, line: Line, *, dies: bool) -> bool:
+        """Do it through the line; return whether it was called done. Nothing but errors with a code come."""
+        folder = self.other if statement.startswith("ATTACH") else self.folder
+        living = self.elsewhere if statement.startswith("ATTACH") else self.db
+        text = statement.format(repository=self.repository)
+        if not dies:
+            go_through(living, line)
+            try:
+                return self._well(living.sql(text), statement)
+            except StrandlineError as error:
+                assert error.code not in ("INTERNAL", "CORRUPTED"), error
+                return False
+            finally:
+                go_through(living, Line(self.clock))
+        living.close()
+        mortal = self.mortal(folder, line)
+        try:
+            is_done = self._well(mortal.sql(text), statement)
+            mortal.close()
+        except Death:
+            is_done = False
+            bury(mortal, folder, None)
+        again = self.living(folder)
+        again.resume()
+        if folder == self.other:
+            self.elsewhere = again
+        else:
+            self.db = again
+        return is_done
+
+    @staticmethod
+    def _well(result: Any, statement: str) -> bool:
+        if statement.startswith("VERIFY"):
+            at = result.columns.index("problems")
+            assert all(row[at] == 0 for row in result.rows()), "a fault is no damage"
+        return True
+
+    def survive(self, statement: str, *, is_done: bool) -> None:
+        """What must be true then, and after the next try."""
+        assert all(operation.is_over for operation in self.db.operations())
+        if statement.startswith("BACKUP") and is_done:
+            assert records(self.db)[-1].stored and backups(self.db)[-1] not in self.held
+        self.assert_kept()
+        if not statement.startswith("ATTACH") or not is_done:
+            self.carry_out_again(statement)
+        self.assert_kept()
+        self.db.sql("BACKUP c INCREMENTAL OR FULL")
+        assert sorted(contents(self.db)["/t"].values()) == sorted(content(self.db, "t"))
+        for _ in range(2):
+            self.clock.sleep(2 * DAY)
+            self.db.sql(PRUNE)
+        assert all(record.stored for record in records(self.db))
+        self.assert_kept()
+        assert files(self.repository, "objects") == needed(self.repository), "no orphan survives"
+        assert {name.partition(".")[0] for name in files(self.repository, "backups")} == {
+            f"backups/{name}" for name in backups(self.db)
+        }
+        assert self.db.verify("c") == []
+        self.db.collect()
+        assert leaks(self.db) == []
+        self.attach()
+
+    def carry_out_again(self, statement: str) -> None:
+        assert self.carry_out(statement, Line(self.clock), dies=False), "the next try succeeds"
+
+    def assert_kept(self) -> None:
+        """Every backup that there is holds what it held, and its repository has all of it."""
+        for name in backups(self.db):
+            assert contents(self.db, name) == self.held.get(name, contents(self.db, name))
+        assert needed(self.repository) <= files(self.repository, "objects")
+
+    def attach(self) -> None:
+        """Whoever knows nothing but the repository finds the same."""
+        self.elsewhere.sql("DROP BACKUP COLLECTION IF EXISTS c")
+        self.elsewhere.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.repository}'")
+        assert backups(self.elsewhere) == backups(self.db)
+        for name in backups(self.db):
+            assert contents(self.elsewhere, name) == contents(self.db, name)
+        self.elsewhere.sql("DROP BACKUP COLLECTION c")
+        self.elsewhere.collect()
+        assert leaks(self.elsewhere) == []
+
+    def close(self) -> None:
+        self.db.close()
+        self.elsewhere.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("what", STATEMENTS)
+def test_every_request_fails_in_every_way(tmp_path: Path, what: str) -> None:
+    statement, stride = STATEMENTS[what]
+    story = Story(tmp_path)
+    story.begin(PRUNE)
+    for at, way, dies in cases(stride):
+        story.begin(statement)
+        line = Line(story.clock, at, way)
+        try:
+            is_done = story.carry_out(statement, line, dies=dies)
+            if line.failed is None:
+                assert is_done and at > 3
+                break
+            story.survive(statement, is_done=is_done)
+        except BaseException as error:
+            raise AssertionError(f"request {at} ({line.failed}) {way}{', death' * dies}") from error
+    story.close()

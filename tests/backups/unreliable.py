@@ -1,0 +1,200 @@
+"""A repository at the end of a line that fails: at a chosen request, in a chosen way, and for a while if a test
+says so.
+
+A request is one call of ``Files`` that touches storage. The ways in which one fails:
+
+- ``refused``: nothing was done;
+- ``cut``: a part was done. A part of a file has a name of its own, for nobody ever sees a part under the name
+  that was asked for. Of what is read, a part has come;
+- ``late``: nothing was done, and by the time at which that is known the lease on the repository is over;
+- ``unanswered``: it was done, and the answer was an error;
+- ``twice``: the same, and the client has asked again by itself, so that only the second answer is seen;
+- ``away``: nothing was done, and from then on nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from strandline.backups.writing import LEASE_SECONDS
+from strandline.clock import Clock
+from strandline.errors import Unavailable
+from strandline.storage.files import Files
+from tests.crash.mortal import Fate
+from tests.tables.examples import QuickFiles
+from tests.world import Death
+
+T = TypeVar("T")
+
+WAYS = ("refused", "cut", "late", "unanswered", "twice", "away")
+
+
+class Line:
+    """What requests go through. The ``at``-th of them fails in this ``way``; none if it is 0. ``fate``: the
+    process that asks dies of it."""
+
+    def __init__(self, clock: Clock, at: int = 0, way: str = "refused", fate: Fate | None = None) -> None:
+        self.at, self.way, self.fate = at, way, fate
+        self.trail: list[str] = []
+        self.is_away = False
+        self._clock = clock
+
+    @property
+    def failed(self) -> str | None:
+        """The request that failed, if one has."""
+        return self.trail[self.at - 1] if 0 < self.at <= len(self.trail) else None
+
+    def ask(self, what: str, do: Callable[[], T], part: Callable[[], object] = lambda: None) -> T:
+        """Do something at the other end, or a ``part`` of it."""
+        if self.fate is not None:
+            self.fate.meet(what)
+        self.trail.append(what)
+        if self.is_away:
+            raise self._problem(what)
+        if len(self.trail) != self.at:
+            return do()
+        match self.way:
+            case "cut":
+                part()
+            case "late":
+                self._clock.sleep(LEASE_SECONDS + 600)
+            case "unanswered":
+                do()
+            case "twice":
+                do()
+                if self.fate is None:
+                    return do()
+            case "away":
+                self.is_away = True
+        if self.fate is not None:
+            self.fate.dead = True
+            raise Death
+        raise self._problem(what)
+
+    def _problem(self, what: str) -> Unavailable:
+        return Unavailable(f"cannot {what}: the line is down", "Mend it.")
+
+
+class FarFiles:
+    """Files in a folder at the other end of a line."""
+
+    def __init__(self, root: str | Path, line: Line) -> None:
+        self._there = QuickFiles(root)
+        self._line = line
+        self._parts = 0
+
+    @property
+    def location(self) -> str:
+        return self._there.location
+
+    def path(self, name: str) -> str:
+        return self._there.path(name)
+
+    def spark_options(self) -> Mapping[str, str]:
+        return {}
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    def readable(self, name: str) -> Any:
+        return self._line.ask("open", lambda: self._there.readable(name))
+
+    def exists(self, name: str) -> bool:
+        return self._line.ask("look for", lambda: self._there.exists(name))
+
+    def size(self, name: str) -> int:
+        return self._line.ask("measure", lambda: self._there.size(name))
+
+    def read(self, name: str) -> bytes:
+        return self._line.ask("read", lambda: self._there.read(name))
+
+    def find(self, name: str) -> bytes | None:
+        return self._line.ask("find", lambda: self._there.find(name))
+
+    def checksum(self, name: str) -> str:
+        return self._line.ask("check", lambda: self._there.checksum(name))
+
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        return self._told("stream", lambda: [bytes(chunk) for chunk in self._there.chunks(name)])
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        return self._told("list", lambda: list(self._there.names(folder)))
+
+    def _told(self, what: str, tell: Callable[[], list[T]]) -> Iterator[T]:
+        """One after the other; of what is cut, the first half comes."""
+        came: list[T] = []
+
+        def half() -> None:
+            all_ = tell()
+            came.extend(all_[: len(all_) // 2])
+
+        try:
+            came += self._line.ask(what, tell, half)
+        except Unavailable:
+            yield from came
+            raise
+        yield from came
+
+    # --- writing -------------------------------------------------------------------------------------------
+
+    def make_root(self) -> None:
+        self._line.ask("make", self._there.make_root)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.store(name, (data,))
+
+    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+        data = b"".join(chunks)
+        return self._line.ask(
+            "store", self._once(name, lambda: self._there.store(name, [data])), self._half(name, data)
+        )
+
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        return self._line.ask(
+            "create", lambda: self._there.write_if_absent(name, data), self._half(name, data)
+        )
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+        data = b"".join(chunks)
+        self._line.ask("put", lambda: self._there.store_if_absent(name, [data]), self._half(name, data))
+
+    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+        return self._line.ask(
+            "copy", self._once(name, lambda: self._there.copy(source, source_name, name, checksum))
+        )
+
+    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+        self._line.ask(
+            "send",
+            lambda: self._there.copy_if_absent(source, source_name, name, checksum),
+            lambda: self._half(name, source.read(source_name))(),
+        )
+
+    def seal(self, names: Iterable[str]) -> None:
+        known = list(names)
+        self._line.ask("seal", lambda: self._there.seal(known), lambda: self._there.seal(known[:1]))
+
+    def remove(self, name: str) -> None:
+        self._line.ask("remove", lambda: self._there.remove(name))
+
+    def remove_tree(self, folder: str) -> None:
+        def first() -> None:
+            for name in list(self._there.names(folder))[:1]:
+                self._there.remove(name)
+
+        self._line.ask("remove all", lambda: self._there.remove_tree(folder), first)
+
+    def _half(self, name: str, data: bytes) -> Callable[[], object]:
+        self._parts += 1
+        return lambda: self._there.store(f"{name}.{self._parts:032x}", [data[: len(data) // 2]])
+
+    def _once(self, name: str, do: Callable[[], int]) -> Callable[[], int]:
+        """Names of files that are not shared are never used twice: a client that asks again sees its own."""
+        return lambda: self._there.size(name) if self._there.exists(name) else do()
+
+
+def go_through(db: Any, line: Line) -> None:
+    """Let a connection reach its repositories through a line only."""
+    db.runtime.files.opener = lambda root: FarFiles(root, line)
+    db.runtime.files._opened.clear()

@@ -1,0 +1,149 @@
+"""Processes that work on the backups of one collection, which are in a repository, all at once:
+``python -m tests.crash.repository_mix``. Each does what its role says until the file ``stop`` appears beside
+its log, and writes down what it did. They are forks of one process that has loaded everything."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strandline import Database
+from strandline.errors import StrandlineError
+from tests.backups.reading import records
+from tests.crash.mix import SETTINGS
+from tests.crash.mix_worker import connect
+from tests.tables.examples import content
+
+GRACE = replace(SETTINGS, repository_grace_seconds=1.0)
+KEYS = 20
+COLUMNS = "(k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
+REFUSED = ("UNDER_OPERATION",)
+"""What any of them may be told: another one is at it."""
+
+
+class Worker:
+    """What all roles share: its log says what was done, what was refused, and what is wrong. ``pause``: how
+    long it leaves the collection to others, at most."""
+
+    pause = 0.2
+
+    def __init__(self, folder: str, logs: Path, name: str) -> None:
+        self.name = name
+        self.rng = random.Random(name)
+        self.db: Database = connect(folder, None, GRACE)
+        self.number = 0
+        self._log = (logs / f"{name}.log").open("a", buffering=1)
+
+    def act(self) -> None:
+        raise NotImplementedError
+
+    def write(self, what: str, **about: Any) -> None:
+        self._log.write(json.dumps({"what": what, **about}) + "\n")
+
+    def attempt(self, what: str, act: Callable[[], dict[str, Any] | None], *codes: str) -> None:
+        """Errors with these codes are part of the game; anything else that comes is wrong."""
+        try:
+            self.write(what, **(act() or {}))
+        except StrandlineError as error:
+            known = error.code in (*REFUSED, *codes)
+            self.write(what, **{"refused" if known else "wrong": error.code}, message=str(error))
+        except Exception:
+            self.write(what, wrong=traceback.format_exc())
+
+
+class Taker(Worker):
+    """Changes rows of its own, and takes backups."""
+
+    def act(self) -> None:
+        for _ in range(self.rng.randrange(1, 3)):
+            self.attempt("write", self._write)
+        full = self.rng.random() < 0.3
+        statement = "BACKUP c" if full else "BACKUP c INCREMENTAL OR FULL"
+        self.attempt("full" if full else "increment", lambda: _nothing(self.db.sql(statement)))
+
+    def _write(self) -> dict[str, Any]:
+        self.number += 1
+        key = 2 * self.rng.randrange(KEYS) + int(self.name[-1]) % 2
+        if self.rng.random() < 0.2:
+            return {"step": self.db.sql(f"DELETE FROM t WHERE k = {key}").step, "key": key, "value": None}
+        value = f"{self.name} {self.number}"
+        step = self.db.sql(f"UPSERT INTO t (k, v) VALUES ({key}, '{value}')").step
+        return {"step": step, "key": key, "value": value}
+
+
+class Keeper(Worker):
+    """Lets old backups go, folds chains, and verifies what is there."""
+
+    pause = 0.6
+
+    def act(self) -> None:
+        match self.rng.randrange(3):
+            case 0:
+                prune = "PRUNE c KEEP LAST 2 FULL CONFIRM"
+                self.attempt("prune", lambda: _nothing(self.db.sql(prune)))
+            case 1:
+                # There may be no chain to fold.
+                self.attempt("compact", lambda: _nothing(self.db.sql("COMPACT c")), "PRECONDITION_FAILED")
+            case 2:
+                self.attempt("verify", self._verify)
+
+    def _verify(self) -> dict[str, Any]:
+        found = self.db.verify("c")
+        return {"wrong": [str(problem) for problem in found]} if found else {}
+
+
+class Restorer(Worker):
+    """Restores any backup beside the table, and says what came of it."""
+
+    pause = 0.6
+
+    def act(self) -> None:
+        known = records(self.db)
+        if known:
+            record = self.rng.choice(known)
+            # It may be pruned before it is read.
+            self.attempt("restore", lambda: self._restore(record.name, record.step), "PATH_NOT_FOUND")
+
+    def _restore(self, name: str, step: int) -> dict[str, Any]:
+        target = f"/{self.name}"
+        self.db.sql(f"RESTORE c AT '{name}' TABLE t AS `{target}` WITH (VERIFY = 'data')")
+        found = content(self.db, target)
+        self.db.sql(f"DROP TABLE `{target}`")
+        return {"at": step, "rows": found}
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+ROLES: dict[str, type[Worker]] = {"taker": Taker, "keeper": Keeper, "restorer": Restorer}
+
+
+def run(folder: str, logs: Path, name: str) -> None:
+    worker = ROLES[name.partition("-")[0]](folder, logs, name)
+    with worker.db:
+        while not (logs / "stop").exists():
+            worker.act()
+            time.sleep(worker.rng.uniform(0, worker.pause))
+
+
+def main(folder: str, logs: str, *names: str) -> None:
+    fork = multiprocessing.get_context("fork")
+    started = [fork.Process(target=run, args=(folder, Path(logs), name)) for name in names]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    sys.exit(any(process.exitcode for process in started))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
