@@ -38,13 +38,12 @@ class OperationInfo:
 
     @staticmethod
     def of(operation: Operation, now: float) -> OperationInfo:
-        percent = (
-            100.0
-            if operation.state == "done"
-            else min(99.0, 100.0 * operation.parts_done / max(operation.parts, 1))
-        )
         what = f"what is recorded of operation {operation.id}"
         progress = records.shown(operation.progress, what)
+        # Some are decided on the way, and the share that is done must not fall then.
+        coming = max(operation.parts, progress.pop("parts", None) or 0, 1)
+        is_done = operation.state == "done"
+        percent = 100.0 if is_done else min(99.0, 100.0 * operation.parts_done / coming)
         return OperationInfo(
             id=operation.id,
             kind=operation.kind,

@@ -41,7 +41,7 @@ from strandline.operations.kind import Kind, PartPlan, Plan, Planning
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.sql.tokens import quote
-from strandline.storage.shards import cuts, segments_by_shard
+from strandline.storage.shards import cuts, ranges, segments_by_shard, spread
 
 INCOMING = "incoming restore"
 
@@ -111,7 +111,8 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             bytes_verified=targets.bytes_verified(),
             kept_in=old.kept_in,
         )
-        progress = RestoreProgress(increments=last - 1, increment=0, bytes=0, bytes_total=total)
+        coming = len(parts) + (sum(targets.pieces) if checks == "data" else 0)
+        progress = RestoreProgress(increments=last - 1, increment=0, bytes=0, bytes_total=total, parts=coming)
         return Plan(parts, body, progress)
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
@@ -149,7 +150,8 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
 class _Targets:
     """Makes the tables of a restore with their indexes, and collects the shards that will fill them, each
     with the kind of its part, and the indexes that no backup holds. ``made``: the ids of the tables by
-    path. ``objects``: the keys of all that they are filled from."""
+    path. ``objects``: the keys of all that they are filled from. ``pieces``: in how many shards each table
+    and index will be checked."""
 
     tx: Writer
     run: Planning[RestoreRequest]
@@ -161,6 +163,7 @@ class _Targets:
     shards: list[tuple[Shard, str]] = field(default_factory=list, init=False)
     rebuilds: list[Rebuilt] = field(default_factory=list, init=False)
     objects: set[str] = field(default_factory=set, init=False)
+    pieces: list[int] = field(default_factory=list, init=False)
 
     def bytes_verified(self) -> float | None:
         """Since when all of the objects that it needs are known to be well."""
@@ -234,6 +237,7 @@ class _Targets:
                 filled.append(Filled(target.source, definition.name, impl.id, schema, least))
             else:
                 name = f"{target.path}/{definition.name}"
+                self.pieces.append(len(target.record.schema.bounds) + 1)
                 self.rebuilds.append(Rebuilt(table_id=table.id, impl_id=impl.id, index=name))
         bodies = {
             table.id: TableBody(schema=target.record.schema, indexes=tuple(refs[table.id]))
@@ -254,12 +258,19 @@ class _Targets:
         for _, place, slice_ in slices:
             held[place].append(slice_)
         segments = [slice_segments(self.tx.conn, *each) for each in zip(chain, held, strict=True)]
+        whole: dict[int, tuple[Filled, list[Segment]]] = {of.table_id: (of, []) for of in filled}
         for of, place, slice_ in slices:
             there = segments[place][slice_.target_id or 0]
+            whole[of.table_id][1].extend(there)
             limits = cuts(of.schema.bounds, there, self.shard_bytes, of.least)
             self.objects.update(map(key_of, there))
             for shard, found in segments_by_shard(limits, there).items():
                 self.shards.append(self._shard(of, place, shard, found))
+        for of, there_ in whole.values():
+            self.pieces.append(
+        for of, there_ in whole.values():
+            limits = cuts(of.schema.bounds, spread(there_), self.shard_bytes, of.least)
+            self.pieces.append(len(ranges(limits)))
 
     def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> tuple[Shard, str]:
         request = self.run.request

@@ -51,10 +51,12 @@ class RestoreBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreProgress(Moving):
-    """The present ``increment`` (0: the full backup) of all, and the bytes of the shards that are there."""
+    """The present ``increment`` (0: the full backup) of all, and the bytes of the shards that are there.
+    ``parts``: how many there will be at most, those of the check included."""
 
     increments: int
     increment: int
+    parts: int | None = later()
 
 
 RestoreRun: TypeAlias = Run[RestoreRequest, RestoreBody, RestoreProgress]
