@@ -267,8 +267,6 @@ class _Targets:
             for shard, found in segments_by_shard(limits, there).items():
                 self.shards.append(self._shard(of, place, shard, found))
         for of, there_ in whole.values():
-            self.pieces.append(
-        for of, there_ in whole.values():
             limits = cuts(of.schema.bounds, spread(there_), self.shard_bytes, of.least)
             self.pieces.append(len(ranges(limits)))
 
