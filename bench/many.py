@@ -245,6 +245,7 @@ def main() -> None:
                 fill(db.runtime.catalog, chosen.large, chosen.segments)
                 report_one(report, small, one_of_them(db), chosen.large)
                 report.note(f"ls of {chosen.large} tables", str(timed(lambda: db.ls("/many"))))
+                report.note(f"collect() beside {chosen.large} tables", str(timed(db.collect)))
     print()
     print(report.render())
 

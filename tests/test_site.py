@@ -144,7 +144,7 @@ def test_every_metric_has_an_entry(site: Path) -> None:
 
 
 def test_the_forms_of_statements_are_there(site: Path) -> None:
-    assert "BACKUP collection [INCREMENTAL [OR FULL]] [NOWAIT]" in text_of(site, "reference/sql-forms")
+    assert "BACKUP collection [INCREMENTAL [OR FULL]] [WITH (" in text_of(site, "reference/sql-forms")
 
 
 def test_no_page_needs_anything_from_elsewhere(site: Path) -> None:

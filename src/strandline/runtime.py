@@ -15,6 +15,7 @@ from strandline.clock import Clock
 from strandline.settings import Settings
 from strandline.storage.elsewhere import Everywhere
 from strandline.storage.files import Files
+from strandline.storage.pace import Paces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,9 @@ class Runtime:
     ) -> None:
         self.catalog = catalog
         self.files = Everywhere(files, settings)
+        self.paces = Paces(clock)
         self.settings = settings
+        self.limits = settings.limits
         self.clock = clock
         self.session = Session(catalog, settings.session_seconds, settings.grace_seconds)
         catalog.on_publication = lambda a: self.metrics.published(

@@ -14,6 +14,7 @@ _LEAST: dict[str, float] = {
     "workers": 1,
     "shard_bytes": 1,
     "parts_together": 1,
+    "copies": 1,
     "commit_tries": 1,
     "session_seconds": 0.01,
     "storage_timeout_seconds": 0.01,
@@ -21,6 +22,19 @@ _LEAST: dict[str, float] = {
 """The least value of a setting where it is not 0."""
 _TEXTS = {"spark": "spark.some.option", "storage_options": "region"}
 """Settings that are texts by name, with an example of a name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the copies of one operation may take: so many bytes in a second altogether (0: no limit), and so
+    many files at a time."""
+
+    bytes_per_second: float = 0.0
+    copies: int = 8
+
+    def seconds_for(self, size: int) -> float:
+        """How long so many bytes take because of the rate alone."""
+        return size / self.bytes_per_second if self.bytes_per_second else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +100,12 @@ class Settings:
     storage_timeout_seconds: float = 60.0
     """How long a request to an object store may take."""
 
+    copy_bytes_per_second: float = 0.0
+    """How many bytes in a second an operation sends to a repository, or copies from one or within the
+    warehouse; 0: as many as it can. A statement may say it for itself: MAX_BYTES_PER_SECOND."""
+    copies: int = 8
+    """How many files it copies at the same time, also on executors: a large cluster can do more. A statement
+    may say it for itself: COPIES."""
     repository_grace_seconds: float = 24 * 3600.0
     """What no backup in a repository needs any more stays there for this long."""
     repository_key_file: str | None = None
@@ -94,6 +114,11 @@ class Settings:
     """... or the name of a variable of the environment that holds them ..."""
     repository_key_command: str | None = field(default=None, repr=False)
     """... or a command that prints them, which is run without a shell. The key itself is kept nowhere."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those of an operation whose statement says nothing else."""
+        return Limits(bytes_per_second=float(self.copy_bytes_per_second), copies=self.copies)
 
     def __post_init__(self) -> None:
         for setting in fields(self):

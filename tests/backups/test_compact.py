@@ -469,29 +469,35 @@ def test_a_backup_that_is_removed_is_restorable_until_it_is_gone(remote: Story) 
 
 
 def test_what_an_undone_try_left_in_the_repository_stands(
-    remote: Story, connect: Callable[..., Database]
+    connect: Callable[..., Database], clock: ManualClock, tmp_path: Path
 ) -> None:
-    db = remote.db
+    db, where = connect(clock=clock, settings={"inline_rows": 0}), tmp_path / "repository"
+    db.sql(
+        f"""CREATE TABLE t (k Int32, PRIMARY KEY (k));
+            CREATE BACKUP COLLECTION c (TABLE t)
+                WITH (STORAGE = '{where}', INCREMENTAL_BACKUP_ENABLED = 'true')"""
+    )
+    for key in (1, 11):
+        db.sql(f"UPSERT INTO t (k) VALUES ({key})")  # a file each
+    db.sql("BACKUP c; UPSERT INTO t (k) VALUES (2), (12); BACKUP c INCREMENTAL")
+    name, held = last(db).name, contents(db)
     operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     running = steps(db, operation_id)
-    left = Path(remote.storage, "backups", f"{remote.names[-1]}.full.json")
+    left = where / "backups" / f"{name}.full.json"
     while not left.exists():
         next(running)
     running.close()
     db.cancel(operation_id)
-    remote.assert_unchanged()
     text = left.read_bytes()
-    # In other shards it becomes other objects.
-    other = connect(clock=db.runtime.clock, settings={"shard_bytes": 1, "target_file_bytes": 1})
+    assert (last(db).kind, contents(db)) == ("incremental", held)
+    other = connect(clock=clock, settings={"shard_bytes": 1})  # In two shards it becomes two objects.
     other.sql("COMPACT c")
     assert left.read_bytes() == text
-    manifest = Repository(db.runtime.files.at(remote.storage), remote.storage).manifest(remote.names[-1])
-    listed = set(manifest.objects())
-    for index in (None, "by_v"):
-        held = [s.file for s in segments(db, remote.names[-1], "/t", index)]
-        assert {db.runtime.files.found(file or "")[1] for file in held} <= listed
-    assert manifest.backup.bytes == last(other).bytes
-    remote.assert_unchanged()
+    manifest = Repository(db.runtime.files.at(str(where)), str(where)).manifest(name)
+    (placed,) = segments(db, name)
+    assert [db.runtime.files.found(placed.file or "")[1]] == list(manifest.objects())
+    assert (last(db).kind, last(db).bytes, contents(db)) == ("full", manifest.backup.bytes, held)
+    assert len(list((where / "objects").rglob("*.parquet"))) == 3 + 1 + 2
 
 
 def test_a_copy_of_it_is_a_full_backup(story: Story, tmp_path: Path) -> None:

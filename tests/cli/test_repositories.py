@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from typer.core import TyperCommand
 import strandline
 from strandline.backups.collection import CollectionRequest
 from strandline.cli import completion, progress
+from strandline.cli.values import bytes_of
 from tests.cli.conftest import Run
 
 
@@ -41,6 +44,28 @@ def test_a_backup_is_copied_and_attached_elsewhere(shop: Run, tmp_path: Path) ->
     assert shop("restore", "nightly", "-w", "other", "--json").json["result"]["rows"] == 3
     digest = shop("describe", "/orders", "--json").json["digest"]
     assert shop("describe", "/orders", "-w", "other", "--json").json["digest"] == digest
+
+
+def test_a_command_says_how_fast_it_may_copy(shop: Run) -> None:
+    limits = ("--max-rate", "50MB", "--copies", "2", "--json")
+    assert shop("backup", "nightly", *limits).code == 0
+    last = shop("show-backup", "nightly", "last", "--json").json["name"]
+    assert shop("copy-backup", "nightly", last, "--to", "repo", *limits).code == 0
+    assert shop("restore", "nightly", "--into", "r", "--copy", *limits).code == 0
+    with strandline.connect("wh") as db:
+        found = {o.kind: o.request.get("limits") for o in db.operations()}
+    kept = {"bytes_per_second": 50e6, "copies": 2}
+    assert found == {"backup": kept, "send backup": kept, "restore": kept}
+    wrong = shop("backup", "nightly", "--max-rate", "fast")
+    assert wrong.code != 0 and "'fast' is not a number of bytes" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("50MB", 50_000_000), ("1.5 kB", 1_500), ("7", 7), ("2g", 2_000_000_000), ("1TB/s", 10**12), ("0", 0)],
+)
+def test_a_size_is_read_as_people_write_it(text: str, number: int) -> None:
+    assert bytes_of(text) == number
 
 
 def test_an_attached_repository_has_the_name_that_it_is_given(shop: Run) -> None:
@@ -102,7 +127,9 @@ def test_what_follows_a_backup_is_in_sight(
     with strandline.connect("wh") as db:
         engine = db._running.engine
         operation = engine.start("backup", CollectionRequest(collection="away"))
-        assert engine.run(operation).is_over
+        while engine.step(operation):
+            pass
+        assert engine.get(operation).is_over
     assert not place.exists()
     for name in ("PATIENCE_SECONDS", "LINE_SECONDS"):
         monkeypatch.setattr(progress, name, 0.0)
@@ -111,3 +138,45 @@ def test_what_follows_a_backup_is_in_sight(
     assert "send backup: " in said.err
     assert said.out.startswith(f"operation  {operation}\nkind       backup")
     assert list((place / "backups").iterdir())
+
+
+def test_an_encrypted_repository_and_another_key_for_it(
+    shop: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys = []
+    for number in range(2):
+        keys.append(tmp_path / f"key{number}")
+        keys[-1].write_bytes(base64.b64encode(os.urandom(32)))
+    place = tmp_path / "repo"
+    shop(
+        "sql",
+        f"CREATE BACKUP COLLECTION away (TABLE orders) WITH (STORAGE = '{place}', ENCRYPTION = 'true')",
+    )
+    refused = shop("backup", "away")
+    assert refused.code == 6 and "repository_key_file" in refused.err
+    monkeypatch.setenv("STRANDLINE_REPOSITORY_KEY_FILE", str(keys[0]))
+    assert shop("backup", "away").code == 0
+    assert not any(b"orders" in file.read_bytes() for file in place.rglob("*") if file.is_file())
+    assert shop("rotate-key", str(place), "--new-key-file", str(keys[0])).code == 7
+    turned = shop("rotate-key", str(place), "--new-key-file", str(keys[1]), "--json")
+    assert turned.json == {"repository": str(place), "generation": 2, "left": []}
+    old = shop("attach", str(place), "--as", "again")
+    assert old.code == 6 and "does not open" in old.err
+    monkeypatch.setenv("STRANDLINE_REPOSITORY_KEY_FILE", str(keys[1]))
+    assert shop("attach", str(place), "--as", "again").code == 0
+    assert shop("restore", "again", "--into", "/back").code == 0
+    assert shop("check", "/back/orders").code == 0
+    missing = shop("rotate-key", str(tmp_path), "--new-key-file", str(keys[0]))
+    assert missing.code == 6 and "is not a backup repository" in missing.err
+
+
+def test_changefeeds_are_shown_and_begin_anew(shop: Run) -> None:
+    shop("sql", "ALTER TABLE orders ADD CHANGEFEED feed WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
+    last = backed_up(shop)[-1]
+    shown = shop("show-backup", "nightly", last, "--json").json["changefeeds"]
+    assert shown == [{"name": "feed", "mode": "UPDATES", "format": "JSON", "path": "/orders/feed"}]
+    assert "/orders/feed | UPDATES | JSON" in shop("show-backup", "nightly", last).out
+    restored = shop("restore", "nightly", "--into", "copy", "--changefeeds", "--json").json["result"]
+    assert restored["changefeeds"] == ["/copy/orders/feed"]
+    assert shop("describe", "/copy/orders/feed", "--json").json["mode"] == "UPDATES"
+    assert "changefeeds" not in shop("restore", "nightly", "--into", "plain", "--json").json["result"]

@@ -148,6 +148,18 @@ def test_explain_restore() -> None:
     assert statement.restore.text == "RESTORE c AT 'x'"
 
 
+def test_a_backup_may_have_settings() -> None:
+    settings = (("MAX_BYTES_PER_SECOND", 50_000_000), ("COPIES", 2))
+    given = "WITH (max_bytes_per_second = 50000000, COPIES = 2)"
+    assert parse(
+        f"BACKUP c {given}; BACKUP c INCREMENTAL {given}; BACKUP c INCREMENTAL OR FULL {given} NOWAIT"
+    ) == [
+        Backup("c", settings=settings),
+        Backup("c", True, settings=settings),
+        Backup("c", True, True, or_full=True, settings=settings),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -167,9 +179,11 @@ def test_explain_restore() -> None:
         ("BACKUP", "name of a backup collection"),
         ("BACKUP 'c'", "name of a backup collection"),
         ("BACKUP c NOWAIT INCREMENTAL", "expected the end"),
-        ("BACKUP c OR FULL", "expected INCREMENTAL, NOWAIT or the end"),
-        ("BACKUP c INCREMENTAL OR", "expected OR FULL, NOWAIT or the end"),
-        ("BACKUP c INCREMENTAL OR FULL FULL", "expected NOWAIT or the end"),
+        ("BACKUP c WITH (COPIES = 1) INCREMENTAL", "expected NOWAIT or the end"),
+        ("BACKUP c WITH (COPIES = 1) NOWAIT INCREMENTAL", "expected the end"),
+        ("BACKUP c OR FULL", "expected INCREMENTAL, WITH, NOWAIT or the end"),
+        ("BACKUP c INCREMENTAL OR", "expected OR FULL, WITH, NOWAIT or the end"),
+        ("BACKUP c INCREMENTAL OR FULL FULL", "expected WITH, NOWAIT or the end"),
         ("COMPACT", "expected the name of a backup collection"),
         ("COMPACT c AT 'x'", "expected TO, NOWAIT or the end"),
         ("COMPACT c TO", "expected the name of a backup in quotes"),

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from strandline.clock import SystemClock
 from strandline.errors import Corrupted, PreconditionFailed, Unavailable
 from strandline.model import Chain, KeyRange, Segment, State
-from strandline.settings import Settings
+from strandline.settings import Limits, Settings
+from strandline.storage.pace import Pace
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
 from strandline.storage.store import COPIED, Store
@@ -155,7 +157,7 @@ def test_so_many_bytes_of_files_pass_through_the_process(
 ) -> None:
     size = sum(s.bytes for s in stored if s.file)
     call = {
-        "copy": lambda s: s.copy([Copies(stored, "copies")], among=10**9),
+        "copy": lambda s: s.copy([Copies(stored, "copies")], Pace(Limits(), SystemClock()), among=10**9),
         "damaged": lambda s: s.damaged(stored),
     }[name]
     assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=0))) is not None
@@ -167,10 +169,11 @@ def test_more_are_copied_here_if_there_is_nothing_else_to_copy(
     files: QuickFiles, stored: list[Segment]
 ) -> None:
     store = Here(files, Settings(bulk_bytes=100))
-    (made,) = store.copy([Copies(stored, "copies")], among=COPIED * 100)
+    pace = Pace(Limits(), SystemClock())
+    (made,) = store.copy([Copies(stored, "copies")], pace, among=COPIED * 100)
     assert isinstance(made, list) and len(made) == 3
     with pytest.raises(Asked):
-        store.copy([Copies(stored, "others")], among=COPIED * 100 + 1)
+        store.copy([Copies(stored, "others")], pace, among=COPIED * 100 + 1)
     assert store.copied_together(COPIED * 100) == 0 < store.copied_together(COPIED * 100 + 1)
 
 

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from strandline.clock import SystemClock
 from strandline.errors import Corrupted, StrandlineError, Unavailable
 from strandline.model import Segment
-from strandline.settings import Settings
+from strandline.settings import Limits, Settings
 from strandline.storage import arrow
 from strandline.storage.arrow.stored import ONE_BY_ONE
 from strandline.storage.elsewhere import Everywhere
 from strandline.storage.files import fault
 from strandline.storage.order import Finding
+from strandline.storage.pace import Pace
 from strandline.storage.segment import BATCH_ROWS
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import Copies, Form, copied_into, described
@@ -46,7 +48,7 @@ def names(files: QuickFiles) -> set[str]:
 
 
 def copy(files: QuickFiles, segments: list[Segment], name: str = "data/9/s-1") -> list[Segment]:
-    (made,) = arrow.stored.copy(Shelf(files), [Copies(segments, name)])
+    (made,) = arrow.stored.copy(Shelf(files), [Copies(segments, name)], Pace(Limits(), SystemClock()))
     if isinstance(made, StrandlineError):
         raise made
     return made
@@ -103,7 +105,9 @@ def test_many_bytes_are_copied_several_files_at_a_time(files: QuickFiles, is_dam
 
 def test_whoever_tries_again_has_another_name(files: QuickFiles) -> None:
     segment = three(files)[0]
-    first, second = (copied_into(files, "data/9/s-1", segment) for _ in range(2))
+    first, second = (
+        copied_into(files, "data/9/s-1", segment, Pace(Limits(), SystemClock())) for _ in range(2)
+    )
     assert first.file != second.file
     assert {first.file, second.file} <= names(files)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from strandline.api.result import Result
 from strandline.backups import lifecycle
 from strandline.backups.attach import attach, name_in
 from strandline.backups.collection import (
+    ENCRYPTION,
     Collection,
     CollectionRequest,
     CompactRequest,
@@ -18,10 +19,11 @@ from strandline.backups.collection import (
     collection_path,
     repository_of,
 )
+from strandline.backups.options import LIMITS, limits_of, options_of
 from strandline.backups.restore_request import restore_request
 from strandline.backups.verify_request import verify_settings
 from strandline.catalog import paths
-from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.errors import PreconditionFailed
 from strandline.records import Record
 from strandline.sql import statements as st
 
@@ -61,23 +63,28 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
 
 def backup(db: Database, statement: st.Backup) -> Result:
     kind = "incremental backup" if statement.incremental else "backup"
-    request = CollectionRequest(collection=statement.collection)
+    limits = db.runtime.limits
+    if statement.settings:
+        limits = limits_of(options_of("BACKUP", statement.settings, LIMITS), limits)
+    request = CollectionRequest(collection=statement.collection, limits=limits)
     try:
         return _operation(db, kind, request, nowait=statement.nowait)
     except PreconditionFailed as error:
         # An increment is refused when it is planned, before anything is changed.
         if not statement.or_full:
             raise
-        request = CollectionRequest(collection=statement.collection, because=error.message)
+        request = replace(request, because=error.message)
         return _operation(db, "backup", request, nowait=statement.nowait)
 
 
 def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
+    given = options_of("COPY BACKUP", statement.settings, (ENCRYPTION, *LIMITS))
     request = SendRequest(
         collection=statement.collection,
         backup=statement.backup,
         url=repository_of(statement.url),
-        encryption=_switched("COPY BACKUP", "ENCRYPTION", statement.settings),
+        encryption=boolean(ENCRYPTION, given.get(ENCRYPTION, False)),
+        limits=limits_of(given, db.runtime.limits),
     )
     return _operation(db, "send backup", request, nowait=statement.nowait)
 
@@ -89,7 +96,8 @@ def compact(db: Database, statement: st.CompactBackups) -> Result:
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
     """What was found in the repository, backup by backup."""
-    take_over = _switched("ATTACH", "TAKE_OVER", statement.settings)
+    given = options_of("ATTACH", statement.settings, ("TAKE_OVER",))
+    take_over = boolean("TAKE_OVER", given.get("TAKE_OVER", False))
     step, found = attach(db.runtime, statement.name, repository_of(statement.url), take_over=take_over)
     rows = [
         (
@@ -111,7 +119,7 @@ def collection_in(db: Database, url: str) -> str:
 
 
 def restore(db: Database, statement: st.Restore) -> Result:
-    return _operation(db, "restore", restore_request(statement), nowait=statement.nowait)
+    return _operation(db, "restore", restore_request(statement, db.runtime.limits), nowait=statement.nowait)
 
 
 def verify(db: Database, statement: st.Verify) -> Result:
@@ -136,13 +144,3 @@ def _moment(time: float | None) -> datetime | None:
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:
     operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request)
     return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)
-
-
-def _switched(statement: str, known: str, settings: Sequence[st.Setting]) -> bool:
-    """Whether the one setting of a statement is on."""
-    switched = False
-    for name, value in settings:
-        if name != known:
-            raise InvalidArgument(f"{statement} has no setting {name}", f"It has {known}.")
-        switched = boolean(name, value)
-    return switched

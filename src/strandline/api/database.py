@@ -224,7 +224,7 @@ class Database:
             from strandline.backups.verify_request import VerifyRequest
 
             def try_restore(collection: str, backup: str) -> None:
-                self.run_operation("try restore", trial_request(collection, backup))
+                self.run_operation("try restore", trial_request(collection, backup, self.runtime.limits))
 
             request = VerifyRequest.of(collection, at=at, level=level, sample=sample, again=again)
             return verify_backups(self.runtime, request, try_restore)

@@ -43,10 +43,8 @@ class OperationInfo:
             if operation.state == "done"
             else min(99.0, 100.0 * operation.parts_done / max(operation.parts, 1))
         )
-        left = None
-        if operation.ended is None and operation.parts_done:
-            left = (now - operation.created) * (operation.parts - operation.parts_done) / operation.parts_done
         what = f"what is recorded of operation {operation.id}"
+        progress = records.shown(operation.progress, what)
         return OperationInfo(
             id=operation.id,
             kind=operation.kind,
@@ -54,14 +52,24 @@ class OperationInfo:
             percent=round(percent, 1),
             parts_done=operation.parts_done,
             parts=operation.parts,
-            progress=records.shown(operation.progress, what),
+            progress=progress,
             request=records.shown(operation.request, what),
             result=None if operation.result is None else records.shown(operation.result, what),
             error=None if operation.error is None else records.shown(operation.error, what),
             created=operation.created,
             ended=operation.ended,
-            seconds_left=left,
+            seconds_left=None if operation.ended is not None else _seconds_left(operation, progress, now),
         )
+
+
+def _seconds_left(operation: Operation, progress: dict[str, Any], now: float) -> float | None:
+    """Bytes tell it where they are counted: parts may be of any size."""
+    done, of = operation.parts_done, operation.parts
+    if progress.get("bytes_total"):
+        if progress.get("ends") is not None:
+            return max(0.0, float(progress["ends"]) - now)
+        done, of = progress["bytes"], progress["bytes_total"]
+    return (now - operation.created) * (of - done) / done if done else None
 
 
 def all_operations(runtime: Runtime) -> list[OperationInfo]:

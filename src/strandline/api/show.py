@@ -41,7 +41,7 @@ def describe(db: Database, statement: st.Describe) -> Result:
 
 def restore(db: Database, statement: st.ExplainRestore) -> Result:
     """What a RESTORE would do."""
-    request = restore_request(statement.restore)
+    request = restore_request(statement.restore, db.runtime.limits)
     with db.runtime.catalog.read() as conn:
         plan = plan_restore(conn, request)
     lines = plan.explain(copy=request.copy, shard_bytes=db.runtime.settings.shard_bytes)

@@ -14,6 +14,7 @@ from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
 from strandline.records import Record, kept, later
+from strandline.settings import Limits
 from strandline.sql.retention import parse_keep
 from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 
@@ -36,10 +37,11 @@ ENCRYPTION = "ENCRYPTION"
 @dataclass(frozen=True, kw_only=True)
 class CollectionRequest(Record):
     """What is asked for by those who name a collection and nothing else. ``because``: why a full backup is
-    taken, though an increment was asked for."""
+    taken, though an increment was asked for. ``limits``: those of sending it."""
 
     collection: str
     because: str | None = later()
+    limits: Limits = later(Limits())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,7 @@ class SendRequest(Record):
     backup: str | None = None
     url: str | None = None
     encryption: bool = False
+    limits: Limits = later(Limits())
 
 
 @dataclass(frozen=True, kw_only=True)

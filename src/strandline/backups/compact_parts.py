@@ -28,7 +28,8 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, Internal
 from strandline.model import Chain, Digest, Segment, State, is_elsewhere
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
-from strandline.records import Nothing, Record
+from strandline.operations.moving import Moving
+from strandline.records import Nothing
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
 from strandline.storage.shards import lies_in
@@ -48,11 +49,8 @@ class CompactBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompactProgress(Record):
+class CompactProgress(Moving):
     """The bytes of the shards that are folded, of all."""
-
-    bytes: int
-    bytes_total: int
 
 
 CompactRun: TypeAlias = Run[CompactRequest, CompactBody, CompactProgress]
@@ -165,7 +163,8 @@ class FoldPart(_CompactPart[FoldedShard]):
         try:
             with self.writing(run) as (there, _):
                 target = Destination(root, avoided(there))
-                sent = store.send(folded.segments, target, among=run.progress.bytes_total)
+                pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
+                sent = store.send(folded.segments, target, pace, among=run.progress.bytes_total)
         finally:
             store.discard(folded.segments)
         use = f"{body.staging_id}.{part.id}"
@@ -176,8 +175,13 @@ class FoldPart(_CompactPart[FoldedShard]):
         body, step = part.body, run.body.step
         ids = chains.insert_segments(tx, made.new, step)
         chains.attach(tx, body.staging_id, [*(s.id for s in made.shared), *ids], step)
-        run.report(tx, replace(run.progress, bytes=run.progress.bytes + body.bytes))
+        beside = body.bytes * (self.runtime.settings.workers - 1)
+        run.report(tx, run.progress.moved(body.bytes, began=run.operation.created, now=tx.now, beside=beside))
         return replace(body, digest=made.digest)
+
+    def time_limit(self, part: Part[FoldedShard]) -> float | None:
+        settings = self.runtime.settings
+        return settings.shard_seconds + settings.workers * settings.limits.seconds_for(part.body.bytes)
 
     def discard(self, made: _Made) -> None:
         # An object that nothing needs goes when its repository is pruned.

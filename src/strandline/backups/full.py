@@ -175,7 +175,7 @@ class Backup(Kind[CollectionRequest, B, G]):
         collection = require_collection(conn, run.request.collection).record(Collection)
         if collection.settings.storage == CLUSTER:
             return None
-        return "send backup", SendRequest(collection=run.request.collection)
+        return "send backup", SendRequest(collection=run.request.collection, limits=run.request.limits)
 
     def _record(
         self, tx: Writer, run: Run[CollectionRequest, B, G], backup: Path, record: BackupRecord

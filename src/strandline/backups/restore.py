@@ -94,7 +94,9 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         targets.make()
         last = len(wanted.chain)
         shards = sorted(targets.shards, key=lambda found: found[0].increment)
-        parts = [PartPlan(kind, shard, shard.increment) for shard, kind in shards]
+        total = sum(shard.bytes for shard, _ in shards)
+        slowed = request.limits.seconds_for(total)
+        parts = [PartPlan(kind, replace(shard, slowed=slowed), shard.increment) for shard, kind in shards]
         parts += [PartPlan("rebuild", rebuilt, last) for rebuilt in targets.rebuilds]
         # What was copied is another file: that it was written as it was read is for the data to tell.
         checks: Checks = "data" if request.verify or any(s.copy for s, _ in shards) else "files"
@@ -109,9 +111,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             bytes_verified=targets.bytes_verified(),
             kept_in=old.kept_in,
         )
-        progress = RestoreProgress(
-            increments=last - 1, increment=0, bytes=0, bytes_total=sum(shard.bytes for shard, _ in shards)
-        )
+        progress = RestoreProgress(increments=last - 1, increment=0, bytes=0, bytes_total=total)
         return Plan(parts, body, progress)
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:

@@ -23,6 +23,7 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
+from strandline.operations.moving import Moving
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
@@ -49,13 +50,11 @@ class RestoreBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreProgress(Record):
+class RestoreProgress(Moving):
     """The present ``increment`` (0: the full backup) of all, and the bytes of the shards that are there."""
 
     increments: int
     increment: int
-    bytes: int
-    bytes_total: int
 
 
 RestoreRun: TypeAlias = Run[RestoreRequest, RestoreBody, RestoreProgress]
@@ -64,7 +63,7 @@ RestoreRun: TypeAlias = Run[RestoreRequest, RestoreBody, RestoreProgress]
 @dataclass(frozen=True, kw_only=True)
 class Shard(Record):
     """A shard of one table or index in one increment. ``until``: when the time for the whole restore is
-    over."""
+    over. ``slowed``: so many seconds it may take longer than others, because the rate is limited."""
 
     table_id: int
     increment: int
@@ -73,6 +72,7 @@ class Shard(Record):
     bytes: int
     copy: bool
     until: float | None
+    slowed: float = later(0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +112,10 @@ class RestorePart(Handler[RestoreRun, P], ABC):
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return _pause_after(error, attempt)
 
-    def seconds_left(self, until: float | None) -> float:
+    def seconds_left(self, until: float | None, slowed: float = 0.0) -> float:
         """How long a shard may take. One that hangs is found out in time to say that the whole restore, which
         may take ``until`` then, has run out of it."""
-        limit = self.runtime.settings.shard_seconds
+        limit = self.runtime.settings.shard_seconds + slowed
         return limit if until is None else min(limit, max(0.0, until - self.runtime.clock.now()))
 
 
@@ -167,7 +167,8 @@ class ShardPart(RestorePart[Shard]):
         with self.runtime.catalog.read() as conn:
             found = [chains.segments(conn, shard.segments) for shard in shards]
         names = [self.runtime.session.file_name(shard.table_id) for shard in shards]
-        made = self.runtime.store.copy(list(map(Copies, found, names)), among=run.progress.bytes_total)
+        pace = self.runtime.paces.of(run.operation.id, run.request.limits)
+        made = self.runtime.store.copy(list(map(Copies, found, names)), pace, among=run.progress.bytes_total)
         return [
             Corrupted(each.message, NOTHING_PUBLISHED) if isinstance(each, Corrupted) else each
             for each in made
@@ -184,15 +185,20 @@ class ShardPart(RestorePart[Shard]):
         body, step = part.body, run.body.step
         ids = chains.insert_segments(tx, made, step) if body.copy else body.segments
         chains.attach(tx, body.table_id, ids, step)
-        done = run.progress.bytes + body.bytes
-        run.report(tx, replace(run.progress, increment=body.increment, bytes=done))
+        beside = body.bytes * (self.runtime.settings.workers - 1)
+        _report(tx, run, body.increment, body.bytes, beside=beside)
         return body
 
     def discard(self, made: list[Segment]) -> None:
         self.runtime.store.discard(made)
 
     def time_limit(self, part: Part[Shard]) -> float | None:
-        return self.seconds_left(part.body.until)
+        return self.seconds_left(part.body.until, part.body.slowed)
+
+
+def _report(tx: Writer, run: RestoreRun, increment: int, size: int, *, beside: int = 0) -> None:
+    moved = run.progress.moved(size, began=run.operation.created, now=tx.now, beside=beside)
+    run.report(tx, replace(moved, increment=increment))
 
 
 class InlineShardPart(Handler[RestoreRun, Shard]):
@@ -210,8 +216,7 @@ class InlineShardPart(Handler[RestoreRun, Shard]):
         for body in bodies:
             attached.setdefault(body.table_id, []).extend(body.segments)
         chains.attach_all(tx, attached, run.body.step)
-        done = run.progress.bytes + sum(body.bytes for body in bodies)
-        run.report(tx, replace(run.progress, increment=bodies[0].increment, bytes=done))
+        _report(tx, run, bodies[0].increment, sum(body.bytes for body in bodies))
         return bodies
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:

@@ -22,6 +22,7 @@ from strandline.catalog import many, paths
 from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.records import Record, later
+from strandline.settings import Limits
 from strandline.storage.shards import MOST
 
 
@@ -45,6 +46,7 @@ class RestoreRequest(Record):
     trial: bool = later(False)
     replace: bool = later(False)
     changefeeds: bool = later(False)
+    limits: Limits = later(Limits())
 
 
 @dataclass(frozen=True)

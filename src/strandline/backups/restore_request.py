@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from strandline.backups.options import LIMITS, limits_of, options_of
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.errors import InvalidArgument
-from strandline.names import did_you_mean
+from strandline.settings import Limits
 from strandline.sql import statements as st
 
-SETTINGS = ("VERIFY", "MODE", "REPLACE", "DEADLINE", "CHANGEFEEDS")
+SETTINGS = ("VERIFY", "MODE", "REPLACE", "DEADLINE", "CHANGEFEEDS", *LIMITS)
 
 
-def restore_request(statement: st.Restore) -> RestoreRequest:
-    settings: dict[str, Any] = {}
-    for name, value in statement.settings:
-        if name not in SETTINGS:
-            raise InvalidArgument(
-                f"RESTORE has no setting {name}",
-                did_you_mean(name, SETTINGS) or f"It has {', '.join(SETTINGS)}.",
-            )
-        if name in settings:
-            raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
-        settings[name] = value
+def restore_request(statement: st.Restore, usual: Limits) -> RestoreRequest:
+    """Return what a statement asks for. ``usual``: the limits that it need not name."""
+    settings = options_of("RESTORE", statement.settings, SETTINGS)
     verify_ = _one_of("VERIFY", settings.get("VERIFY", "digests"), ("digests", "data"))
     mode = _one_of("MODE", settings.get("MODE", "reference"), ("reference", "copy"))
     replace = _one_of("REPLACE", str(settings.get("REPLACE", "false")).lower(), ("true", "false"))
@@ -38,6 +31,7 @@ def restore_request(statement: st.Restore) -> RestoreRequest:
         replace=replace == "true",
         deadline_seconds=_seconds(settings.get("DEADLINE")),
         changefeeds=changefeeds == "true",
+        limits=limits_of(settings, usual),
     )
 
 

@@ -52,6 +52,7 @@ from strandline.operations.kind import (
     Run,
     pause_after,
 )
+from strandline.operations.moving import Moving
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
@@ -76,11 +77,8 @@ class SendBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SendProgress(Record):
+class SendProgress(Moving):
     """The bytes that the repository has, of all."""
-
-    bytes: int
-    bytes_total: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +102,11 @@ class SentSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Record):
-    """A part of what is sent."""
+    """A part of what is sent. ``slowed``: so many seconds it may take longer than others, because the rate is
+    limited."""
 
     bytes: int
+    slowed: float = later(0.0)
     slices: tuple[SentSlice, ...]
 
 
@@ -154,7 +154,9 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
         batches = [batch for record in sent for batch in self._batches(tx.conn, record)]
         parts = [PartPlan("repository", Nothing())]
-        parts += [PartPlan("objects", batch, 1) for batch in batches]
+        total = sum(batch.bytes for batch in batches)
+        slowed = request.limits.seconds_for(total)
+        parts += [PartPlan("objects", replace(batch, slowed=slowed), 1) for batch in batches]
         parts += [PartPlan("manifest", Listed(backup=r.name), 2 + place) for place, r in enumerate(sent)]
         body = SendBody(
             collection_id=path.id,
@@ -164,7 +166,6 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             encrypted=collection.settings.encryption if moves else request.encryption,
             retention=collection.settings.retention if moves else None,
         )
-        total = sum(batch.bytes for batch in batches)
         return Plan(parts, body, SendProgress(bytes=0, bytes_total=total))
 
     def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[Batch]:
@@ -278,28 +279,31 @@ class ObjectsPart(_SendPart[Batch]):
             return replace(part.body, slices=self._sent(run, part.body.slices, target))
 
     def _sent(self, run: SendRun, slices: Sequence[SentSlice], target: Destination) -> tuple[SentSlice, ...]:
-        store = self.runtime.store
+        store, pace = self.runtime.store, self.runtime.paces.of(run.operation.id, run.request.limits)
         with self.runtime.catalog.read() as conn:
             found = [chains.segments(conn, s.segments) for s in slices]
             schemas = _schemas(conn, {s.target_id for s in slices})
         files = [s for segments in found for s in segments if s.file is not None]
-        sent = iter(store.send(files, target, among=run.progress.bytes_total))
+        sent = iter(store.send(files, target, pace, among=run.progress.bytes_total))
         made = []
         for slice_, segments in zip(slices, found, strict=True):
             objects: list[ObjectRecord] = []
             for is_inline, group in groupby(segments, key=lambda s: s.file is None):
                 if is_inline:
-                    objects.append(
-                        ObjectRecord.of(store.pack(schemas[slice_.target_id], list(group), target))
-                    )
+                    packed = store.pack(schemas[slice_.target_id], list(group), target, pace)
+                    objects.append(ObjectRecord.of(packed))
                 else:
                     objects += [ObjectRecord.of(next(sent)) for _ in group]
             made.append(replace(slice_, objects=tuple(objects)))
         return tuple(made)
 
     def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
-        run.report(tx, replace(run.progress, bytes=run.progress.bytes + part.body.bytes))
+        size, beside = part.body.bytes, part.body.bytes * (self.runtime.settings.workers - 1)
+        run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, beside=beside))
         return made
+
+    def time_limit(self, part: Part[Batch]) -> float | None:
+        return self.runtime.settings.shard_seconds + part.body.slowed
 
 
 class ManifestPart(_SendPart[Listed]):

@@ -16,13 +16,19 @@ from strandline.backups.restore_plan import RestoreRequest
 from strandline.backups.restore_verify import compare
 from strandline.catalog import chains, operations
 from strandline.catalog.writer import Writer
+from strandline.settings import Limits
 
 TRIALS = f"{names.BACKUPS}/trials"
 
 
-def trial_request(collection: str, backup: str) -> RestoreRequest:
+def trial_request(collection: str, backup: str, limits: Limits) -> RestoreRequest:
     return RestoreRequest(
-        collection=collection, at=backup, into=f"{TRIALS}/{collection}", verify=True, trial=True
+        collection=collection,
+        at=backup,
+        into=f"{TRIALS}/{collection}",
+        verify=True,
+        trial=True,
+        limits=limits,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, NoWait, command
+from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, Copies, MaxRate, NoWait, command
 from strandline.cli.session import Cli
 from strandline.sql.tokens import quote
 
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
 def backup(
     cli: Cli,
     collection: CollectionArgument,
+    *,
     incremental: Annotated[
         bool, typer.Option("--incremental", "-i", help="Only what changed since the last backup.")
     ] = False,
@@ -27,11 +28,14 @@ def backup(
             "--full-if-needed", help="Only what changed, or a full one where that is not possible, and why."
         ),
     ] = False,
+    max_rate: MaxRate = None,
+    copies: Copies = None,
     nowait: NoWait = False,
 ) -> None:
     """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since
     the last backup."""
-    from strandline.cli.statements import start_operation
+    from strandline.cli.statements import limits, start_operation, with_settings
 
     how = " INCREMENTAL OR FULL" if full_if_needed else " INCREMENTAL" if incremental else ""
-    start_operation(cli, f"BACKUP {quote(collection)}{how}", nowait=nowait)
+    settings = with_settings(limits(max_rate, copies))
+    start_operation(cli, f"BACKUP {quote(collection)}{how}{settings}", nowait=nowait)

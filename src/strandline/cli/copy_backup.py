@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.options import BACK_UP_AND_RESTORE, BackupArgument, CollectionArgument, NoWait, command
+from strandline.cli.options import (
+    BACK_UP_AND_RESTORE,
+    BackupArgument,
+    CollectionArgument,
+    Copies,
+    MaxRate,
+    NoWait,
+    command,
+)
 from strandline.cli.session import Cli
 from strandline.sql.tokens import quote
 
@@ -19,15 +27,18 @@ def copy_backup(
     cli: Cli,
     collection: CollectionArgument,
     backup: BackupArgument,
+    *,
     to: Annotated[
         str, typer.Option("--to", metavar="URL", help="The repository: a folder or a URL. It may be new.")
     ],
+    max_rate: MaxRate = None,
+    copies: Copies = None,
     nowait: NoWait = False,
 ) -> None:
     """Copy a backup, with all that it builds on, to a repository elsewhere. What is there already is not
     copied again."""
-    from strandline.cli.statements import place, start_operation
+    from strandline.cli.statements import limits, place, start_operation, with_settings
     from strandline.sql.constants import constant
 
     text = f"COPY BACKUP {constant(backup)} FROM {quote(collection)} TO {constant(place(to))}"
-    start_operation(cli, text, nowait=nowait)
+    start_operation(cli, text + with_settings(limits(max_rate, copies)), nowait=nowait)

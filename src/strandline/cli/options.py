@@ -34,6 +34,13 @@ BackupArgument = Annotated[
 NoWait = Annotated[
     bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")
 ]
+MaxRate = Annotated[
+    str | None,
+    typer.Option("--max-rate", metavar="SIZE", help="Copy at most so much in a second, such as 50MB."),
+]
+Copies = Annotated[
+    int | None, typer.Option("--copies", metavar="NUMBER", help="Copy so many files at a time.", min=1)
+]
 Confirm = Annotated[bool, typer.Option("--confirm", help="Do it. Without this nothing is removed.")]
 
 Warehouse = Annotated[

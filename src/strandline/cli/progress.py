@@ -45,6 +45,16 @@ def words(operation: OperationInfo) -> str:
     return ", ".join(said)
 
 
+def pace(operation: OperationInfo) -> list[str]:
+    """How fast it goes on, and how long it will still take."""
+    done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
+    left = operation.seconds_left
+    return [
+        *([f"{size(done / seconds)}/s"] if done and seconds > 0 else []),
+        *([] if left is None else [f"{duration(left)} left"]),
+    ]
+
+
 def took(operation: OperationInfo) -> str:
     return duration(max(0.0, (operation.ended or time.time()) - operation.created))
 
@@ -122,7 +132,7 @@ class _Lines:
         text = f"{operation.kind}: {operation.percent:.0f} %, {words(operation)}"
         if text != self._last and time.monotonic() - self._at >= LINE_SECONDS:
             self._last, self._at = text, time.monotonic()
-            self._cli.output.note(text)
+            self._cli.output.note(", ".join([text, *pace(operation)]))
 
 
 @contextmanager
@@ -144,19 +154,10 @@ def _bar() -> Iterator[Show]:
             nonlocal task, shown
             if operation.id != shown:  # What has begun with the end of another has a bar of its own.
                 task, shown = progress.add_task(operation.kind, total=100.0, words=""), operation.id
-            said = [words(operation), _rate(operation), _left(operation)]
-            progress.update(task, completed=operation.percent, words=", ".join(filter(None, said)))
+            said = ", ".join(filter(None, [words(operation), *pace(operation)]))
+            progress.update(task, completed=operation.percent, words=said)
 
         yield show
-
-
-def _rate(operation: OperationInfo) -> str:
-    done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
-    return f"{size(done / seconds)}/s" if done and seconds > 0 else ""
-
-
-def _left(operation: OperationInfo) -> str:
-    return "" if operation.seconds_left is None else f"{duration(operation.seconds_left)} left"
 
 
 def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:

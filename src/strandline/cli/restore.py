@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, NoWait, command
+from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, Copies, MaxRate, NoWait, command
 from strandline.cli.session import Cli
 from strandline.sql.tokens import quote
 
@@ -58,12 +58,14 @@ def restore(
         int | None,
         typer.Option("--deadline", metavar="SECONDS", min=1, help="Give up and undo after this time."),
     ] = None,
+    max_rate: MaxRate = None,
+    copies: Copies = None,
     explain: Annotated[bool, typer.Option("--explain", help="Only say what would be done.")] = False,
     nowait: NoWait = False,
 ) -> None:
     """Restore the tables of a collection with their indexes: the last backup, or one of your choice. Existing
     tables are not touched, unless they are to be replaced."""
-    from strandline.cli.statements import run_text, start_operation
+    from strandline.cli.statements import limits, run_text, start_operation
 
     settings = [
         *(["VERIFY = 'data'"] if verify else []),
@@ -71,6 +73,7 @@ def restore(
         *(["REPLACE = 'true'"] if replace else []),
         *([f"DEADLINE = {deadline}"] if deadline else []),
         *(["CHANGEFEEDS = 'true'"] if changefeeds else []),
+        *limits(max_rate, copies),
     ]
     text = _statement(collection, at, tables or [], into, settings)
     if explain:
@@ -83,6 +86,7 @@ def restore(
 def _statement(
     collection: str, at: str | None, tables: Sequence[str], into: str | None, settings: Sequence[str]
 ) -> str:
+    from strandline.cli.statements import with_settings
     from strandline.sql.constants import constant
 
     words = [f"RESTORE {quote(collection)}"]
@@ -92,9 +96,7 @@ def _statement(
         words.append(", ".join(_table_clause(table) for table in tables))
     if into is not None:
         words.append(f"INTO {quote(into)}")
-    if settings:
-        words.append(f"WITH ({', '.join(settings)})")
-    return " ".join(words)
+    return " ".join(words) + with_settings(settings)
 
 
 def _table_clause(table: str) -> str:

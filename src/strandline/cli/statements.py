@@ -11,7 +11,7 @@ from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
 from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
-from strandline.cli.values import count
+from strandline.cli.values import bytes_of, count
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
 
@@ -54,6 +54,18 @@ def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
     assert result.operation_id is not None
     run_in_background(cli, result.operation_id)
     tell_result(cli, result)
+
+
+def limits(max_rate: str | None, copies: int | None) -> list[str]:
+    """The settings of a statement that say how fast it may copy."""
+    return [
+        *([] if max_rate is None else [f"MAX_BYTES_PER_SECOND = {bytes_of(max_rate)}"]),
+        *([] if copies is None else [f"COPIES = {copies}"]),
+    ]
+
+
+def with_settings(settings: Sequence[str]) -> str:
+    return f" WITH ({', '.join(settings)})" if settings else ""
 
 
 def place(text: str) -> str:

@@ -6,9 +6,12 @@ import base64
 import dataclasses
 import json
 import math
+import re
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
+
+from strandline.errors import InvalidArgument
 
 
 def plain(value: Any) -> Any:
@@ -71,6 +74,17 @@ def size(number: int | float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
+
+
+def bytes_of(text: str) -> int:
+    """Return the number of bytes that a person means with ``50MB``."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?(?:/s)?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise InvalidArgument(
+            f"{text!r} is not a number of bytes", "Write a number and a unit, such as 50MB."
+        )
+    power: int = " kmgt".index(found[2].lower() or " ")
+    return round(float(found[1]) * 1000.0**power)
 
 
 def count(number: int, thing: str, many: str | None = None) -> str:

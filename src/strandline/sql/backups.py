@@ -49,8 +49,14 @@ ALTER_FORM = (
     "RESET (SETTING, ...), ..."
 )
 DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
-BACKUP_FORM = "BACKUP collection [INCREMENTAL [OR FULL]] [NOWAIT]"
-COPY_FORM = "COPY BACKUP 'backup' FROM collection TO 'url' [WITH (ENCRYPTION = 'true')] [NOWAIT]"
+BACKUP_FORM = (
+    "BACKUP collection [INCREMENTAL [OR FULL]] "
+    "[WITH (MAX_BYTES_PER_SECOND = number, COPIES = number)] [NOWAIT]"
+)
+COPY_FORM = (
+    "COPY BACKUP 'backup' FROM collection TO 'url' "
+    "[WITH (ENCRYPTION = 'true', MAX_BYTES_PER_SECOND = number, COPIES = number)] [NOWAIT]"
+)
 COMPACT_FORM = "COMPACT collection [TO 'backup'] [NOWAIT]"
 ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true')]"
 RESTORE_FORM = (
@@ -142,11 +148,13 @@ def read_backup(cursor: Cursor) -> Backup:
     name = read_collection_name(cursor)
     incremental = cursor.accept("INCREMENTAL")
     or_full = incremental and cursor.accept("OR", "FULL")
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
     nowait = cursor.accept("NOWAIT")
     if not cursor.done:
-        more = "NOWAIT or " if or_full else f"{'OR FULL' if incremental else 'INCREMENTAL'}, NOWAIT or "
-        raise cursor.fault(f"expected {'' if nowait else more}the end of the statement")
-    return Backup(name, incremental, nowait, or_full)
+        kinds = [] if or_full or settings else ["OR FULL" if incremental else "INCREMENTAL"]
+        more = [] if nowait else [*kinds, *([] if settings else ["WITH"]), "NOWAIT"]
+        raise cursor.fault(f"expected {', '.join(more)}{' or ' if more else ''}the end of the statement")
+    return Backup(name, incremental, nowait, or_full, settings)
 
 
 def read_copy_backup(cursor: Cursor) -> CopyBackup:

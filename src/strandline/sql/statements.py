@@ -314,6 +314,7 @@ class Backup(Statement):
     incremental: bool = False
     nowait: bool = False
     or_full: bool = False
+    settings: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True)

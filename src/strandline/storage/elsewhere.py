@@ -18,7 +18,7 @@ from typing import Any
 from strandline.errors import Internal
 from strandline.model import is_elsewhere
 from strandline.settings import Settings
-from strandline.storage.files import Files
+from strandline.storage.files import Files, Source
 from strandline.storage.location import files_at
 
 __all__ = ["OBJECTS", "Destination", "Everywhere", "absolute", "object_name"]
@@ -137,7 +137,7 @@ class Everywhere:
 
     # --- changing the warehouse ----------------------------------------------------------------------------
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         if isinstance(source, Everywhere):
             source, source_name = source.found(source_name)
         return self.own.copy(source, source_name, name, checksum)
@@ -154,7 +154,7 @@ class Everywhere:
     def store(self, name: str, chunks: Iterable[bytes]) -> int:
         return self.own.store(name, chunks)
 
-    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+    def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         if isinstance(source, Everywhere):
             source, source_name = source.found(source_name)
         self.own.copy_if_absent(source, source_name, name, checksum)

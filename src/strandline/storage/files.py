@@ -21,14 +21,22 @@ import xxhash
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
 from strandline.storage.pieces import pieces, write_pieces
 
-__all__ = ["PREFIX", "Files", "LocalFiles", "check_name", "checked", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "Source", "check_name", "checked", "fault"]
 
 CHUNK = 1 << 20
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
 
 
-class Files(Protocol):
+class Source(Protocol):
+    """What files are copied from."""
+
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        """The content in pieces. Each may be gone when the next one comes."""
+        ...
+
+
+class Files(Source, Protocol):
     """A flat set of named, immutable files."""
 
     @property
@@ -68,12 +76,12 @@ class Files(Protocol):
         is raised."""
         ...
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
         ...
 
-    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+    def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         """Copies a file under a name that tells its content, so that others may copy the same to it at the
         same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
         ...
@@ -109,10 +117,6 @@ class Files(Protocol):
         """The content; None if there is no such file."""
         ...
 
-    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        """The content in pieces. Each may be gone when the next one comes."""
-        ...
-
     def checksum(self, name: str) -> str:
         """The checksum of the content, in the form that ``Segment.checksum`` has."""
         ...
@@ -126,7 +130,7 @@ def check_name(name: str) -> None:
         )
 
 
-def checked(source: Files, name: str, checksum: str) -> Iterator[bytes | memoryview]:
+def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memoryview]:
     """Yield the content of a file in pieces, each of which may be gone when the next one comes; Corrupted at
     its end if it does not have the ``checksum``."""
     hasher = xxhash.xxh3_128()
@@ -227,10 +231,10 @@ class LocalFiles:
         self.seal([name])  # Also if it is another's: that one may not have come so far.
         return is_first
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         return self._store(name, checked(source, source_name, checksum), past_memory=True)
 
-    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+    def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:

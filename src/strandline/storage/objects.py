@@ -27,7 +27,7 @@ from strandline.errors import (
 from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
-from strandline.storage.files import CHUNK, PREFIX, Files, check_name, checked
+from strandline.storage.files import CHUNK, PREFIX, Source, check_name, checked
 from strandline.storage.object_parts import Reader, fetched
 
 __all__ = ["ObjectFiles"]
@@ -125,10 +125,10 @@ class ObjectFiles:
             if not self.exists(name):
                 raise
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         return self.store(name, map(bytes, checked(source, source_name, checksum)))
 
-    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+    def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         self.store_if_absent(name, map(bytes, checked(source, source_name, checksum)))
 
     def seal(self, names: Iterable[str]) -> None:

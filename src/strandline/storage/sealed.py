@@ -12,7 +12,7 @@ import xxhash
 
 from strandline.errors import Corrupted, Unsupported
 from strandline.storage import keyring
-from strandline.storage.files import CHUNK, PREFIX, Files, check_name, checked, fault
+from strandline.storage.files import CHUNK, PREFIX, Files, Source, check_name, checked, fault
 from strandline.storage.keyring import Ring
 from strandline.storage.sealing import HEADER_BYTES, SEALED_BYTES, Opener, opened, plain_size, sealed
 
@@ -77,10 +77,10 @@ class SealedFiles:
         check_name(name)
         self._files.store_if_absent(name, sealed(self._ring, name, chunks))
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         return self.store(name, map(bytes, checked(source, source_name, checksum)))
 
-    def copy_if_absent(self, source: Files, source_name: str, name: str, checksum: str) -> None:
+    def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         self.store_if_absent(name, map(bytes, checked(source, source_name, checksum)))
 
     def seal(self, names: Iterable[str]) -> None:

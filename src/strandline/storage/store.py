@@ -27,6 +27,7 @@ from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
+from strandline.storage.pace import Pace
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
@@ -278,29 +279,36 @@ class Store:
         """Return how many bytes of a copy of so many altogether should be asked for in one call."""
         return SHARED if among > COPIED * self._settings.bulk_bytes else 0
 
-    def copy(self, wanted: Sequence[Copies], *, among: int) -> list[list[Segment] | StrandlineError]:
+    def copy(
+        self, wanted: Sequence[Copies], pace: Pace, *, among: int
+    ) -> list[list[Segment] | StrandlineError]:
         """Return segments with their files under other names, or why it could not be done; their bytes are
         checked on the way. There are no files of those that failed. ``among``: how many bytes the caller has
         to copy altogether, so that a large copy does not pass through this process piece by piece."""
         if among <= COPIED * self._settings.bulk_bytes or self._passes(s for w in wanted for s in w.segments):
-            return arrow.stored.copy(self.shelf, wanted)
+            return arrow.stored.copy(self.shelf, wanted, pace)
         from strandline.storage import spark
 
         self._files.reach(s.file for each in wanted for s in each.segments)
-        return spark.stored.copy(self.spark, self.shelf, wanted)
+        return spark.stored.copy(self.spark, self.shelf, wanted, pace)
 
-    def send(self, segments: Sequence[Segment], target: Destination, *, among: int) -> list[Segment]:
+    def send(
+        self, segments: Sequence[Segment], target: Destination, pace: Pace, *, among: int
+    ) -> list[Segment]:
         """Return segments with their files as objects of a repository, under their names there; their bytes
         are checked on the way. ``among``: how many bytes the caller has to send altogether."""
         if self._passes(segments) or among <= COPIED * self._settings.bulk_bytes:
-            return arrow.stored.send(self._files, segments, target)
+            return arrow.stored.send(self._files, segments, target, pace)
         from strandline.storage import spark
 
-        return spark.stored.send(self.spark, self._files, segments, target)
+        return spark.stored.send(self.spark, self._files, segments, target, pace)
 
-    def pack(self, schema: TableSchema, segments: Sequence[Segment], target: Destination) -> Segment:
+    def pack(
+        self, schema: TableSchema, segments: Sequence[Segment], target: Destination, pace: Pace
+    ) -> Segment:
         """Return one segment with the changes of consecutive inline ones, as an object of a repository."""
-        return arrow.merge.pack(self._files, self.shelf, schema, segments, target)
+        there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
+        return arrow.merge.pack(self.shelf, schema, segments, there)
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Remove the files of segments that nothing refers to, and nothing will."""

@@ -22,6 +22,7 @@ from strandline.storage.elsewhere import Destination, Everywhere, object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
+from strandline.storage.pace import Pace, Paced
 from strandline.storage.segment import describe_file, read_batches
 
 __all__ = [
@@ -68,23 +69,25 @@ class Described:
     repeats: bool
 
 
-def copied(files: Files, segment: Segment, name: str) -> Segment:
+def copied(files: Files, segment: Segment, name: str, pace: Pace) -> Segment:
     """Return a segment with its rows under another name; the bytes are checked on the way. Durable when this
     returns; Corrupted, and no file, if they are not what was recorded."""
     if segment.file is None:
         if (finding := damage(files, segment)) is not None:
             raise Corrupted(finding.message)
         return replace(segment, id=0)
-    files.copy(files, segment.file, name, segment.checksum)
+    place, inside = files.found(segment.file) if isinstance(files, Everywhere) else (files, segment.file)
+    with pace.room():
+        files.copy(Paced(place, pace), inside, name, segment.checksum)
     return replace(segment, id=0, file=name)
 
 
-def copied_into(files: Files, folder: str, segment: Segment) -> Segment:
+def copied_into(files: Files, folder: str, segment: Segment, pace: Pace) -> Segment:
     """Return a segment with its file in a folder, under a name that no other try to copy it has."""
-    return copied(files, segment, f"{folder}/{uuid4().hex}.parquet")
+    return copied(files, segment, f"{folder}/{uuid4().hex}.parquet", pace)
 
 
-def sent(files: Everywhere, target: Destination, segment: Segment) -> Segment:
+def sent(files: Everywhere, target: Destination, pace: Pace, segment: Segment) -> Segment:
     """Return a segment with its file as an object of a repository, under its name there. What the repository
     has is not sent again, unless it is not even as long as it should be."""
     if segment.file is None:
@@ -94,7 +97,9 @@ def sent(files: Everywhere, target: Destination, segment: Segment) -> Segment:
     if (size := _size(there, name)) != segment.bytes:
         if size is not None:
             there.remove(name)
-        there.copy_if_absent(*files.found(segment.file), name, segment.checksum)
+        place, inside = files.found(segment.file)
+        with pace.room():
+            there.copy_if_absent(Paced(place, pace), inside, name, segment.checksum)
     return replace(segment, id=0, file=name)
 
 
@@ -118,16 +123,18 @@ def loss(files: Files, segment: Segment) -> Finding | None:
     return None
 
 
-def all_copied_into(files: Files, wanted: Sequence[tuple[str, Segment]]) -> list[Segment | StrandlineError]:
+def all_copied_into(
+    files: Files, pace: Pace, wanted: Sequence[tuple[str, Segment]]
+) -> list[Segment | StrandlineError]:
     """Return segments with their files in folders, as ``copied_into`` does, or why it could not be done. All
     are copied at the same time: one is read while another one is written."""
     with ThreadPoolExecutor(max(1, len(wanted))) as pool:
-        return list(pool.map(partial(_copied_or_not, files), *zip(*wanted, strict=True)))
+        return list(pool.map(partial(_copied_or_not, files, pace), *zip(*wanted, strict=True)))
 
 
-def _copied_or_not(files: Files, folder: str, segment: Segment) -> Segment | StrandlineError:
+def _copied_or_not(files: Files, pace: Pace, folder: str, segment: Segment) -> Segment | StrandlineError:
     try:
-        return copied_into(files, folder, segment)
+        return copied_into(files, folder, segment, pace)
     except StrandlineError as error:
         return error
 

@@ -18,7 +18,7 @@ from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations, sqltables
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, TimedOut, Unavailable
 from strandline.operations.kind import RETRY_SECONDS
-from strandline.storage.files import Files
+from strandline.storage.files import Source
 from tests.backups.restore.story import (
     TABLES,
     TOLD_AT,
@@ -324,7 +324,7 @@ class Failing(QuickFiles):
         super().__init__(root)
         self.left = times
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         if self.left:
             self.left -= 1
             raise Unavailable("the storage is away")
@@ -361,7 +361,7 @@ class Hanging(QuickFiles):
         super().__init__(root)
         self.hangs, self.let_go, self.went_on = threading.Event(), threading.Event(), threading.Event()
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         if self.hangs.is_set():
             return super().copy(source, source_name, name, checksum)
         self.hangs.set()

@@ -19,7 +19,7 @@ from strandline.errors import (
     PreconditionFailed,
     UnderOperation,
 )
-from strandline.storage.files import Files
+from strandline.storage.files import Source
 from tests.backups.restore.story import (
     TOLD_AT,
     QuickFiles,
@@ -103,7 +103,7 @@ class Slow(QuickFiles):
         self.stopped, self.let_go = threading.Event(), threading.Event()
         self._left = number
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         self._left -= 1
         if self._left == 0:
             self.stopped.set()

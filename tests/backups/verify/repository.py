@@ -32,9 +32,10 @@ class Kept:
         return list(self.states)
 
     def files(self) -> list[str]:
-        """The names of the repository's files."""
+        """The names of the repository's files, without those that say who is writing to it now."""
         assert self.root is not None
-        return sorted(p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if p.is_file())
+        names = sorted(p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if p.is_file())
+        return [name for name in names if not name.startswith("leases/")]
 
 
 def state(db: Database, prefix: str = "") -> State:

@@ -12,7 +12,7 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.backups.trial import trial_request
-from strandline.settings import Settings
+from strandline.settings import Limits, Settings
 from tests.backups.reading import hurry, leaks
 from tests.backups.verify.repository import Kept, keep
 from tests.backups.verify.test_verify import everything
@@ -78,7 +78,7 @@ def test_a_trial_that_is_cancelled_leaves_nothing(kept: Kept) -> None:
         db.collect()
         before = everything(db)
         engine = db._running.engine
-        operation = engine.start("try restore", trial_request("c", kept.backups[-1]))
+        operation = engine.start("try restore", trial_request("c", kept.backups[-1], Limits()))
         for _ in range(3):
             assert engine.step(operation)
         assert [e.name for e in db.ls("/.backups")] == ["collections", "trials"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,22 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from strandline.clock import SystemClock
 from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Segment
-from strandline.settings import Settings
+from strandline.settings import Limits, Settings
 from strandline.storage import arrow
 from strandline.storage.elsewhere import Everywhere
-from strandline.storage.files import Files, LocalFiles
+from strandline.storage.files import LocalFiles, Source
+from strandline.storage.pace import Pace
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.stored import copy, damages, describe, losses
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.stored import Copies, Form
 from tests.processes import run, start
 from tests.storage.spark.tables import SMALL, Table
+
+PACE = Pace(Limits(), SystemClock())
 
 
 class Elsewhere(LocalFiles):
@@ -45,7 +51,7 @@ class Lost(LocalFiles):
     def __reduce__(self) -> tuple[Any, ...]:
         return Lost, (self.root,)
 
-    def copy(self, source: Files, source_name: str, name: str, checksum: str) -> int:
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         super().copy(source, source_name, name, checksum)
         raise RuntimeError("the executor is lost")
 
@@ -74,7 +80,7 @@ def content(files: LocalFiles, segment: Segment) -> bytes | None:
 
 def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
     shelf = Shelf(Elsewhere(Path(table.files.root)))
-    (made,) = copy(spark, shelf, [Copies(table.segments, "data/9/s-1")])
+    (made,) = copy(spark, shelf, [Copies(table.segments, "data/9/s-1")], PACE)
     assert isinstance(made, list)
     assert [s.file and s.file.startswith("data/9/s-1/") for s in made] == [True, None, True]
     assert [content(table.files, s) for s in made] == [content(table.files, s) for s in table.segments]
@@ -82,7 +88,7 @@ def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
         replace(s, file=None, id=0) for s in table.segments
     ]
     with pytest.raises(AssertionError, match="was read in the process"):
-        arrow.stored.copy(shelf, [Copies(table.segments, "data/9/s-2")])
+        arrow.stored.copy(shelf, [Copies(table.segments, "data/9/s-2")], PACE)
 
 
 def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
@@ -99,6 +105,7 @@ def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> 
             Copies([table.segments[0], rows], "data/9/s-3"),
             Copies([], "data/9/s-4"),
         ],
+        PACE,
     )
     assert isinstance(good, list) and [content(table.files, s) for s in good] == [
         content(table.files, s) for s in table.segments
@@ -111,7 +118,7 @@ def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> 
 def test_a_job_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
     before = set(table.files.names())
     with pytest.raises(StrandlineError, match="the executor is lost"):
-        copy(spark, Shelf(Lost(Path(table.files.root))), [Copies(table.segments, "data/9/s-1")])
+        copy(spark, Shelf(Lost(Path(table.files.root))), [Copies(table.segments, "data/9/s-1")], PACE)
     assert set(table.files.names()) == before
 
 
@@ -240,3 +247,36 @@ def run_quietly(script: str, *arguments: str) -> str:
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     return out
+
+
+def test_no_more_tasks_run_at_once_than_are_allowed(spark: SparkSession) -> None:
+    assert len(set(on_executors(spark, place, range(FEW), at_once=1))) == 1
+    assert len(set(on_executors(spark, place, range(FEW + 1), at_once=2))) <= 2
+
+
+class Timed(LocalFiles):
+    """Writes down when each file was begun and when it was done."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Timed, (self.root,)
+
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
+        began = time.time()
+        size = super().copy(source, source_name, name, checksum)
+        Path(f"{self.root}/{name}.times").write_text(f"{began} {time.time()} {size}")
+        return size
+
+
+def test_copies_on_executors_keep_to_the_limits(spark: SparkSession, table: Table) -> None:
+    """Their clock is that of their machine, so the test takes a moment."""
+    files = [s for s in table.segments if s.file is not None]
+    total = 2 * sum(s.bytes for s in files)
+    pace = Pace(Limits(bytes_per_second=total, copies=1), SystemClock())
+    shelf = Shelf(Timed(Path(table.files.root)))
+    for made in copy(spark, shelf, [Copies(files, "data/9/s-1"), Copies(files, "data/9/s-2")], pace):
+        assert isinstance(made, list)
+    notes = [p.read_text().split() for p in Path(table.files.root).rglob("*.times")]
+    spans = sorted((float(began), float(ended)) for began, ended, _ in notes)
+    assert len(spans) == 4
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(spans)), "one file at a time"
+    assert sum(ended - began for began, ended in spans) >= 0.999, "a second's worth of bytes"

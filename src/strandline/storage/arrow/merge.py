@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -11,13 +11,14 @@ import pyarrow as pa
 from strandline.errors import Internal
 from strandline.model import PENDING, Segment, TableSchema
 from strandline.storage.digest import checksum_of
-from strandline.storage.elsewhere import Destination, Everywhere, object_name
+from strandline.storage.elsewhere import object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import codes
+from strandline.storage.pace import Pace
 from strandline.storage.segment import NEVER, Inline, Sink, read_segment, write_segment
 from strandline.storage.shelf import Shelf
 
-__all__ = ["merge_logs", "pack"]
+__all__ = ["Objects", "merge_logs", "pack"]
 
 
 def merge_logs(
@@ -54,23 +55,26 @@ def merge_logs(
     )
 
 
-class _ByContent:
-    """The objects of a repository, as a place for new files: what they are called is told by what they
-    hold."""
+@dataclass(frozen=True)
+class Objects:
+    """The objects of a repository, as a place for new files: what they are called is told by what they hold,
+    and is none of the names that are ``avoided``."""
 
-    def __init__(self, files: Files, avoided: frozenset[str]) -> None:
-        self._files = files
-        self._avoided = avoided
+    files: Files
+    avoided: frozenset[str]
+    pace: Pace
+
+    def name(self, checksum: str) -> str:
+        return object_name(self.files, checksum, self.avoided)
 
     def write(self, name: str, data: bytes) -> None:
-        self._files.write_if_absent(object_name(self._files, checksum_of(data), self._avoided), data)
+        with self.pace.room():
+            self.pace.pay(len(data))
+            self.files.write_if_absent(self.name(checksum_of(data)), data)
 
 
-def pack(
-    files: Everywhere, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], target: Destination
-) -> Segment:
+def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: Objects) -> Segment:
     """One segment with every change of consecutive inline ones, as an object of a repository, under its name
     there."""
-    there = files.at(target.root)
-    made = merge_logs(shelf, schema, segments, "", into=_ByContent(there, target.avoided))
-    return replace(made, file=object_name(there, made.checksum, target.avoided))
+    made = merge_logs(shelf, schema, segments, "", into=there)
+    return replace(made, file=there.name(made.checksum))

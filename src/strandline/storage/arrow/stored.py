@@ -12,6 +12,7 @@ from strandline.model import Segment
 from strandline.storage import stored
 from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
+from strandline.storage.pace import Pace
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import Copies, Described, Form
 
@@ -19,21 +20,17 @@ __all__ = ["copy", "damages", "describe", "losses", "send"]
 
 ONE_BY_ONE = 8 << 20
 """Files of up to so many bytes are copied one after the other: threads would not make it faster."""
-AT_ONCE = 4
-"""So many files are copied at the same time: while some wait for the disk, others are read."""
-
-
 SENDERS = 8
-"""So many files at a time are on their way to a repository, or are looked at."""
+"""So many files at a time are looked at."""
 
 
-def copy(shelf: Shelf, wanted: Sequence[Copies]) -> list[list[Segment] | StrandlineError]:
+def copy(shelf: Shelf, wanted: Sequence[Copies], pace: Pace) -> list[list[Segment] | StrandlineError]:
     """Return segments with their files under other names, or why it could not be done; the bytes are checked
     on the way. Files are durable when this returns, and there are none of those that failed."""
     made: list[list[Segment] | StrandlineError] = []
     for each in wanted:
         try:
-            made.append(_copied(shelf, each))
+            made.append(_copied(shelf, each, pace))
         except StrandlineError as error:
             made.append(error)
         except BaseException:
@@ -43,28 +40,30 @@ def copy(shelf: Shelf, wanted: Sequence[Copies]) -> list[list[Segment] | Strandl
     return made
 
 
-def _copied(shelf: Shelf, wanted: Copies) -> list[Segment]:
+def _copied(shelf: Shelf, wanted: Copies, pace: Pace) -> list[Segment]:
     made: list[Segment] = []
 
     def copied(number: int, segment: Segment) -> Segment:
-        found = stored.copied(shelf.files, segment, f"{wanted.name}-{number}.parquet")
+        found = stored.copied(shelf.files, segment, f"{wanted.name}-{number}.parquet", pace)
         made.append(found)
         return found
 
     try:
         if sum(s.bytes for s in wanted.segments) <= ONE_BY_ONE:
             return list(map(copied, count(), wanted.segments))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        # While some wait for the disk, others are read.
+        with ThreadPoolExecutor(pace.limits.copies) as pool:
             return list(pool.map(copied, count(), wanted.segments))
     except BaseException:
         shelf.discard(made)
         raise
 
 
-def send(files: Everywhere, segments: Sequence[Segment], target: Destination) -> list[Segment]:
+def send(files: Everywhere, segments: Sequence[Segment], target: Destination, pace: Pace) -> list[Segment]:
     """Return segments with their files as objects of a repository, under their names there."""
-    with ThreadPoolExecutor(SENDERS) as pool:  # Most of the time goes by while the other side answers.
-        return list(pool.map(partial(stored.sent, files, target), segments))
+    # Most of the time goes by while the other side answers.
+    with ThreadPoolExecutor(pace.limits.copies) as pool:
+        return list(pool.map(partial(stored.sent, files, target, pace), segments))
 
 
 def damages(shelf: Shelf, segments: Sequence[Segment]) -> list[Finding | None]:

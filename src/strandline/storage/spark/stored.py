@@ -13,6 +13,7 @@ from strandline.model import Segment
 from strandline.storage import stored
 from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.order import Finding
+from strandline.storage.pace import Pace
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.tasks import on_executors
 from strandline.storage.stored import Copies, Described, Form
@@ -25,7 +26,7 @@ PER_TASK = 2
 
 
 def copy(
-    spark: SparkSession, shelf: Shelf, wanted: Sequence[Copies]
+    spark: SparkSession, shelf: Shelf, wanted: Sequence[Copies], pace: Pace
 ) -> list[list[Segment] | StrandlineError]:
     """Return segments with their files in folders, or why it could not be done; the bytes are checked on the
     way. Files are durable when this returns, and there are none of those that failed, but for what a task has
@@ -33,27 +34,32 @@ def copy(
 
     All of it is one job, which takes longer to begin than to copy a hundred megabytes."""
     try:
-        made = iter(_copied(spark, shelf, [(w.name, s) for w in wanted for s in _files(w.segments)]))
+        files = [(w.name, s) for w in wanted for s in _files(w.segments)]
+        made = iter(_copied(spark, shelf, files, pace))
     except BaseException:
         for each in wanted:
             _remove(shelf, each)
         raise
-    found = [[next(made) if s.file is not None else _inline(shelf, s) for s in w.segments] for w in wanted]
+    found = [
+        [next(made) if s.file is not None else _inline(shelf, s, pace) for s in w.segments] for w in wanted
+    ]
     return [_whole(shelf, each, of) for each, of in zip(wanted, found, strict=True)]
 
 
 def _copied(
-    spark: SparkSession, shelf: Shelf, files: Sequence[tuple[str, Segment]]
+    spark: SparkSession, shelf: Shelf, files: Sequence[tuple[str, Segment]], pace: Pace
 ) -> list[Segment | StrandlineError]:
-    tasks = -(-len(files) // PER_TASK)
-    shared = [files[number::tasks] for number in range(tasks)]
-    made = on_executors(spark, partial(stored.all_copied_into, shelf.files), shared)
+    with pace.shared(len(files), each=PER_TASK) as (at_once, share):
+        tasks = -(-len(files) // share.limits.copies)
+        shared = [files[number::tasks] for number in range(tasks)]
+        work = partial(stored.all_copied_into, shelf.files, share)
+        made = on_executors(spark, work, shared, at_once=at_once)
     return [made[number % tasks][number // tasks] for number in range(len(files))]
 
 
-def _inline(shelf: Shelf, segment: Segment) -> Segment | StrandlineError:
+def _inline(shelf: Shelf, segment: Segment, pace: Pace) -> Segment | StrandlineError:
     try:
-        return stored.copied(shelf.files, segment, "")
+        return stored.copied(shelf.files, segment, "", pace)
     except StrandlineError as error:
         return error
 
@@ -74,11 +80,12 @@ def _remove(shelf: Shelf, wanted: Copies) -> None:
 
 
 def send(
-    spark: SparkSession, files: Everywhere, segments: Sequence[Segment], target: Destination
+    spark: SparkSession, files: Everywhere, segments: Sequence[Segment], target: Destination, pace: Pace
 ) -> list[Segment]:
     """Return segments with their files as objects of a repository, under their names there."""
     files.at(target.root)  # It goes along with the task, with what it takes to open it.
-    return on_executors(spark, partial(stored.sent, files, target), segments)
+    with pace.shared(len(segments)) as (at_once, share):
+        return on_executors(spark, partial(stored.sent, files, target, share), segments, at_once=at_once)
 
 
 def damages(spark: SparkSession, shelf: Shelf, segments: Sequence[Segment]) -> list[Finding | None]:

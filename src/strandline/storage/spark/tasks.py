@@ -32,10 +32,13 @@ still more, some share one."""
 _PLACE, _THING = "__strandline_place", "__strandline_thing"
 
 
-def on_executors(spark: SparkSession, work: Callable[[A], R], things: Sequence[A]) -> list[R]:
+def on_executors(
+    spark: SparkSession, work: Callable[[A], R], things: Sequence[A], *, at_once: int | None = None
+) -> list[R]:
     """Return what ``work`` makes of each thing. Spark may try it more than once with the same thing, also at
     the same time, and only one of the results comes back. What goes to executors must be fit to be pickled,
-    and loads there what its modules load: so the function is one of a module that does without PySpark."""
+    and loads there what its modules load: so the function is one of a module that does without PySpark.
+    ``at_once``: no more tasks than this run at the same time."""
 
     def worked(packed: bytes) -> bytes:
         # Before each task PySpark lets every importer of archives read its archive again, Spark's own with
@@ -59,6 +62,8 @@ def on_executors(spark: SparkSession, work: Callable[[A], R], things: Sequence[A
         function = F.udf(worked, T.BinaryType(), useArrow=False).asNondeterministic()
         tasks = spark.createDataFrame(packed)
         if len(things) > FEW:
-            tasks = tasks.repartition(min(len(things), TASKS))
+            tasks = tasks.repartition(min(len(things), at_once or TASKS))
+        elif at_once is not None:
+            tasks = tasks.coalesce(at_once)
         rows = tasks.select(col(_PLACE), function(col(_THING)).alias(_THING)).collect()
     return [pickle.loads(row[_THING]) for row in sorted(rows, key=lambda row: int(row[_PLACE]))]

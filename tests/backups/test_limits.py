@@ -1,0 +1,162 @@
+"""Limits of what backups and restores copy: given by a statement or by the settings, kept by the operation."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from strandline import Database
+from strandline.backups.restore_plan import RestoreRequest
+from strandline.errors import InvalidArgument
+from strandline.settings import Limits
+from strandline.storage.files import Source
+from tests.backups.reading import open_at
+from tests.tables.examples import QuickFiles, content
+from tests.world import ManualClock
+
+RATE = 2_000.0
+
+
+class Counted(QuickFiles):
+    """Counts the bytes that come, and the files that are copied at the same time."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.copied = self.busy = self.most = 0
+        self._lock = threading.Lock()
+
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
+        with self._lock:
+            self.busy += 1
+            self.most = max(self.most, self.busy)
+        try:
+            size = super().copy(source, source_name, name, checksum)
+        finally:
+            with self._lock:
+                self.busy -= 1
+        with self._lock:
+            self.copied += size
+        return size
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Counted:
+    return Counted(tmp_path / "repository")
+
+
+def opened(folder: Path, clock: ManualClock, repository: Counted, **settings: float) -> Database:
+    given = {"inline_rows": 0, "shard_bytes": 2_000, **settings}
+    db = open_at(folder, clock=clock, files=Counted(folder), settings=given)
+    db.runtime.files.opener = lambda root: repository
+    return db
+
+
+def fill(db: Database, repository: Counted) -> None:
+    for name in "abcd":
+        db.sql(f"CREATE TABLE {name} (k Int32, v Utf8, PRIMARY KEY (k))")
+        db.table(name).upsert([{"k": k, "v": f"{name} {k}"} for k in range(100)])
+        db.table(name).upsert([{"k": k, "v": f"{name} {k}"} for k in range(100, 200)])
+    db.sql(
+        "CREATE BACKUP COLLECTION c (TABLE a, TABLE b, TABLE c, TABLE d) "
+        f"WITH (STORAGE = '{repository.root}', INCREMENTAL_BACKUP_ENABLED = 'true')"
+    )
+
+
+def copied(db: Database) -> Counted:
+    files = db.runtime.files.own
+    assert isinstance(files, Counted)
+    return files
+
+
+def test_both_directions_keep_to_the_limits(tmp_path: Path, clock: ManualClock, repository: Counted) -> None:
+    with opened(tmp_path / "w", clock, repository) as db:
+        fill(db, repository)
+        began = clock.now()
+        db.sql(f"BACKUP c WITH (MAX_BYTES_PER_SECOND = {RATE:.0f}, COPIES = 1)")
+        assert repository.copied > 8_000 and repository.most == 1
+        assert repository.copied <= RATE * (clock.now() - began) * (1 + 1e-9)
+        began = clock.now()
+        db.sql(f"RESTORE c INTO r WITH (MAX_BYTES_PER_SECOND = {RATE:.0f}, COPIES = 1)")
+        here = copied(db)
+        assert here.copied == repository.copied and here.most == 1
+        assert here.copied <= RATE * (clock.now() - began) * (1 + 1e-9)
+        assert content(db, "r/a") == content(db, "a")
+
+
+def test_a_copy_within_the_warehouse_keeps_to_the_settings(
+    tmp_path: Path, clock: ManualClock, repository: Counted
+) -> None:
+    with opened(tmp_path / "w", clock, repository, copy_bytes_per_second=RATE, copies=2) as db:
+        fill(db, repository)
+        db.sql("ALTER BACKUP COLLECTION c SET (STORAGE = 'cluster')")
+        db.sql("BACKUP c")
+        began = clock.now()
+        db.sql("RESTORE c INTO r WITH (MODE = 'copy')")
+        here = copied(db)
+        assert here.copied > 8_000 and here.most <= 2
+        assert here.copied <= RATE * (clock.now() - began) * (1 + 1e-9)
+        before = clock.now()
+        db.sql("RESTORE c INTO s WITH (MODE = 'copy', MAX_BYTES_PER_SECOND = 0)")
+        assert clock.now() == before, "the statement says that there is none"
+
+
+def test_who_carries_on_keeps_the_limits(tmp_path: Path, clock: ManualClock, repository: Counted) -> None:
+    """The backup is taken by one process, and sent by another one, whose settings are others."""
+    folder = tmp_path / "w"
+    with opened(folder, clock, repository, copy_bytes_per_second=RATE, copies=3) as db:
+        fill(db, repository)
+        engine = db._running.engine
+        backup = db.sql("BACKUP c INCREMENTAL OR FULL WITH (COPIES = 1) NOWAIT").operation_id
+        assert backup is not None
+        db.wait(backup)
+        sent = [o for o in db.operations() if o.kind == "send backup"]
+        assert [o.request["limits"] for o in sent] == [{"bytes_per_second": RATE, "copies": 1}]
+        limits = Limits(bytes_per_second=RATE, copies=1)
+        left = engine.start("restore", RestoreRequest(collection="c", into="r", limits=limits))
+        engine.step(left)
+    clock.sleep(1_000)
+    with opened(folder, clock, repository) as other:
+        began = clock.now()
+        assert other.resume() == [left]
+        here = copied(other)
+        assert here.copied > 4_000 and here.most == 1
+        assert here.copied <= RATE * (clock.now() - began) * (1 + 1e-9)
+        assert other.operation(left).state == "done"
+
+
+def test_a_slow_copy_is_not_taken_for_one_that_hangs(
+    tmp_path: Path, clock: ManualClock, repository: Counted
+) -> None:
+    with opened(tmp_path / "w", clock, repository, shard_seconds=60.0) as db:
+        fill(db, repository)
+        before = clock.now()
+        db.sql("BACKUP c WITH (MAX_BYTES_PER_SECOND = 10)")
+        assert clock.now() - before > 10 * 60
+        db.sql("RESTORE c INTO r WITH (MAX_BYTES_PER_SECOND = 10)")
+        assert repository.copied == copied(db).copied, "nothing was sent or fetched twice"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("MAX_BYTES_PER_SECOND = 'fast'", "MAX_BYTES_PER_SECOND cannot be 'fast'"),
+        ("MAX_BYTES_PER_SECOND = -1", "MAX_BYTES_PER_SECOND cannot be -1"),
+        ("COPIES = 0", "COPIES cannot be 0"),
+        ("COPIES = 1.5", "COPIES cannot be"),
+        ("COPIES = 2000", "COPIES cannot be 2000"),
+        ("COPIES = TRUE", "COPIES cannot be True"),
+        ("COPIES = 1, COPIES = 2", "the setting COPIES is given twice"),
+        ("COPYS = 1", "has no setting COPYS"),
+    ],
+)
+def test_what_is_no_limit_is_refused(db: Database, settings: str, message: str) -> None:
+    for text in ("BACKUP c", "COPY BACKUP 'b' FROM c TO '/r'", "RESTORE c"):
+        with pytest.raises(InvalidArgument, match=message):
+            db.sql(f"{text} WITH ({settings})")

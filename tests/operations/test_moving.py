@@ -1,0 +1,81 @@
+"""When an operation that moves bytes will end: a guess that does not rise while it goes on as it began."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.api.progress import OperationInfo
+from strandline.catalog.operations import Operation
+from strandline.operations.moving import Moving
+from strandline.records import to_text
+from tests.world import ManualClock
+
+BATCH, PARTS, SECONDS = 1_000, 24, 10.0
+"""The bytes of a part, how many there are, and how long all workers take for one each."""
+
+
+def info(clock: ManualClock, began: float, progress: Moving) -> OperationInfo:
+    nothing = '{"format": 1}'
+    operation = Operation(
+        id="o",
+        kind="send backup",
+        state="running",
+        request=nothing,
+        body=nothing,
+        progress=to_text(progress),
+        session_id="s",
+        created=began,
+        parts_done=1,
+        parts=100,
+    )
+    return OperationInfo.of(operation, clock.now())
+
+
+def walk(workers: int, slower: float = 1.0) -> list[tuple[float, float]]:
+    """What is said to be left, and what is, all the time. Parts that run at the same time end one after the
+    other, all in the same moment. ``slower``: so many times as long the second half takes."""
+    clock = ManualClock()
+    began = clock.now()
+    progress = Moving(bytes=0, bytes_total=BATCH * PARTS)
+    rounds = PARTS // workers
+    paces = [SECONDS * (slower if n >= rounds // 2 else 1.0) for n in range(rounds)]
+    ends = began + sum(paces)
+    seen: list[tuple[float, float]] = []
+    for seconds in paces:
+        for _ in range(4):
+            clock.sleep(seconds / 4)
+            left = info(clock, began, progress).seconds_left
+            if left is not None:
+                seen.append((left, ends - clock.now()))
+        for _ in range(workers):
+            progress = progress.moved(BATCH, began=began, now=clock.now(), beside=BATCH * (workers - 1))
+            left = info(clock, began, progress).seconds_left
+            assert left is not None
+            seen.append((left, ends - clock.now()))
+    return seen
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_what_is_left_does_not_rise_at_a_constant_rate(workers: int) -> None:
+    seen = [said for said, _ in walk(workers)]
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] == 0.0
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_it_is_right_once_a_round_is_over(workers: int) -> None:
+    for said, real in walk(workers)[workers:]:
+        assert said == pytest.approx(real, abs=1e-6)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_it_rises_when_it_becomes_slower(workers: int) -> None:
+    seen = [said for said, _ in walk(workers, slower=5.0)]
+    assert any(later > earlier for earlier, later in zip(seen, seen[1:], strict=False))
+
+
+def test_nothing_is_guessed_before_the_first_bytes() -> None:
+    clock = ManualClock()
+    began = clock.now()
+    clock.sleep(5)
+    assert info(clock, began, Moving(bytes=0, bytes_total=10)).seconds_left is None
