@@ -278,6 +278,7 @@ def _make_older(url: str) -> None:
     with engine.begin() as conn:
         for index in ("parts_open", "paths_by_owner", "holds_by_table"):
             conn.execute(text(f"DROP INDEX {index}"))
+        conn.execute(text("DROP TABLE verified"))
         for undone in (
             "paths DROP COLUMN owner_id",
             "chains DROP COLUMN removed_at",

@@ -275,7 +275,7 @@ def test_a_secret_is_in_no_catalog_no_log_and_no_answer(
             repr(db),
             repr(db.runtime.settings),
             repr(db.operations()),
-            repr(vars(db.runtime.files)["_bucket"]),
+            repr(vars(db.runtime.files.own)["_bucket"]),
         ]
     engine = create_engine(catalog)
     with engine.connect() as conn:

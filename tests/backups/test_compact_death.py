@@ -117,6 +117,6 @@ BOTH_ENDS = [
 @pytest.mark.parametrize("storage", ["cluster", "repository"])
 def test_death_at_every_write(tmp_path: Path, storage: str, ends: tuple[End, End]) -> None:
     place = storage if storage == "cluster" else str(tmp_path / storage)
-    trail = die_everywhere(tmp_path / "w", place, ends, 1 if EVERY else 5 if storage == "cluster" else 11)
+    trail = die_everywhere(tmp_path / "w", place, ends, 1 if EVERY else 11 if storage == "cluster" else 29)
     assert trail.count("after the catalog committed") > 6
     assert "middle of append" in trail

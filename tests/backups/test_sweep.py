@@ -233,7 +233,7 @@ ALONE = Settings(
 @pytest.mark.slow
 def test_death_at_every_write_of_a_prune(tmp_path: Path) -> None:
     folder, repository = tmp_path / "w", tmp_path / "r"
-    stride = 1 if EVERY else 3
+    stride = 1 if EVERY else 9
 
     def living() -> Database:
         db = strandline.connect(folder, settings=ALONE)
