@@ -70,6 +70,7 @@ def test_operations_of_an_earlier_version_come_to_the_same_end(half_done: Path) 
         ended = {o.kind: o for o in db.operations()}
         for kind, end in expected["operations"].items():
             # Into how many parts work is cut is up to the version that does it.
+            ended[kind].progress.pop("ends", None)  # What it thinks of its end is not what it did.
             kept = {name: value for name, value in end.items() if name not in ("parts", "parts_done")}
             assert {name: getattr(ended[kind], name) for name in kept} == kept, kind
             assert ended[kind].parts == ended[kind].parts_done, kind

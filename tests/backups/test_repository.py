@@ -101,6 +101,14 @@ def test_small_commits_are_packed(kept: Database, repository: Path) -> None:
     assert sorted(contents(kept)["/t"].values()) == sorted(content(kept, "t"))
 
 
+def test_an_index_that_no_backup_had_before_is_sound_when_it_is_restored(kept: Database) -> None:
+    """Its entries are older than the backup on which the increment builds."""
+    kept.sql("ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'true'); BACKUP c")
+    kept.sql("UPSERT INTO t (k, v) VALUES (50, 'x'); ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'false')")
+    kept.sql("BACKUP c INCREMENTAL; RESTORE c TABLE t AS back")
+    assert_sound(kept, "back")
+
+
 class Broken(QuickFiles):
     """A repository that cannot be reached until it is mended."""
 

@@ -205,7 +205,8 @@ class _Cutter:
                 # A merge since the cut may have put later changes into the same segment; the state at the cut
                 # leaves them out.
                 chain = chains.load(conn, source.id, body.step).narrowed(body.within)
-                window = Window(body.after, body.step, chain=chain, within=body.within)
+                # Its rows may be older than the parent.
+                window = Window(0, body.step, chain=chain, within=body.within)
             else:
                 logs = chains.log_between(conn, source.id, body.after, body.step)
                 found = tuple(s for s in logs if may_hold(s, body.within))

@@ -49,7 +49,8 @@ def merge_logs(
         role="log",
         fresh=fresh,
         stepped=True,
-        after=segments[0].after,
+        # Those of shards of one backup may begin before one that ends earlier.
+        after=min(s.after for s in segments),
         upto=segments[-1].upto,
         inline=inline,
     )
