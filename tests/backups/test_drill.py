@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, text
 
 from strandline import Database
 from tests.backups.reading import open_at
+from tests.effort import EVERY
 from tests.s3 import S3
 from tests.tables.examples import assert_sound
 
@@ -153,7 +154,15 @@ def run(db: Database, statements: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("omitted", "moved"), [(False, False), (True, False), (False, True)], ids=["whole", "omitting", "moved"]
+    ("omitted", "moved"),
+    [
+        pytest.param(False, True, id="moved"),
+        *(
+            [pytest.param(False, False, id="whole"), pytest.param(True, False, id="omitting")]
+            if EVERY
+            else []
+        ),
+    ],
 )
 def test_everything_comes_back(
     open_: Callable[..., Database],

@@ -433,7 +433,7 @@ _numbers = itertools.count()
 
 
 @pytest.mark.slow
-@settings(max_examples=300 * max(1, FACTOR), derandomize=not FACTOR)
+@settings(max_examples=120 * max(1, FACTOR), derandomize=not FACTOR)
 @given(seed=st.integers(0, 2**32))
 @example(seed=73625108)  # Two of one operation, of which one is held up at its check while the other is done.
 def test_never_two(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:

@@ -132,7 +132,7 @@ def attempt(db: Database, target: str) -> StrandlineError | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("lies", "workers", "seeds"), [(0.001, 1, 20), (0.001, 3, 5), (0.01, 1, 10)])
+@pytest.mark.parametrize(("lies", "workers", "seeds"), [(0.001, 1, 8), (0.001, 3, 3), (0.01, 1, 5)])
 def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers: int, seeds: int) -> None:
     """Restores, each with other faults: the first many as often as storage might have them, the last ones
     with ten times as many lies."""
