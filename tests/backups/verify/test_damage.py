@@ -18,7 +18,7 @@ from strandline.errors import Corrupted, PreconditionFailed
 from tests.backups.verify.repository import Kept, keep, opened, state
 from tests.effort import EVERY
 
-EVERY_BYTES = 1 if EVERY else 37
+EVERY_BYTES = 1 if EVERY else 11
 """Of texts, one byte of so many is changed."""
 
 

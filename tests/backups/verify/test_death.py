@@ -46,7 +46,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
 
 @pytest.mark.slow
 def test_death_at_any_write_leaves_nothing(kept: Kept) -> None:
-    stride = 1 if EVERY else 17
+    stride = 1 if EVERY else 9
     with living(kept.folder) as db:
         db.collect()
         before = everything(db)
