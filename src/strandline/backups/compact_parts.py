@@ -7,9 +7,8 @@ of a path that nobody sees.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import Connection
 
@@ -20,17 +19,16 @@ from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
-from strandline.backups.writing import Leases, avoided, publish
+from strandline.backups.writing import WritingPart, avoided, publish
 from strandline.catalog import chains, paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, Internal
 from strandline.model import Chain, Digest, Segment, State, is_elsewhere
-from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
+from strandline.operations.kind import Body, Part, Run
 from strandline.operations.moving import Moving
 from strandline.records import Nothing
-from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
 from strandline.storage.shards import lies_in
 from strandline.version import VERSION
@@ -108,27 +106,6 @@ class Folded:
                 )
 
 
-class _CompactPart(Handler[CompactRun, P]):
-    """What all parts share: one phase, and when to try again."""
-
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
-
-    def __init__(self, runtime: Runtime, leases: Leases) -> None:
-        self.runtime = runtime
-        self.leases = leases
-
-    def writing(self, run: CompactRun) -> AbstractContextManager[tuple[Repository, Lease]]:
-        """The repository that has the backup, as long as it may be written to."""
-        body = run.body
-        return self.leases.writing(body.root or "", run.operation.id, body.collection_id, "compact backups")
-
-    def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return pause_after(error, attempt)
-
-    def time_limit(self, part: Part[P]) -> float | None:
-        return self.runtime.settings.shard_seconds
-
-
 @dataclass(frozen=True)
 class _Made:
     """What a shard consists of: segments that the chain has already, and new ones."""
@@ -138,7 +115,7 @@ class _Made:
     digest: Digest
 
 
-class FoldPart(_CompactPart[FoldedShard]):
+class FoldPart(WritingPart[CompactRun, FoldedShard]):
     """Folds a shard. One in which only the first backup of the chain has anything is read and not written:
     its segments are shared."""
 
@@ -189,7 +166,7 @@ class FoldPart(_CompactPart[FoldedShard]):
         self.runtime.store.discard(here)
 
 
-class FullManifestPart(_CompactPart[Nothing]):
+class FullManifestPart(WritingPart[CompactRun, Nothing]):
     """Lets the full backup exist in the repository. If an earlier try came as far and was undone, what it
     left there stands, and is taken for what was folded now."""
 

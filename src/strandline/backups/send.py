@@ -10,10 +10,9 @@ warehouse is free of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import Connection
 
@@ -31,7 +30,7 @@ from strandline.backups.record import (
 from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
-from strandline.backups.writing import Leases, avoided, publish
+from strandline.backups.writing import Leases, WritingPart, avoided, publish
 from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
@@ -42,15 +41,12 @@ from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.kind import (
     Body,
-    Handler,
     Kind,
-    P,
     Part,
     PartPlan,
     Plan,
     Planning,
     Run,
-    pause_after,
 )
 from strandline.operations.moving import Moving
 from strandline.records import Nothing, Record, later
@@ -225,36 +221,18 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
 def _pieces(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
     """The segments in their order, about so many bytes at a time."""
     piece: list[Segment] = []
+    size = 0
     for segment in segments:
-        if piece and sum(s.bytes for s in piece) + segment.bytes > most:
+        if piece and size + segment.bytes > most:
             yield piece
-            piece = []
+            piece, size = [], 0
         piece.append(segment)
+        size += segment.bytes
     if piece:
         yield piece
 
 
-class _SendPart(Handler[SendRun, P]):
-    """What all parts share: one phase, and when to try again."""
-
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
-
-    def __init__(self, runtime: Runtime, leases: Leases) -> None:
-        self.runtime = runtime
-        self._leases = leases
-
-    def writing(self, run: SendRun) -> AbstractContextManager[tuple[Repository, Lease]]:
-        """The repository, as long as it may be written to."""
-        return self._leases.writing(run.body.root, run.operation.id, run.body.collection_id, SendBackup.name)
-
-    def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return pause_after(error, attempt)
-
-    def time_limit(self, part: Part[P]) -> float | None:
-        return self.runtime.settings.shard_seconds
-
-
-class RepositoryPart(_SendPart[Nothing]):
+class RepositoryPart(WritingPart[SendRun, Nothing]):
     """Makes the repository, and sees to it that it is this warehouse's."""
 
     record = Nothing
@@ -263,12 +241,12 @@ class RepositoryPart(_SendPart[Nothing]):
         root, now = run.body.root, self.runtime.clock.now()
         files = plain(self.runtime.files.at(root))
         Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
-        Repository(files, root).check_owner(self._leases.here())  # Before anything of it is taken.
+        Repository(files, root).check_owner(self.leases.here())  # Before anything of it is taken.
         with self.writing(run) as (there, _):
-            there.own(self._leases.here(), now)
+            there.own(self.leases.here(), now)
 
 
-class ObjectsPart(_SendPart[Batch]):
+class ObjectsPart(WritingPart[SendRun, Batch]):
     """Sends segments."""
 
     record = Batch
@@ -306,7 +284,7 @@ class ObjectsPart(_SendPart[Batch]):
         return self.runtime.settings.shard_seconds + part.body.slowed
 
 
-class ManifestPart(_SendPart[Listed]):
+class ManifestPart(WritingPart[SendRun, Listed]):
     """Lets a backup exist in the repository."""
 
     record = Listed
@@ -321,7 +299,7 @@ class ManifestPart(_SendPart[Listed]):
             collection = path.record(Collection)
             backup = next(p for p in paths.backups(conn, path) if p.name == name)
             made = _objects(conn, run)
-        here = self._leases.here()
+        here = self.leases.here()
         record = sized(backup.record(BackupRecord), made)
         manifest = Manifest(
             repository=there.marker.id,

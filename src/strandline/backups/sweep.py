@@ -8,30 +8,24 @@ swept the next time.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
-from strandline.backups.lease import Lease
 from strandline.backups.record import backup_heads, require_collection
-from strandline.backups.repository import Repository
-from strandline.backups.writing import Leases, sweep
+from strandline.backups.writing import Leases, WritingPart, sweep
 from strandline.catalog import paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.writer import Writer
 from strandline.errors import InvalidArgument
 from strandline.operations.kind import (
     Body,
-    Handler,
     Kind,
-    P,
     Part,
     PartPlan,
     Plan,
     Planning,
     Run,
-    pause_after,
 )
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
@@ -133,28 +127,7 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
         self._leases.release(operation_id)
 
 
-class _SweepingPart(Handler[SweepRun, P]):
-    """What both parts share: one phase, the lease, and when to try again."""
-
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
-
-    def __init__(self, runtime: Runtime, leases: Leases) -> None:
-        self.runtime = runtime
-        self._leases = leases
-
-    def writing(self, run: SweepRun) -> AbstractContextManager[tuple[Repository, Lease]]:
-        """The repository, as long as it may be written to."""
-        body = run.body
-        return self._leases.writing(body.root, run.operation.id, body.collection_id, SweepRepository.name)
-
-    def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return pause_after(error, attempt)
-
-    def time_limit(self, part: Part[P]) -> float | None:
-        return self.runtime.settings.shard_seconds
-
-
-class UnlistPart(_SweepingPart[Unlisted]):
+class UnlistPart(WritingPart[SweepRun, Unlisted]):
     """Lets a backup exist no more."""
 
     record = Unlisted
@@ -165,7 +138,7 @@ class UnlistPart(_SweepingPart[Unlisted]):
             there.remove(part.body.backup)
 
 
-class SweepPart(_SweepingPart[Swept]):
+class SweepPart(WritingPart[SweepRun, Swept]):
     """Removes what nothing refers to."""
 
     record = Swept

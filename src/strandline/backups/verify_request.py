@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from strandline.backups.collection import boolean
+from strandline.backups.options import options_of
 from strandline.backups.verified import LEVELS, Level
 from strandline.errors import InvalidArgument
-from strandline.names import did_you_mean
 from strandline.sql.statements import Setting
 
 SETTINGS = ("LEVEL", "SAMPLE", "AGAIN")
@@ -51,16 +51,7 @@ class VerifyRequest:
 def verify_settings(given: Sequence[Setting]) -> dict[str, Any]:
     """The settings of a statement, as ``db.verify`` takes them. A statement verifies what is new."""
     found: dict[str, Any] = {"level": "checksums"}
-    seen: set[str] = set()
-    for name, value in given:
-        if name not in SETTINGS:
-            raise InvalidArgument(
-                f"VERIFY has no setting {name}",
-                did_you_mean(name, SETTINGS) or f"It has {', '.join(SETTINGS)}.",
-            )
-        if name in seen:
-            raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
-        seen.add(name)
+    for name, value in options_of("VERIFY", given, SETTINGS).items():
         is_whole = isinstance(value, Decimal) and value == int(value)
         found[name.lower()] = boolean(name, value) if name == "AGAIN" else int(value) if is_whole else value
     return found

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from strandline.backups.lease import Fenced, Lease, take
 from strandline.backups.manifest import Manifest
 from strandline.backups.repository import MANIFESTS, Repository
 from strandline.catalog import warehouse
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
+from strandline.operations.kind import Handler, P, Part, RunT, pause_after
 from strandline.records import Record
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import OBJECTS
@@ -71,6 +73,28 @@ class Leases:
             lease = self._held.pop(operation_id, None)
         if lease is not None:
             lease.release()
+
+
+class WritingPart(Handler[RunT, P]):
+    """A part that works on the repository of its operation: one phase, under the lease, and tried again when
+    storage fails."""
+
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.runtime = runtime
+        self.leases = leases
+
+    def writing(self, run: RunT) -> AbstractContextManager[tuple[Repository, Lease]]:
+        """The repository, as long as it may be written to."""
+        body, operation = run.body, run.operation
+        return self.leases.writing(body.root, operation.id, body.collection_id, operation.kind)
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return pause_after(error, attempt)
+
+    def time_limit(self, part: Part[P]) -> float | None:
+        return self.runtime.settings.shard_seconds
 
 
 def publish(there: Repository, lease: Lease, manifest: Manifest) -> None:

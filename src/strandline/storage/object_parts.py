@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import os
 import queue
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Protocol
+
+from strandline.storage.reader import BlockReader
 
 __all__ = ["Reader", "fetched"]
 
@@ -61,45 +61,14 @@ def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
         thread.join()
 
 
-class Reader(io.RawIOBase):
-    """An object as Arrow reads it: any part of it at any time."""
+class Reader(BlockReader):
+    """An object as Arrow reads it."""
 
     def __init__(self, files: Ranges, name: str) -> None:
         self._files, self._name = files, name
-        self._size = files.size(name)
-        self._at = self._start = 0
-        self._block = b""
+        super().__init__(files.size(name))
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def size(self) -> int:
-        return self._size
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = self._size if size is None or size < 0 else min(self._size, self._at + size)
-        if end <= self._at:
-            return b""
-        if not self._start <= self._at <= end <= self._start + len(self._block):
-            # The footer is read from its end to its beginning, so near the end the block ends with the file.
-            start = max(0, min(self._at, self._size - BLOCK_BYTES))
-            self._block = self._files.range(self._name, start, max(end, min(self._size, start + BLOCK_BYTES)))
-            self._start = start
-        data = self._block[self._at - self._start : end - self._start]
-        self._at = end
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    def _fetch(self, start: int, end: int) -> tuple[int, bytes]:
+        # The footer is read from its end to its beginning, so near the end the block ends with the file.
+        first = max(0, min(start, self._size - BLOCK_BYTES))
+        return first, self._files.range(self._name, first, max(end, min(self._size, first + BLOCK_BYTES)))

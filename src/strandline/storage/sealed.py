@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from strandline.errors import Corrupted, Unsupported
 from strandline.storage import keyring
 from strandline.storage.files import CHUNK, PREFIX, Files, Source, check_name, checked, fault
 from strandline.storage.keyring import Ring
+from strandline.storage.reader import BlockReader
 from strandline.storage.sealing import HEADER_BYTES, SEALED_BYTES, Opener, opened, plain_size, sealed
 
 __all__ = ["SealedFiles"]
@@ -149,17 +149,15 @@ class SealedFiles:
         self._generation = there  # The key was changed since we opened the repository.
 
 
-class Reader(io.RawIOBase):
-    """A sealed file as Arrow reads it: any part of it at any time."""
+class Reader(BlockReader):
+    """A sealed file as Arrow reads it."""
 
     def __init__(self, files: SealedFiles, name: str) -> None:
         self._name = name
         self._source = files.source(name)
         self._length = self._source.seek(0, os.SEEK_END)
-        self._size = plain_size(name, self._length)
+        super().__init__(plain_size(name, self._length))
         self._opener = files.opener(name, self._sealed(0, HEADER_BYTES))
-        self._at = self._start = 0
-        self._block = b""
         if not self._size:
             self._chunks(0, 0)  # Whoever reads nothing would not notice that nothing is left.
 
@@ -168,37 +166,9 @@ class Reader(io.RawIOBase):
             self._source.close()
         super().close()
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def size(self) -> int:
-        return self._size
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = self._size if size is None or size < 0 else min(self._size, self._at + size)
-        if end <= self._at:
-            return b""
-        if not self._start <= self._at <= end <= self._start + len(self._block):
-            first, last = self._at // CHUNK, (end - 1) // CHUNK
-            self._block, self._start = self._chunks(first, last), first * CHUNK
-        data = self._block[self._at - self._start : end - self._start]
-        self._at = end
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    def _fetch(self, start: int, end: int) -> tuple[int, bytes]:
+        first, last = start // CHUNK, (end - 1) // CHUNK
+        return first * CHUNK, self._chunks(first, last)
 
     def _chunks(self, first: int, last: int) -> bytes:
         """Return the content from one chunk to another, which are fetched together."""
