@@ -42,7 +42,7 @@ def restorer(db: Database, seen: Seen) -> Callable[[random.Random], None]:
         known = records(db)
         if not known:
             return
-        record, place = rng.choice(known), f"r{db.step}"
+        record, place, began = rng.choice(known), f"r{db.step}", time.monotonic()
         try:
             db.sql(f"RESTORE c AT '{record.name}' INTO '{place}'")
         except (PathNotFound, UnderOperation):
@@ -52,7 +52,8 @@ def restorer(db: Database, seen: Seen) -> Callable[[random.Random], None]:
             found = db.sql(f"SELECT k, v, n FROM `{place}{table}`").rows()
             seen.append((table, record.step, as_state(found)))
             db.sql(f"DROP TABLE `{place}{table}`")
-        time.sleep(0.05)
+        # What is being restored stays, so whoever removes needs a while in which nothing is.
+        time.sleep(3 * (time.monotonic() - began))
 
     return act
 

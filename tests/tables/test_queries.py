@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from strandline import Database, Settings
-from strandline.storage.files import LocalFiles
 from tests.processes import run
 from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content, refused, rows
 
@@ -327,7 +326,6 @@ def test_small_work_starts_no_jvm(tmp_path: Path) -> None:
 
 def test_files_are_where_the_warehouse_is(tmp_path: Path, connect: Callable[..., Database]) -> None:
     db = connect("here", files=None)
-    assert isinstance(db.runtime.files, LocalFiles)
     db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k))")
     db.table("t").upsert([{"k": n} for n in range(3000)])
     assert [p.suffix for p in (tmp_path / "here" / "data").rglob("*") if p.is_file()] == [".parquet"]

@@ -110,8 +110,10 @@ class Collection(Record):
         return self.settings.incremental
 
     def goes_on_after(self, backup: str) -> bool:
-        """Whether increments may follow its last backup."""
-        return self.incremental and not self.attached and (self.dropped is None or self.dropped < backup)
+        """Whether increments may follow a restore of its last backup: in a repository, whose chain outlives
+        the tables that it was taken of. In the cluster a chain ends with its tables."""
+        is_open = self.dropped is None or self.dropped < backup
+        return self.incremental and not self.attached and is_open and self.settings.storage != CLUSTER
 
     @property
     def omit_indexes(self) -> bool:

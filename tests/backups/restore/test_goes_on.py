@@ -11,7 +11,7 @@ import pytest
 from strandline import Database
 from strandline.backups.record import chain_to, slices_of
 from strandline.errors import Corrupted, PreconditionFailed
-from tests.backups.reading import CLUSTER, backups, contents, last, leaks, open_at, records, streams
+from tests.backups.reading import backups, contents, last, leaks, open_at, records, streams
 from tests.tables.examples import assert_sound
 from tests.world import ManualClock
 
@@ -25,10 +25,11 @@ DROP = "DROP TABLE t; DROP TABLE `d/u`"
 
 
 @pytest.fixture
-def backed_up(on_both: Database) -> Database:
+def backed_up(on_both: Database, tmp_path: Path) -> Database:
     """A full backup and an increment of two tables."""
     db = on_both
-    db.sql(f"{TABLES}; CREATE BACKUP COLLECTION c (TABLE t, TABLE `d/u`) {CLUSTER}; BACKUP c")
+    storage = f"WITH (STORAGE = '{tmp_path / 'repository'}', INCREMENTAL_BACKUP_ENABLED = 'true')"
+    db.sql(f"{TABLES}; CREATE BACKUP COLLECTION c (TABLE t, TABLE `d/u`) {storage}; BACKUP c")
     db.sql("UPSERT INTO t (k, v) VALUES (2, 'z'); DELETE FROM t WHERE k = 3; BACKUP c INCREMENTAL")
     return db
 

@@ -309,7 +309,7 @@ def test_what_is_kept_stays_as_it_was(on_sqlite: tuple[Database, Story], stateme
 
 def test_dropping_what_is_kept_leaves_no_directory(told: tuple[Database, Story]) -> None:
     db, story = told
-    before = tree(db)
+    before = [(path, type_) for path, type_ in tree(db) if type_ != "stream"]  # They end with the old tables.
     operation = db.sql("RESTORE c WITH (REPLACE = 'true')").operation_id
     result = db.operation(operation or "").result
     assert result is not None
