@@ -1,5 +1,5 @@
 """What the process counts and what it logs. One ``Metrics`` per database, shared by all threads; nothing
-global but the logger.
+global but the logger. What all processes have counted is kept by the catalog (``catalog/ledger.py``).
 
 A log line is an event name and a JSON object, so that a person can read it and a program can parse it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -68,6 +69,13 @@ class Metrics:
         self.publications.inc()
         self.published_paths.inc(len(versions))
         event("publication", operation=operation_id, generation=generation, step=step, paths=versions)
+
+    def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        """What was counted so far: names with labels, and their values."""
+        for family in self.registry.collect():
+            for sample in family.samples:
+                if not sample.name.endswith("_created"):  # No count: when it began to be counted here.
+                    yield sample.name, sample.labels, sample.value
 
     def render(self) -> str:
         """Everything in the text format that Prometheus scrapes."""

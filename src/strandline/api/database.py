@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify import VerifyReport
+    from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
     from strandline.records import Record
     from strandline.tables.check import CheckReport
@@ -147,6 +148,15 @@ class Database:
         with self.guard(), self.runtime.catalog.read() as conn:
             return describe.describe(conn, paths.require(conn, path))
 
+    def versions(self, path: str) -> list[VersionEvent]:
+        """Return what happened to the version of a path, and of those that had its name before it, oldest
+        first: who claimed one, when it was published, refused claims, plans that did not fit. It is kept for
+        ``version_history_seconds``."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            from strandline.catalog.history import story
+
+            return story(conn, path)
+
     @property
     def step(self) -> int:
         """The step of the last commit."""
@@ -239,9 +249,12 @@ class Database:
             return reports_of(conn, collection)
 
     def metrics(self) -> str:
-        """Return the counters and histograms of this process, in Prometheus' text format."""
+        """Return what there is to watch in the warehouse, in Prometheus' text format: what all processes have
+        counted, and how operations, backups and streams are now."""
         with self.guard():
-            return self.runtime.metrics.render()
+            from strandline.api.gauges import render
+
+            return render(self.runtime)
 
     # --- care ----------------------------------------------------------------------------------------------
 

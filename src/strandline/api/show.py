@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result
@@ -26,6 +27,35 @@ def operations(db: Database, statement: st.ShowOperations) -> Result:
         (o.id, o.kind, o.state, o.percent, o.error["message"] if o.error else None) for o in db.operations()
     ]
     return Result(("id", "kind", "state", "percent", "error"), rows)
+
+
+def versions(db: Database, statement: st.ShowVersions) -> Result:
+    rows = [
+        (
+            datetime.fromtimestamp(e.time, timezone.utc),
+            e.event,
+            e.version,
+            e.step,
+            e.operation_id,
+            e.operation,
+            e.writer,
+            ", ".join(map(str, e.siblings)) or None,
+            e.details,
+        )
+        for e in db.versions(statement.path)
+    ]
+    columns = (
+        "time",
+        "event",
+        "version",
+        "step",
+        "operation_id",
+        "operation",
+        "writer",
+        "siblings",
+        "details",
+    )
+    return Result(columns, rows)
 
 
 def create_table(db: Database, statement: st.ShowCreateTable) -> Result:

@@ -37,6 +37,7 @@ from strandline.sql.statements import (
     ShowCreateTable,
     ShowOperations,
     ShowTables,
+    ShowVersions,
     Statement,
 )
 from strandline.sql.tables import read_alter_table, read_check_table, read_create_table, read_drop_table
@@ -46,7 +47,7 @@ __all__ = ["parse"]
 
 _SHOW_FORM = (
     "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW BACKUPS "
-    "IN collection | SHOW OPERATIONS"
+    "IN collection | SHOW OPERATIONS | SHOW VERSIONS OF path"
 )
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
 _EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
@@ -127,8 +128,13 @@ def _read_show(cursor: Cursor) -> Statement:
         statement = ShowBackups(read_collection_name(cursor))
     elif cursor.accept("OPERATIONS"):
         statement = ShowOperations()
+    elif cursor.accept("VERSIONS"):
+        cursor.expect("OF")
+        statement = ShowVersions(cursor.path("a path"))
     else:
-        raise cursor.fault("expected TABLES, CREATE TABLE, BACKUP COLLECTIONS, BACKUPS or OPERATIONS")
+        raise cursor.fault(
+            "expected TABLES, CREATE TABLE, BACKUP COLLECTIONS, BACKUPS, OPERATIONS or VERSIONS"
+        )
     cursor.expect_end()
     return statement
 

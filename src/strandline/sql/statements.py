@@ -60,6 +60,7 @@ __all__ = [
     "ShowCreateTable",
     "ShowOperations",
     "ShowTables",
+    "ShowVersions",
     "Statement",
     "Update",
     "Values",
@@ -251,6 +252,11 @@ class ShowOperations(Statement):
 
 @dataclass(frozen=True)
 class ShowCreateTable(Statement):
+    path: str
+
+
+@dataclass(frozen=True)
+class ShowVersions(Statement):
     path: str
 
 
