@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,9 +83,24 @@ class Metrics:
         return generate_latest(self.registry).decode()
 
 
+_SECRETS = (
+    (re.compile(r"(://[^/@:\s]*):[^/@\s]+@"), r"\1:***@"),
+    (re.compile(r"(?i)\b(sig|x-amz-(?:signature|credential|security-token))=[^&\s\"']+"), r"\1=***"),
+)
+"""Passwords and signatures in URLs, as messages of drivers may show them."""
+
+
+def masked(text: str) -> str:
+    """The text without what is secret in it."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
 def event(name: str, **fields: Any) -> None:
     """One structured log line, also reachable as ``record.strandline`` for handlers that want the fields."""
     if log.isEnabledFor(logging.INFO):
+        shown = {key: masked(value) if isinstance(value, str) else value for key, value in fields.items()}
         log.info(
-            "%s %s", name, json.dumps(fields, default=str), extra={"strandline": {"event": name, **fields}}
+            "%s %s", name, json.dumps(shown, default=str), extra={"strandline": {"event": name, **shown}}
         )

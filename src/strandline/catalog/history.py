@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, func, select
@@ -18,6 +17,7 @@ from strandline import names
 from strandline.catalog import paths, sqltables
 from strandline.catalog.writer import Writer
 
+_ORDER = {"claimed": 0, "published": 1, "dropped": 2}
 _BOARD, _CLAIMED, _NOTICED = sqltables.board.c, sqltables.claimed.c, sqltables.noticed.c
 
 
@@ -60,9 +60,9 @@ def story(conn: Connection, path: str) -> list[VersionEvent]:
         *map(_noticed, seen),
     ]
     kinds = _kinds(conn, {event.operation_id for event in events if event.operation_id is not None})
-    events.sort(
-        key=itemgetter(0)
-    )  # As they came, where the time is the same: a claim before its publication.
+    # What comes at one moment, as on a clock that stands, comes in the order of versions: a claim, then what
+    # it has claimed, and what was noticed last.
+    events.sort(key=lambda e: (e.time, e.path_id, e.version or 2**62, _ORDER.get(e.event, 3)))
     return [event._replace(operation=kinds.get(event.operation_id or "")) for event in events]
 
 
