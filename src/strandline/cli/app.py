@@ -54,6 +54,7 @@ app = typer.Typer(
 @app.callback()
 def _root(
     context: typer.Context,
+    *,
     warehouse: options.Warehouse = None,
     catalog: options.Catalog = None,
     as_json: options.Json = False,

@@ -34,7 +34,7 @@ def settings_here() -> Settings:
     )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Cli:
     """One run of the command line. Options may stand before the command or after it; the later one wins."""
 
