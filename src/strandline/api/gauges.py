@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from strandline.backups import verified
 from strandline.backups.collection import ROOT
-from strandline.backups.record import BackupHead, backup_heads, last_backup
+from strandline.backups.record import BackupHead, backup_heads
 from strandline.backups.verified import LEVELS, BackupReport, Level
 from strandline.catalog import ledger, paths, watch
 from strandline.catalog.ledger import Count
@@ -171,11 +171,11 @@ def _backups(conn: Connection, held: Mapping[int, int]) -> Iterator[Sample]:
 def _collection(conn: Connection, collection: Path) -> Iterator[Sample]:
     heads, of = backup_heads(conn, collection), (collection.name,)
     yield BACKUPS, of, len(heads)
-    last = last_backup(conn, collection)
-    if last is None:
+    if not heads:
         return
+    path, last = heads[-1]
     yield LAST, of, last.time
-    yield BYTES, of, last.bytes
+    yield BYTES, of, watch.bytes_within(conn, path.id)
     yield CHAIN, of, _chain_length({head.name: head for _, head in heads}, last)
     reports = verified.reports(conn, [path.id for path, _ in heads])
     restorable = [head.time for path, head in heads if _is_restorable(reports.get(path.id, ()))]

@@ -78,16 +78,14 @@ def announce(tx: Writer, told: Sequence[Told], operation_id: str | None = None) 
     return number
 
 
-def since(conn: Connection, after: int) -> list[Publication] | None:
-    """The publications of all generations after ``after``, of which there are some, in order; None if the
-    first of them have been forgotten."""
+def since(conn: Connection, after: int) -> list[Publication]:
+    """The publications of all generations after ``after``, in order. If the first are not of the next one,
+    they have been forgotten."""
     rows = conn.execute(
         select(sqltables.board)
         .where(sqltables.board.c.generation > after)
         .order_by(sqltables.board.c.generation, sqltables.board.c.path_id)
-    ).all()
-    if not rows or rows[0].generation != after + 1:
-        return None
+    )
     return [
         Publication(
             generation=r.generation,

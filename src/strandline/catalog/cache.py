@@ -111,12 +111,13 @@ class SchemeCache:
     def _catch_up(self, look: Look) -> None:
         with self._delivering:
             is_news = not self._has_seen(look)
+            new: list[Publication] = []
             # To the first one all is news, but nothing of it is about something that is known.
-            first = self._generation is None
-            new = board.since(look.conn, self._generation or 0) if is_news and not first else []
-            if new is None:
-                self._forget_all()  # It has slept for so long that the board no longer knows what it missed.
-            self._apply(self._delivery(new or []), look.present.generation if is_news else self._generation)
+            if is_news and self._generation is not None:
+                new = board.since(look.conn, self._generation)
+                if not new or new[0].generation != self._generation + 1:
+                    self._forget_all()  # It has slept for longer than the board remembers.
+            self._apply(self._delivery(new), look.present.generation if is_news else self._generation)
 
     def unit(self, look: Look, path: str) -> Unit:
         """A table and its implementation tables: from memory if all of them are there, else from the

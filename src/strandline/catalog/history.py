@@ -67,7 +67,7 @@ def story(conn: Connection, path: str) -> list[VersionEvent]:
 
 
 def forget(tx: Writer, *, history_seconds: float) -> None:
-    """Forget what is older. A cache that is so far behind begins again (``board.since``)."""
+    """Forget what is older. A cache that is so far behind begins again (``SchemeCache``)."""
     before = tx.now - history_seconds
     for table in (sqltables.board, sqltables.claimed, sqltables.noticed):
         tx.conn.execute(delete(table).where(table.c.time < before))

@@ -62,6 +62,22 @@ def held_bytes(conn: Connection) -> dict[int, int]:
     return {path_id: int(size) for path_id, size in rows}
 
 
+def bytes_within(conn: Connection, root_id: int) -> int:
+    """How many bytes the tables below a path hold, at whatever depth: found level by level, without what they
+    say of themselves, which may be very much."""
+    at, chain, segment = sqltables.paths.c, sqltables.chains.c, sqltables.segments.c
+    below = select(at.id).where(sqltables.among(at.parent_id, "parents"))
+    size = (
+        select(func.coalesce(func.sum(segment.bytes), 0))
+        .join_from(sqltables.chains, sqltables.segments, segment.id == chain.segment_id)
+        .where(chain.removed.is_(None), sqltables.among(chain.table_id, "tables"))
+    )
+    total, level = 0, [root_id]
+    while level := list(conn.execute(below, {"parents": level}).scalars()):
+        total += int(conn.execute(size, {"tables": level}).scalar_one())
+    return total
+
+
 def lags(conn: Connection) -> dict[int, Lag]:
     """How far users' streams are behind, by their ids."""
     hold, table, owner, commit = sqltables.holds.c, sqltables.tables.c, sqltables.paths.c, sqltables.commits.c
