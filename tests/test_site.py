@@ -17,12 +17,12 @@ import typer
 
 import strandline
 from strandline import errors
+from strandline.api.gauges import GAUGES
 from strandline.api.progress import OperationInfo
 from strandline.api.result import Result
 from strandline.api.stream import Batch, Stream
 from strandline.api.table import Table
 from strandline.cli.app import app
-from strandline.api.gauges import GAUGES
 from strandline.metrics import Metrics
 from strandline.tables.check import CheckReport, Problem
 from strandline.tables.housekeeping import Report

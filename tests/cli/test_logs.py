@@ -58,7 +58,8 @@ def test_the_level_chooses_and_nothing_stays_behind(shop: Run, monkeypatch: pyte
     assert " info publication {" in said
     assert '"/c": 1' in said
     assert shop("sql", create.format("d")).err == "", "each command says for itself what is logged"
-    assert logging.getLogger("strandline").handlers == []
+    log = logging.getLogger("strandline")
+    assert (log.handlers, log.level) == ([], logging.NOTSET)
     monkeypatch.setenv("STRANDLINE_LOG_LEVEL", "info")
     monkeypatch.setenv("STRANDLINE_LOG_FORMAT", "json")
     assert [line["paths"] for line in lines(shop("sql", create.format("e")).err)] == [{"/e": 1}]
