@@ -101,20 +101,19 @@ def prepare(db: Database) -> None:
     )
 
 
-def use(folder: str, url: str | None, stop: str, seed: int) -> Seen:
-    """One process: a statement after the other, until there is a file ``stop``."""
+def use(folder: str, url: str | None, signs: str, seed: int) -> Seen:
+    """One process: a statement after the other, until there is a file ``stop`` among the signs. What it takes
+    to begin is not measured."""
     random_ = random.Random(seed)
     seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     errors = Counter[str]()
     with strandline.connect(folder, catalog=url, settings=SETTINGS) as db:
-        while not os.path.exists(stop):
+        for kind in KINDS:
+            db.sql(statement(random_, kind)).rows()
+        Path(signs, f"ready{seed}").touch()
+        while not os.path.exists(f"{signs}/stop"):
             kind = random_.choices(KINDS, (6, 3, 1))[0]
-            table, key = f"t{random_.randrange(TABLES)}", random_.randrange(ROWS)
-            text = {
-                "point read": f"SELECT v FROM {table} WHERE k = {key}",
-                "index read": f"SELECT k FROM {table} VIEW by_v WHERE v = 'v{key % 100}'",
-                "upsert": f"UPSERT INTO {table} (k, v, n) VALUES ({key}, 'v{key % 100}', {key % 50})",
-            }[kind]
+            text = statement(random_, kind)
             start = time.perf_counter()
             try:
                 db.sql(text).rows()
@@ -125,6 +124,15 @@ def use(folder: str, url: str | None, stop: str, seed: int) -> Seen:
         metrics = db.runtime.metrics
         mismatches = {r: int(counted(metrics, "schema_mismatches_total", result=r)) for r in results}
     return Seen(seconds, errors, mismatches)
+
+
+def statement(random_: random.Random, kind: str) -> str:
+    table, key = f"t{random_.randrange(TABLES)}", random_.randrange(ROWS)
+    if kind == "point read":
+        return f"SELECT v FROM {table} WHERE k = {key}"
+    if kind == "index read":
+        return f"SELECT k FROM {table} VIEW by_v WHERE v = 'v{key % 100}'"
+    return f"UPSERT INTO {table} (k, v, n) VALUES ({key}, 'v{key % 100}', {key % 50})"
 
 
 def work(db: Database, seconds: float) -> Counter[str]:
@@ -155,19 +163,23 @@ def drop(db: Database, folder: str) -> None:
 
 
 def run(folder: Path, url: str | None, chosen: argparse.Namespace, *, eager: bool) -> Run:
-    stop = folder / "stop"
+    processes = range(chosen.processes)
     with (
         strandline.connect(folder / "w", catalog=url, settings=SETTINGS) as db,
-        ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(len(processes), mp_context=get_context("spawn")) as pool,
     ):
         prepare(db)
         if eager:
             db._running.engine.registry = Eager()
-        place, number = str(folder / "w"), range(chosen.processes)
-        futures = [pool.submit(use, place, url, str(stop), seed) for seed in number]
-        time.sleep(min(5.0, chosen.seconds / 4))  # Until all of them are at it.
-        operations = work(db, chosen.seconds)
-        stop.touch()
+        futures = [pool.submit(use, str(folder / "w"), url, str(folder), seed) for seed in processes]
+        try:
+            while not all((folder / f"ready{seed}").exists() for seed in processes):
+                if any(future.done() for future in futures):
+                    break  # It has failed, and will say why.
+                time.sleep(0.1)
+            operations = work(db, chosen.seconds)
+        finally:
+            (folder / "stop").touch()
         return Run(tuple(future.result() for future in futures), operations)
 
 
