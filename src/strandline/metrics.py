@@ -49,7 +49,9 @@ class Metrics:
             "Time from the last part of an operation to the publication of its paths.",
         )
         self.delivery_delay = self._histogram(
-            "delivery_delay_seconds", "Time from a publication to its arrival in this process's cache."
+            "delivery_delay_seconds",
+            "Time from a publication to its arrival in the cache of a process, which is when that looks at the "
+            "catalog next.",
         )
         for result in ("seen", "cured", "failed"):
             self.mismatches.labels(
