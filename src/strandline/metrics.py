@@ -50,8 +50,8 @@ class Metrics:
         )
         self.delivery_delay = self._histogram(
             "delivery_delay_seconds",
-            "Time from a publication to its arrival in the cache of a process, which is when that looks at the "
-            "catalog next.",
+            "Time from a publication to its arrival in the cache of a process, which is when that looks at "
+            "the catalog next.",
         )
         for result in ("seen", "cured", "failed"):
             self.mismatches.labels(

@@ -112,12 +112,14 @@ class SchemeCache:
         with self._delivering:
             is_news = not self._has_seen(look)
             new: list[Publication] = []
+            missed = False
             # To the first one all is news, but nothing of it is about something that is known.
             if is_news and self._generation is not None:
                 new = board.since(look.conn, self._generation)
-                if not new or new[0].generation != self._generation + 1:
-                    self._forget_all()  # It has slept for longer than the board remembers.
-            self._apply(self._delivery(new), look.present.generation if is_news else self._generation)
+                # It may have slept for longer than the board remembers.
+                missed = not new or new[0].generation != self._generation + 1
+            upto = look.present.generation if is_news else self._generation
+            self._apply(self._delivery(new), upto, missed=missed)
 
     def unit(self, look: Look, path: str) -> Unit:
         """A table and its implementation tables: from memory if all of them are there, else from the
@@ -150,14 +152,15 @@ class SchemeCache:
                     self._drop(info.id)
 
     def _forget_all(self) -> None:
-        with self._lock:
-            self._tables.clear()
-            self._ids.clear()
+        self._tables.clear()
+        self._ids.clear()
 
-    def _apply(self, publications: Iterable[Publication], upto: int | None) -> None:
+    def _apply(self, publications: Iterable[Publication], upto: int | None, *, missed: bool) -> None:
         now = self.catalog.clock.now()
         arrived: dict[int, float] = {}
         with self._lock:
+            if missed:
+                self._forget_all()
             for news in publications:
                 self._take_in(news)
                 arrived[news.generation] = max(0.0, now - news.time)
@@ -183,8 +186,7 @@ class SchemeCache:
             if self._generation != present.generation:
                 return
             if len(self._tables) > _MAX_TABLES:
-                self._tables.clear()
-                self._ids.clear()
+                self._forget_all()
             for info in infos:
                 known = self._tables.get(info.id)
                 if known is None or info.version >= known.version:
