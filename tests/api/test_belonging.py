@@ -278,8 +278,11 @@ def _make_older(url: str) -> None:
     with engine.begin() as conn:
         for index in ("parts_open", "paths_by_owner", "holds_by_table"):
             conn.execute(text(f"DROP INDEX {index}"))
-        conn.execute(text("DROP TABLE verified"))
+        for table in ("verified", "claimed", "noticed", "counts"):
+            conn.execute(text(f"DROP TABLE {table}"))
         for undone in (
+            "board DROP COLUMN step",
+            "board DROP COLUMN operation_id",
             "paths DROP COLUMN owner_id",
             "chains DROP COLUMN removed_at",
             "sessions DROP COLUMN reads_from",
