@@ -61,10 +61,9 @@ def _create_statement(row: Path) -> str:
     lines.append(f"PRIMARY KEY ({', '.join(quote(n) for n in info.schema.key)})")
     for ref in info.indexes:
         index = ref.definition
-        cover = f" COVER ({', '.join(quote(n) for n in index.cover)})" if index.cover else ""
-        lines.append(
-            f"INDEX {quote(index.name)} {index.kind} ON ({', '.join(quote(n) for n in index.columns)}){cover}"
-        )
+        columns, cover = (", ".join(map(quote, of)) for of in (index.columns, index.cover))
+        covered = f" COVER ({cover})" if cover else ""
+        lines.append(f"INDEX {quote(index.name)} {index.words} ON ({columns}){covered}")
     body = ",\n    ".join(lines)
     keys = ", ".join(f"({', '.join(map(constant, bound))})" for bound in info.schema.bounds)
     settings = f" WITH (PARTITION_AT_KEYS = ({keys}))" if keys else ""

@@ -27,7 +27,7 @@ from strandline.sql.tokens import NUMBER, Token
 
 __all__ = ["read_alter_table", "read_check_table", "read_create_table", "read_drop_table"]
 
-_INDEX_FORM = "INDEX name GLOBAL [SYNC | ASYNC] ON (columns) [COVER (columns)]"
+_INDEX_FORM = "INDEX name GLOBAL [UNIQUE] [SYNC | ASYNC] ON (columns) [COVER (columns)]"
 CREATE_FORM = (
     "CREATE TABLE [IF NOT EXISTS] table (column type [NOT NULL], ..., PRIMARY KEY (columns), "
     f"{_INDEX_FORM}, ...) "
@@ -124,9 +124,13 @@ def _read_index(cursor: Cursor) -> IndexDef:
     if cursor.sees("LOCAL"):
         raise cursor.unsupported("a LOCAL index", f"The form is: {_INDEX_FORM}")
     cursor.expect("GLOBAL")
-    if cursor.sees("UNIQUE"):
-        raise cursor.unsupported("a UNIQUE index", f"The form is: {_INDEX_FORM}")
+    unique = cursor.accept("UNIQUE")
     kind: IndexKind = "GLOBAL SYNC"
+    if unique and cursor.sees("ASYNC"):
+        raise cursor.unsupported(
+            "a UNIQUE ASYNC index",
+            "Leave ASYNC out: an index that follows later cannot refuse a row.",
+        )
     if cursor.accept("ASYNC"):
         kind = "GLOBAL ASYNC"
     else:
@@ -136,7 +140,7 @@ def _read_index(cursor: Cursor) -> IndexDef:
     cursor.expect("ON")
     columns = cursor.name_list("a column of the index")
     cover = cursor.name_list("a covered column") if cursor.accept("COVER") else ()
-    return IndexDef(name, kind, columns, cover)
+    return IndexDef(name, kind, columns, cover, unique)
 
 
 def _read_table_settings(

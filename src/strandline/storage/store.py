@@ -33,6 +33,7 @@ from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
 from strandline.storage.stored import Copies
+from strandline.storage.unique import Repeats
 from strandline.types import Type
 
 if TYPE_CHECKING:
@@ -139,6 +140,13 @@ class Store:
     def overlaps(self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
         """Return whether a row of one of the keys is in one of the segments."""
         return arrow.lookup.overlaps(self.shelf, schema, segments, keys)
+
+    def begins_like(
+        self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
+    ) -> bool:
+        """Return whether a row of one of the segments has the same first ``width`` values of its key, none of
+        them NULL, as one of the keys."""
+        return arrow.lookup.begins_like(self.shelf, schema, segments, keys, width)
 
     # --- frames for queries --------------------------------------------------------------------------------
 
@@ -413,6 +421,25 @@ class Store:
         from strandline.storage import spark
 
         return spark.check.doubled_keys(self.spark, self.shelf, state)
+
+    def repeated(self, state: State, width: int, brought: Sequence[Segment] | None = None) -> Repeats | None:
+        """Return which keys of an index, the first ``width`` columns of the key of its state, several of its
+        entries have; None if there is no such key. One with a NULL in it equals no other. ``brought``: look
+        only for keys that these segments, the last of the state, have added."""
+        if width == len(state.schema.key):
+            return None  # The primary key is part of it.
+        if brought is not None and len(brought) == len(state.chain.segments):
+            brought = None
+        few = (
+            self._is_little(state.chain.segments)
+            if brought is None
+            else self._are_few(sum(s.rows for s in brought), state)
+        )
+        if few:
+            return arrow.unique.repeated(self.shelf, state, width, brought)
+        from strandline.storage import spark
+
+        return spark.unique.repeated(self.spark, self.shelf, state, width, brought)
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
         """Return what is wrong with an index at a step, given its table and its entries at it."""
