@@ -25,6 +25,7 @@ __all__ = [
     "AddTable",
     "AlterAction",
     "AlterBackupCollection",
+    "AlterChangefeed",
     "AlterTable",
     "Backup",
     "Change",
@@ -141,11 +142,19 @@ class AddChangefeed:
 
 
 @dataclass(frozen=True)
+class AlterChangefeed:
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
 class DropChangefeed:
     name: str
 
 
-AlterAction: TypeAlias = AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | DropChangefeed
+AlterAction: TypeAlias = (
+    AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | AlterChangefeed | DropChangefeed
+)
 
 
 @dataclass(frozen=True)

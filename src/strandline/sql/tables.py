@@ -13,6 +13,7 @@ from strandline.sql.statements import (
     AddColumn,
     AddIndex,
     AlterAction,
+    AlterChangefeed,
     AlterTable,
     CheckTable,
     ColumnDef,
@@ -36,7 +37,7 @@ CREATE_FORM = (
 ALTER_FORM = (
     "ALTER TABLE table ADD COLUMN column type | DROP COLUMN column "
     f"| ADD {_INDEX_FORM} | DROP INDEX name | ADD CHANGEFEED name WITH (MODE = '...', FORMAT = '...') | "
-    "DROP CHANGEFEED name, ..."
+    "ALTER CHANGEFEED name SET (MODE = '...') | DROP CHANGEFEED name, ..."
 )
 DROP_FORM = "DROP TABLE [IF EXISTS] table"
 CHECK_FORM = "CHECK TABLE table"
@@ -214,6 +215,10 @@ def read_alter_table(cursor: Cursor) -> AlterTable:
 
 
 def _read_action(cursor: Cursor) -> AlterAction:
+    if cursor.accept("ALTER", "CHANGEFEED"):
+        name = cursor.name("the name of a changefeed")
+        cursor.expect("SET")
+        return AlterChangefeed(name, read_settings(cursor))
     if cursor.peek().key in ("RENAME", "SET", "RESET", "ALTER"):
         raise cursor.unsupported(f"ALTER TABLE ... {cursor.peek().key}")
     if cursor.accept("ADD"):
@@ -226,7 +231,7 @@ def _read_action(cursor: Cursor) -> AlterAction:
         cursor.accept("COLUMN")
         return AddColumn(_read_column(cursor))
     if not cursor.accept("DROP"):
-        raise cursor.fault("expected ADD or DROP")
+        raise cursor.fault("expected ADD, ALTER or DROP")
     for word, make, what in (
         ("INDEX", DropIndex, "the name of an index"),
         ("CHANGEFEED", DropChangefeed, "the name of a changefeed"),
