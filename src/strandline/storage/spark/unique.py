@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from strandline.model import BEGINNING, OP, PENDING, WAS_HI, Segment, State
+from strandline.model import BEGINNING, OP, PENDING, WAS_HI, Segment, State, TableSchema
 from strandline.storage.order import EXAMPLES
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col, keys_from, mated, renamed
@@ -35,7 +35,8 @@ def repeated(
     with working(spark):
         entries = scan(spark, shelf, state, schema.key).where(_whole(head))
         if brought is not None:
-            entries = _met(spark, shelf, state, head, brought, entries)
+            same = reduce(Column.__and__, (col(name) == col(mated(name)) for name in head))
+            entries = entries.join(_new_keys(spark, shelf, schema, head, brought), same, "left_semi")
         row = F.struct(*map(col, rest))
         several = (
             entries.groupBy(*map(col, head))
@@ -51,21 +52,14 @@ def repeated(
         return Repeats(several.count(), tuple(zip(keys[::2], keys[1::2], strict=True)))
 
 
-def _met(
-    spark: SparkSession,
-    shelf: Shelf,
-    state: State,
-    head: Sequence[str],
-    brought: Sequence[Segment],
-    entries: DataFrame,
+def _new_keys(
+    spark: SparkSession, shelf: Shelf, schema: TableSchema, head: Sequence[str], brought: Sequence[Segment]
 ) -> DataFrame:
-    """The entries whose keys begin like one that is new."""
-    rows = rows_of(spark, shelf, state.schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
+    """The keys that are new in segments, under ``mated`` names."""
+    rows = rows_of(spark, shelf, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
     # What replaces an entry has the key that it had, and was looked at when that came.
     new = renamed(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)
-    same = reduce(Column.__and__, (col(name) == col(mated(name)) for name in head))
-    few = sum(s.rows for s in brought) <= BROADCAST_ROWS
-    return entries.join(F.broadcast(new) if few else new, same, "left_semi")
+    return F.broadcast(new) if sum(s.rows for s in brought) <= BROADCAST_ROWS else new
 
 
 def _whole(head: Sequence[str]) -> Column:
