@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from strandline.catalog import paths, tables
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Conflict, PreconditionFailed
 from strandline.storage.rows import Written
+from tests.effort import EVERY
 from tests.processes import READY, run_at_once
 from tests.tables.examples import ARROW, SPARK, assert_sound, content, picture, read_with, refused, rows
 
@@ -26,7 +28,11 @@ def here(connect: Callable[..., Database]) -> Database:
     return db
 
 
-@pytest.fixture(params=["arrow", pytest.param("spark", marks=pytest.mark.spark)])
+WAYS = ["arrow", *([pytest.param("spark", marks=pytest.mark.spark)] if EVERY else [])]
+"""What is found on Spark is tried with the storage, and a load below."""
+
+
+@pytest.fixture(params=WAYS)
 def either(request: pytest.FixtureRequest, connect: Callable[..., Database]) -> Database:
     """A database that does everything in the process, or everything on Spark."""
     if request.param == "arrow":
@@ -73,7 +79,7 @@ def test_a_bulk_load_is_refused_whole(connect: Callable[..., Database], spark: A
         db.table("t").upsert(frame)
     db.table("t").upsert(frame.where("k < 38"))
     assert db.describe("/t")["rows"] == 38
-    with refused(db, "PRECONDITION_FAILED", r"1 key is|a key is.*'v7'.*\(k = 7\) and \(k = 50\)"):
+    with refused(db, "PRECONDITION_FAILED", r"a key is.*'v7'.*\(k = 7\) and \(k = 50\)"):
         db.table("t").upsert(spark.sql("SELECT 50 AS k, 'v7' AS v UNION ALL SELECT 51, 'v51'"))
 
 
@@ -237,13 +243,14 @@ print(done)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("catalog_url", ["sqlite", *(["postgresql"] if EVERY else [])], indirect=True)
 def test_processes_that_race_for_keys_never_get_the_same(
-    connect: Callable[..., Database], catalog_url: str | None
+    connect: Callable[..., Database], catalog_url: str | None, tmp_path: Path
 ) -> None:
     db = connect("shared", catalog=catalog_url)
     db.sql(TABLE)
-    folder = db.runtime.files.path("").rstrip("/")
-    done = run_at_once(RACER, [(folder, catalog_url or "", str(me), "25") for me in (1, 2, 3)])
+    given = [(str(tmp_path / "shared"), catalog_url or "", str(me), "25") for me in (1, 2, 3)]
+    done = run_at_once(RACER, given)
     assert all(int(count) > 0 for count in done)
     keys = [v for v in values(db).values() if v is not None]
     assert len(keys) == len(set(keys))
@@ -336,7 +343,7 @@ def test_an_index_whose_key_has_the_primary_key_in_it_refuses_nothing(either: Da
     assert_sound(db, "/t")
 
 
-@pytest.mark.parametrize("way", ["arrow", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_check_finds_a_key_in_two_rows(
     connect: Callable[..., Database], request: pytest.FixtureRequest, way: str
 ) -> None:

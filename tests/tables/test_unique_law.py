@@ -151,7 +151,7 @@ class History:
         assert self.refusals, "nothing was refused, which is no proof of anything"
 
 
-@pytest.mark.parametrize("seed", range(40 if EVERY else 4))
+@pytest.mark.parametrize("seed", range(40 if EVERY else 3))
 def test_in_the_process(connect: Callable[..., Database], tmp_path: Path, seed: int) -> None:
     settings = Settings(
         bulk_rows=ARROW.bulk_rows,
@@ -166,12 +166,12 @@ def test_in_the_process(connect: Callable[..., Database], tmp_path: Path, seed: 
     history.end()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6 if EVERY else 1))
+@pytest.mark.skipif(not EVERY, reason="takes minutes; make exhaustive runs it")
+@pytest.mark.parametrize("seed", range(6))
 def test_on_spark(connect: Callable[..., Database], spark: Any, seed: int) -> None:
     db = connect("shared", settings=SPARK, spark=spark)
     read_with(db, connect("shared", settings=ARROW))
     history = History(db, 100 + seed)
-    for _ in range(STEPS if EVERY else 10):
+    for _ in range(STEPS):
         history.step()
     history.end()
