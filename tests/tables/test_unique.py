@@ -232,7 +232,7 @@ rng, me = random.Random(sys.argv[3]), int(sys.argv[3])
 done = 0
 for i in range(int(sys.argv[4])):
     try:
-        db.table("t").upsert([{{"k": 100 * (i % 4) + me, "v": str(rng.randrange(6))}}])
+        db.table("t").upsert([{{"k": 100 * (i % 4) + me, "v": rng.choice([None, *"abcdef"])}}])
         done += 1
     except strandline.errors.PreconditionFailed as error:
         assert "by_v is unique" in error.message

@@ -143,7 +143,7 @@ class Database:
     def describe(self, path: str) -> dict[str, Any]:
         """Return what there is to know about a path: ``path``, ``type``, ``version`` and ``state``; for a
         table also ``columns``, ``key``, ``step``, ``rows``, ``digest`` and ``indexes``, each with its name,
-        kind, columns, covered columns and version."""
+        kind, columns, covered columns, version and whether it is unique."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return describe.describe(conn, paths.require(conn, path))
 

@@ -8,7 +8,7 @@ pass, any other one makes it stale. Neither may others have brought a key that i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,11 @@ class _Pending:
     def depends_on(self) -> int | None:
         """The step at which the rows were read on which its changes depend."""
         return None if self.follows and self.unique is None else self.read_step
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether a commit proves that nobody has changed what it was."""
+        return self.depends_on is not None or self.whole or bool(self.keys)
 
 
 class Transaction(Reader):
@@ -183,8 +188,8 @@ class Transaction(Reader):
             reads = [Basis(p.info.id, p.info.version, p.read_step) for p in only_read]
             try:
                 step = self._publish(parts, reads)
-            except RowsChanged as stale:
-                self._let_pass(stale)
+            except RowsChanged:
+                self._let_pass()
                 continue
             self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
             for pending in changed:
@@ -227,25 +232,30 @@ class Transaction(Reader):
         )
         store.discard(replaced)
 
-    def _let_pass(self, stale: RowsChanged) -> None:
-        """Move on to the table's present step if nothing that was committed since touches what this
-        transaction read or wrote."""
-        pending = self._pending[stale.table_id]
-        if pending.whole:
-            raise stale
+    def _let_pass(self) -> None:
+        """Move on to the present steps of all tables if nothing that was committed since touches what this
+        transaction read or wrote. Of all at once: one after the other, writers that are many would always
+        find another one that has moved."""
+        proved = [p for p in self._pending.values() if p.is_proved]
         with self.runtime.catalog.read() as conn:
-            head = chains.state(conn, stale.table_id).step
-            logs = chains.log_kept(conn, stale.table_id, pending.read_step, head)
-        touched = self.runtime.store.touched(pending.info.schema, logs, pending.read_step)
-        read = (
-            keys_of(pending.info.schema, keys) if isinstance(keys, pa.Table) else keys
-            for keys in pending.keys
+            heads = chains.states(conn, [p.info.id for p in proved])
+            moved = [
+                (p, head.step, chains.log_kept(conn, p.info.id, p.read_step, head.step))
+                for p in proved
+                if (head := heads.get(p.info.id)) is not None and head.step > p.read_step
+            ]
+        for pending, step, logs in moved:
+            if pending.whole or self._meets(pending, logs):
+                raise RowsChanged(pending.info.id, "rows were committed since it was read")
+            pending.read_step = step
+
+    def _meets(self, pending: _Pending, logs: Sequence[Segment]) -> bool:
+        """Whether logs of others touch what was read or written of a table."""
+        store, schema, mine = self.runtime.store, pending.info.schema, pending.segments
+        touched = store.touched(schema, logs, pending.read_step)
+        read = (keys_of(schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)
+        return (
+            any(not touched.isdisjoint(keys) for keys in read)
+            or store.overlaps(schema, mine, touched)
+            or (pending.unique is not None and pending.unique.meets(store, mine, touched))
         )
-        store, mine = self.runtime.store, pending.segments
-        if any(not touched.isdisjoint(keys) for keys in read) or store.overlaps(
-            pending.info.schema, mine, touched
-        ):
-            raise stale
-        if pending.unique is not None and pending.unique.meets(store, mine, touched):
-            raise stale
-        pending.read_step = head
