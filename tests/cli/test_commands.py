@@ -93,6 +93,11 @@ def test_describe_tells_columns_and_indexes(shop: Run) -> None:
     said = shop("describe", "/orders")
     assert "by_customer | GLOBAL SYNC | customer | total |" in said.out
     assert shop("describe", "orders", "--json").json["key"] == ["id"]
+    assert shop("sql", "ALTER TABLE orders ADD INDEX by_total GLOBAL UNIQUE ON (total)").code == 0
+    assert "by_total    | GLOBAL UNIQUE SYNC | total " in shop("describe", "/orders").out
+    said = shop("sql", "UPSERT INTO orders (id, total) VALUES (3, 20)")
+    assert said.code == 6
+    assert "(total = 20) in the rows (id = 2) and (id = 3)" in said.err
     assert "kind" in shop("describe", "/orders/by_customer").out
 
 

@@ -43,7 +43,7 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
             current = now.table(table.info.path)
             built = _caught_up(runtime, table, current, impl, built)
             snapshot, table = now, current  # A view is good while its snapshot exists.
-            if index.unique:
+            if index.unique and (not seen or len(built.entries.segments) > seen):
                 _check_unique(runtime, table, index, built, seen)
                 seen = len(built.entries.segments)
         except Exception:
