@@ -307,7 +307,7 @@ def test_an_index_that_is_as_recorded_but_not_what_its_table_says_is_refused(tmp
             mistaken = {"/t": replace(t, indexes=u.indexes), "/u": replace(u, indexes=t.indexes)}
             many.set_bodies(tx, {backup.id: replace(record, tables=mistaken)})
         for settings in WAYS:
-            with pytest.raises(Corrupted, match="the restored index /r/./by_v does not match its table"):
+            with pytest.raises(Corrupted, match=r"the restored index /r/./by_v does not match its table"):
                 db.sql(f"RESTORE c INTO 'r' WITH ({settings})")
             with pytest.raises(PathNotFound):
                 db.describe("/r")
