@@ -56,7 +56,7 @@ class Branches:
     @contextlib.contextmanager
     def _raw(self) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(self.catalog.engine.raw_connection()) as raw:
-            yield raw.driver_connection  # type: ignore[misc]
+            yield raw.driver_connection
 
     def keep(self) -> sqlite3.Connection:
         kept = sqlite3.connect(":memory:")
@@ -160,7 +160,8 @@ class Orders:
                 if not runnable:
                     self.engine.step("op")
                     ends.add(self.branches.canonical())
-                here.close()
+                if here is not self.start:
+                    here.close()
             level = following
         return ends
 
