@@ -13,7 +13,8 @@ from strandline import Database
 from strandline.backups.collection import CollectionRequest
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.records import Record
-from tests.backups.orders import Branches, Orders
+from tests.backups.branches import Branches
+from tests.backups.orders import Orders
 from tests.backups.reading import CLUSTER
 from tests.effort import EVERY
 
