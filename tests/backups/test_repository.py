@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,24 @@ def test_what_the_repository_has_is_not_sent_again(kept: Database, repository: P
     assert 0 < len(second) - len(first) <= 2, "one commit of a table and of its index"
     kept.sql("BACKUP c")
     assert objects(repository) == second
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_what_was_cut_is_sent_again(
+    connect: Callable[..., Database], repository: Path, encrypted: bool
+) -> None:
+    (key := repository.with_name("key")).write_text("ab" * 32)
+    db = connect(settings={"repository_key_file": str(key)})
+    db.sql(TABLE)
+    db.sql(collection(repository).removesuffix(")") + f", ENCRYPTION = '{encrypted}')")
+    load(db, 0, 5_000)
+    db.compact("t")
+    load(db, 0, 1)  # One of them is a file, and one is packed.
+    db.sql("BACKUP c")
+    for number, path in enumerate(sorted((repository / "objects").rglob("*.parquet"))):
+        path.write_bytes(path.read_bytes()[: (0, 40, 300)[number % 3]])
+    db.sql("BACKUP c; RESTORE c TABLE t AS back")
+    assert sorted(content(db, "back")) == sorted(content(db, "t"))
 
 
 def test_small_commits_are_packed(kept: Database, repository: Path) -> None:
