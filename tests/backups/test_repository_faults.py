@@ -177,12 +177,14 @@ class Story:
             self.carry_out_again(statement)
         if "TAKE_OVER" in statement:
             self.change_places()
+        if statement.startswith("BACKUP"):
+            self.assert_up_to_date()
         self.assert_kept()
-        self.db.sql("BACKUP c INCREMENTAL OR FULL")
-        assert sorted(contents(self.db)["/t"].values()) == sorted(content(self.db, "t"))
 
     def settle(self) -> None:
-        """After the next prunes nothing is left of whatever has happened."""
+        """The next backup succeeds, and after the next prunes nothing is left of whatever has happened."""
+        self.db.sql("BACKUP c INCREMENTAL OR FULL")
+        self.assert_up_to_date()
         for _ in range(2):
             self.clock.sleep(2 * DAY)
             self.db.sql(PRUNE)
@@ -211,6 +213,9 @@ class Story:
         self.change()
         self.db.sql("BACKUP c INCREMENTAL")
         assert (last(self.db).kind, last(self.db).parent) == ("incremental", before)
+
+    def assert_up_to_date(self) -> None:
+        assert sorted(contents(self.db)["/t"].values()) == sorted(content(self.db, "t"))
 
     def assert_no_orphans(self) -> None:
         """The repository has what its backups need, and nothing else."""
