@@ -113,9 +113,10 @@ def _read(repository: Repository, backup: str) -> Found:
     except Corrupted as error:
         return Found(backup, None, error.message)
     except StrandlineError as error:
-        if error.code != "PRECONDITION_FAILED":
+        # A later version wrote it, or its warehouse has dropped it since it was listed.
+        if error.code not in ("PRECONDITION_FAILED", "PATH_NOT_FOUND"):
             raise
-        return Found(backup, None, error.message)  # A later version wrote it.
+        return Found(backup, None, error.message)
 
 
 class _Attached:
