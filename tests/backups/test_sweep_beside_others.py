@@ -172,3 +172,32 @@ def test_what_a_process_left_that_died_while_it_wrote_a_text_goes(
     kept.sql(PRUNE)
     assert not files(repository, "").intersection(left)
     assert mine in files(repository, ""), "nobody of ours made it"
+
+
+class Slow(QuickFiles):
+    """A repository to which a backup comes while its manifests are read: ``coming``, objects first."""
+
+    def __init__(self, root: Path, coming: dict[str, bytes]) -> None:
+        super().__init__(root)
+        self.coming = coming
+
+    def read(self, name: str) -> bytes:
+        while self.coming and name.startswith("backups/"):
+            self.write(*self.coming.popitem())
+        return super().read(name)
+
+
+def test_a_backup_that_comes_beside_a_sweep_is_not_trash(
+    kept: Database, repository: Path, clock: ManualClock
+) -> None:
+    take_chains(kept, clock, 1)
+    before = files(repository, "objects")
+    load(kept, 500, 10)
+    kept.sql("BACKUP c")
+    came = [f"backups/{backups(kept)[-1]}.json", *sorted(files(repository, "objects") - before)]
+    coming = {name: (repository / name).read_bytes() for name in came}
+    for name in came:
+        (repository / name).unlink()
+    there = Repository(Slow(repository, coming), str(repository))
+    assert sweep(there, clock.now(), 0.0, lambda: None).removed == ()
+    assert coming == {} and set(came) <= files(repository, "")
