@@ -11,11 +11,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strandline import names
-from strandline.catalog import board, paths, sessions, tables
+from strandline.catalog import board, owners, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import (
@@ -143,9 +144,22 @@ class Database:
     def describe(self, path: str) -> dict[str, Any]:
         """Return what there is to know about a path: ``path``, ``type``, ``version`` and ``state``; for a
         table also ``columns``, ``key``, ``step``, ``rows``, ``digest`` and ``indexes``, each with its name,
-        kind, columns, covered columns and version."""
+        kind, columns, covered columns and version. If an operation works on it, ``owner`` says whose that is:
+        ``process`` (``host:pid``), ``is_alive`` and ``seen``, when that one was last heard of."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            return describe.describe(conn, paths.require(conn, path))
+            found = describe.describe(conn, paths.require(conn, path))
+            operation_id = found["operation_id"]
+            if operation_id is not None:
+                known = owners.owners(conn, [operation_id], self.runtime.clock.now())
+                found["owner"] = asdict(known[operation_id]) if operation_id in known else None
+            return found
+
+    def busy(self, path: str = "/") -> dict[str, dict[str, Any]]:
+        """Return what is directly below a path and under operation, by name: its ``state`` and the
+        ``owner``, as ``describe`` says it."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            found = owners.busy_below(conn, paths.require(conn, path), self.runtime.clock.now())
+            return {name: {"state": state, "owner": asdict(owner)} for name, (state, owner) in found.items()}
 
     @property
     def step(self) -> int:
@@ -169,7 +183,8 @@ class Database:
             return all_operations(self.runtime)
 
     def operation(self, operation_id: str) -> OperationInfo:
-        """Return one operation as it is now."""
+        """Return one operation as it is now. Its ``shards`` and ``stages`` are read when they are asked
+        for."""
         with self.guard():
             from strandline.api.progress import one_operation
 

@@ -27,6 +27,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.ShowBackupCollections: "show.backup_collections",
     st.ShowBackups: "show.backups",
     st.ShowOperations: "show.operations",
+    st.ShowOperation: "show.operation",
     st.ExplainRestore: "show.restore",
     st.CreateTable: "definitions.create_table",
     st.AlterTable: "definitions.alter_table",

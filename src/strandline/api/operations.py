@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from strandline.api.progress import OperationInfo
+from strandline.api.progress import OperationInfo, info_of
 from strandline.backups.compact import CompactBackups
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
@@ -50,6 +50,7 @@ class Operations:
             runtime.session,
             kinds,
             metrics=runtime.metrics,
+            jobs=runtime,
             together=runtime.settings.parts_together,
         )
         self._threads: list[threading.Thread] = []
@@ -112,13 +113,12 @@ class Operations:
 
         def tell(operation: Operation) -> None:
             if on_progress is not None:
-                on_progress(OperationInfo.of(operation, self._runtime.clock.now()))
+                on_progress(info_of(self._runtime, operation))
 
-        ended = self._wait(operation_id, timeout, tell)
-        return OperationInfo.of(ended, self._runtime.clock.now())
+        return info_of(self._runtime, self._wait(operation_id, timeout, tell))
 
     def cancel(self, operation_id: str) -> OperationInfo:
-        return OperationInfo.of(self.engine.cancel(operation_id), self._runtime.clock.now())
+        return info_of(self._runtime, self.engine.cancel(operation_id))
 
     def forget(self, operation_id: str) -> None:
         self.engine.forget(operation_id)

@@ -10,13 +10,15 @@ PySpark takes long to load and most processes never need it: so Spark's side is 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.errors import StrandlineError
+from strandline.errors import StrandlineError, TimedOut
 from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
@@ -54,6 +56,9 @@ SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
 with it."""
 
+INTERRUPTS = 10
+"""So often jobs are ended whose thread does not end: it may have been about to begin another one."""
+
 
 class Store:
     """The rows of a warehouse. Owned by the runtime; may be used from any thread. What it remembers of
@@ -66,17 +71,57 @@ class Store:
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
         self._starting = threading.Lock()  # Spark takes seconds to start.
+        self._local = threading.local()
+        self._interrupted: set[str] = set()
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: the caller's own, or one that is started."""
+        """The Spark session: the caller's own, or one that is started. Jobs of this thread bear its tag."""
         with self._starting:
             if self._spark is None:
                 from strandline.storage import spark
 
                 options = {**self.shelf.files.spark_options(), **self._settings.spark}
                 self._spark = spark.session.get_session(None, options)
-            return self._spark
+            session = self._spark
+        tag = getattr(self._local, "tag", None)
+        if tag is not None:
+            if tag in self._interrupted:
+                raise TimedOut(f"the work {tag} was interrupted", "Nobody waits for it any more.")
+            if not self._local.is_told:
+                session.addTag(tag)
+                self._local.is_told = True
+        return session
+
+    # --- jobs that can be ended ----------------------------------------------------------------------------
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        """While the block lasts, jobs that this thread begins bear the tag."""
+        self._local.tag, self._local.is_told = tag, False
+        try:
+            yield
+        finally:
+            self._local.tag = None
+            self._interrupted.discard(tag)
+            if self._local.is_told and self._spark is not None:
+                self._spark.removeTag(tag)
+
+    def interrupt(self, tag: str) -> None:
+        """End all jobs that bear the tag, and let its thread begin no other. Nobody waits for that: what does
+        not answer may not answer to this either."""
+        self._interrupted.add(tag)
+        if self._spark is not None:
+            threading.Thread(target=self._end, args=(self._spark, tag), daemon=True).start()
+
+    def _end(self, session: SparkSession, tag: str) -> None:
+        from strandline.storage import spark
+
+        for tried in range(INTERRUPTS):
+            spark.session.interrupt(session, tag)
+            time.sleep(0.1 * 2**tried)
+            if tag not in self._interrupted:
+                return
 
     # --- what is little ------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, ParamSpec, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -22,7 +22,10 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
 from strandline.storage.spark.shipping import ship
 
-__all__ = ["MEANING", "NEEDED", "get_session", "settings", "ship", "working"]
+__all__ = ["MEANING", "NEEDED", "get_session", "inheriting", "interrupt", "settings", "ship", "working"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MEANING: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
@@ -261,6 +264,28 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
                         session.conf.unset(key)
                     elif lent.before != value:
                         session.conf.set(key, lent.before)
+
+
+def interrupt(session: SparkSession, tag: str) -> None:
+    """End the jobs that bear a tag. Whoever cannot be reached has ended already, or ends by itself."""
+    with suppress(Exception):
+        session.interruptTag(tag)
+
+
+def inheriting(session: SparkSession, work: Callable[P, T]) -> Callable[P, T]:
+    """The same work for another thread, whose jobs bear the tags of this one."""
+    tags = session.getTags()
+
+    def tagged(*args: P.args, **kwargs: P.kwargs) -> T:
+        for tag in tags:
+            session.addTag(tag)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            for tag in tags:
+                session.removeTag(tag)
+
+    return tagged
 
 
 @contextmanager
