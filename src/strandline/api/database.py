@@ -26,12 +26,14 @@ from strandline.errors import (
     PreconditionFailed,
     StrandlineError,
     Unavailable,
+    UnderOperation,
 )
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
 
 if TYPE_CHECKING:
+    from strandline.api.carrier import Carrier
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
@@ -66,6 +68,7 @@ class Database:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._operations: Operations | None = None
+        self._carrier: Carrier | None = None
         self._closed = False
         self._process = os.getpid()
 
@@ -346,6 +349,8 @@ class Database:
         with self.guard():
             if self._operations is not None:
                 self._operations.close()
+            if self._carrier is not None:
+                self._carrier.stop()
             self._closed = True
             self.runtime.session.close()
             self.runtime.catalog.close()
@@ -368,10 +373,40 @@ class Database:
             return self._operations
 
     def start(self, kind: str, request: Record) -> str:
+        self.note_change()
         return self._running.start(kind, request)
 
     def run_operation(self, kind: str, request: Record) -> str:
+        self.note_change()
         return self._running.execute(kind, request)
+
+    def note_change(self) -> None:
+        """Something is changed by this process, which from now on carries on what others left unfinished."""
+        if self._carrier is None:
+            from strandline.api.carrier import Carrier
+
+            with self._lock:
+                if self._carrier is None:
+                    self._carrier = Carrier(self.runtime, lambda: self._running)
+
+    def persist(self, act: Callable[[], T]) -> T:
+        """Return what ``act`` returns. If it is refused because of an operation whose process died, that is
+        carried to its end first."""
+        while True:
+            try:
+                return act()
+            except UnderOperation as busy:
+                if not self._carry_on(busy.operation_id):
+                    raise
+
+    def _carry_on(self, operation_id: str | None) -> bool:
+        if operation_id is None or self.current_transaction() is not None:
+            return False
+        with self.runtime.catalog.read() as conn:
+            owner = owners.owners(conn, [operation_id], self.runtime.clock.now()).get(operation_id)
+        if owner is None or (owner.is_alive and owner.process != sessions.this_process()):
+            return False
+        return self._running.carry_on(operation_id)
 
     def _begin(self, named: Sequence[Named] = ()) -> Transaction:
         from strandline.tables.transaction import Transaction
@@ -405,7 +440,7 @@ class Database:
             try:
                 run(tx)
                 return tx.commit(), tx.rows_changed
-            except Stale:
+            except (Stale, UnderOperation):
                 with contextlib.ExitStack() as at_the_end:
                     at_the_end.callback(tx.abort)
                     before_abort(tx)
@@ -414,7 +449,9 @@ class Database:
                 tx.abort()
                 raise
 
-        return repeat(self.runtime, attempt)
+        done = self.persist(lambda: repeat(self.runtime, attempt))
+        self.note_change()
+        return done
 
     def look(self, run: Callable[[Reader], T], named: Sequence[Named] = ()) -> T:
         """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is stale.
@@ -425,7 +462,11 @@ class Database:
         if open_one is not None:
             with once(self.runtime, open_one.snapshot.mark):
                 return run(open_one)
-        return repeat(self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named))))
+        return self.persist(
+            lambda: repeat(
+                self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named)))
+            )
+        )
 
     @property
     def _is_inherited(self) -> bool:

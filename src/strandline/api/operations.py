@@ -22,7 +22,7 @@ from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams
-from strandline.records import Record
+from strandline.records import Newer, Record
 from strandline.runtime import Runtime
 
 
@@ -78,6 +78,17 @@ class Operations:
         for operation_id in taken:
             self._run(operation_id)
         return taken
+
+    def carry_on(self, operation_id: str) -> bool:
+        """Carry an operation to its end if nobody else does, and return whether it has ended. Its error is
+        its own: what it had made is undone then. One that a newer version began is left alone."""
+        try:
+            taken = self.engine.take_over(operation_id)
+        except Newer:
+            return False
+        if taken:
+            self._run(operation_id)
+        return bool(taken) and self.engine.get(operation_id).is_over
 
     def _plan(self, kind: str, request: Record) -> str:
         """Operations of dead processes are finished first: they may hold what this one needs."""

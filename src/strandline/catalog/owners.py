@@ -63,6 +63,13 @@ def busy_below(conn: Connection, parent: Path, now: float) -> dict[str, tuple[st
     return dict(sorted(busy.items()))
 
 
+def orphans(conn: Connection, now: float) -> list[str]:
+    """The ids of unfinished operations whose process is dead, oldest first."""
+    at = sqltables.operations.c
+    rows = conn.execute(_OWNED.where(at.ended.is_(None)).order_by(at.number))
+    return [row.id for row in rows if not _owner(row, now).is_alive]
+
+
 def _owner(row: Any, now: float) -> Owner:
     known = row.host is not None
     return Owner(

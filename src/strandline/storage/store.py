@@ -57,7 +57,7 @@ SHARED = 4 << 30
 with it."""
 
 INTERRUPTS = 10
-"""So often jobs are ended whose thread does not end: it may have been about to begin another one."""
+"""So often jobs are ended whose thread goes on: it may have been about to begin another one."""
 
 
 class Store:
@@ -72,11 +72,15 @@ class Store:
         self._spark = spark
         self._starting = threading.Lock()  # Spark takes seconds to start.
         self._local = threading.local()
-        self._interrupted: set[str] = set()
+        self._tags: dict[str, bool] = {}
+        """Those under which threads work, and whether they were interrupted."""
+        self._apart: dict[str, SparkSession] = {}
+        self._tagging = threading.Lock()
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: the caller's own, or one that is started. Jobs of this thread bear its tag."""
+        """The Spark session: the caller's own, or one that is started; for work under a tag one whose jobs
+        can be ended."""
         with self._starting:
             if self._spark is None:
                 from strandline.storage import spark
@@ -85,43 +89,53 @@ class Store:
                 self._spark = spark.session.get_session(None, options)
             session = self._spark
         tag = getattr(self._local, "tag", None)
-        if tag is not None:
-            if tag in self._interrupted:
-                raise TimedOut(f"the work {tag} was interrupted", "Nobody waits for it any more.")
-            if not self._local.is_told:
-                session.addTag(tag)
-                self._local.is_told = True
-        return session
+        return session if tag is None else self._session_apart(session, tag)
 
     # --- jobs that can be ended ----------------------------------------------------------------------------
 
+    def _session_apart(self, session: SparkSession, tag: str) -> SparkSession:
+        if self._tags[tag]:
+            raise TimedOut(f"the work {tag} was interrupted", "Nobody waits for it any more.")
+        if tag not in self._apart:
+            from strandline.storage import spark
+
+            self._apart[tag] = spark.session.apart(session, tag)
+        return self._apart[tag]
+
     @contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
-        """While the block lasts, jobs that this thread begins bear the tag."""
-        self._local.tag, self._local.is_told = tag, False
+        """While the block lasts, ``interrupt`` can end the Spark jobs that this thread begins."""
+        self._local.tag, self._tags[tag] = tag, False
         try:
             yield
         finally:
             self._local.tag = None
-            self._interrupted.discard(tag)
-            if self._local.is_told and self._spark is not None:
-                self._spark.removeTag(tag)
+            with self._tagging:
+                own, was_interrupted = self._apart.pop(tag, None), self._tags.pop(tag)
+            if own is not None and self._spark is not None and not was_interrupted:
+                from strandline.storage import spark
+
+                spark.session.join(self._spark, own, tag)
 
     def interrupt(self, tag: str) -> None:
-        """End all jobs that bear the tag, and let its thread begin no other. Nobody waits for that: what does
-        not answer may not answer to this either."""
-        self._interrupted.add(tag)
-        if self._spark is not None:
-            threading.Thread(target=self._end, args=(self._spark, tag), daemon=True).start()
+        """End all jobs of the work under a tag, and let its thread begin no other. Nobody waits for that:
+        what does not answer may not answer to this either."""
+        with self._tagging:
+            if tag not in self._tags:
+                return
+            self._tags[tag] = True
+        if tag in self._apart:
+            threading.Thread(target=self._end, args=(tag,), name="strandline-interrupt", daemon=True).start()
 
-    def _end(self, session: SparkSession, tag: str) -> None:
+    def _end(self, tag: str) -> None:
         from strandline.storage import spark
 
         for tried in range(INTERRUPTS):
-            spark.session.interrupt(session, tag)
-            time.sleep(0.1 * 2**tried)
-            if tag not in self._interrupted:
+            own = self._apart.get(tag)
+            if own is None:
                 return
+            spark.session.interrupt(own, tag)
+            time.sleep(0.1 * 2**tried)
 
     # --- what is little ------------------------------------------------------------------------------------
 

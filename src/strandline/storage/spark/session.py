@@ -22,7 +22,18 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
 from strandline.storage.spark.shipping import ship
 
-__all__ = ["MEANING", "NEEDED", "get_session", "inheriting", "interrupt", "settings", "ship", "working"]
+__all__ = [
+    "MEANING",
+    "NEEDED",
+    "apart",
+    "get_session",
+    "inheriting",
+    "interrupt",
+    "join",
+    "settings",
+    "ship",
+    "working",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -266,15 +277,61 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
                         session.conf.set(key, lent.before)
 
 
-def interrupt(session: SparkSession, tag: str) -> None:
-    """End the jobs that bear a tag. Whoever cannot be reached has ended already, or ends by itself."""
+# --- work that can be ended -------------------------------------------------------------------------------
+
+_idle: weakref.WeakKeyDictionary[SparkSession, list[SparkSession]] = weakref.WeakKeyDictionary()
+"""Sessions of their own that nobody uses at the moment, by the session that they were made of."""
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is a session of a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def apart(session: SparkSession, tag: str) -> SparkSession:
+    """A session for work of this thread that ``interrupt`` can end, and no other work with it. With Spark
+    Connect it is the same session, whose jobs bear the tag from now on. In the process itself a tag can be
+    told only by the thread that has set it, which waits for its job; so there the work has a session of its
+    own, with the settings of the other."""
+    if is_remote(session):
+        session.addTag(tag)
+        return session
+    with _lock:
+        idle = _idle.setdefault(session, [])
+        own = idle.pop() if idle else None
+    with spark_errors():
+        own = session.newSession() if own is None else own
+        wanted, present = session.conf.getAll, own.conf.getAll
+        for key in {*wanted, *present}:
+            with suppress(PySparkException):  # What nobody can change is the same in both.
+                if key not in wanted:
+                    own.conf.unset(key)
+                elif wanted[key] != present.get(key):
+                    own.conf.set(key, wanted[key])
+    return own
+
+
+def join(session: SparkSession, own: SparkSession, tag: str) -> None:
+    """The work that ``apart`` was asked for has ended."""
+    if is_remote(session):
+        session.removeTag(tag)
+        return
+    with _lock:
+        _idle.setdefault(session, []).append(own)
+
+
+def interrupt(own: SparkSession, tag: str) -> None:
+    """End the jobs of work that ``apart`` was asked for. Whoever cannot be reached ends by itself."""
     with suppress(Exception):
-        session.interruptTag(tag)
+        if is_remote(own):
+            own.interruptTag(tag)
+        else:
+            own.interruptAll()
 
 
 def inheriting(session: SparkSession, work: Callable[P, T]) -> Callable[P, T]:
     """The same work for another thread, whose jobs bear the tags of this one."""
-    tags = session.getTags()
+    tags = session.getTags() if is_remote(session) else set()
 
     def tagged(*args: P.args, **kwargs: P.kwargs) -> T:
         for tag in tags:
