@@ -191,7 +191,7 @@ class _Targets:
         )
         self.made.update({target.path: table.id for target, table in zip(targets, tables_, strict=True)})
         filled = [
-            Filled(target.source, None, table.id, target.record.schema, 1, target.path)
+            Filled(target.source, None, table.id, target.record.schema, 1, path=target.path)
             for target, table in zip(targets, tables_, strict=True)
         ]
         states = {table.id: target.record.slice.after for target, table in zip(targets, tables_, strict=True)}
@@ -238,7 +238,7 @@ class _Targets:
             states[impl.id] = index.slice.after if index.slice is not None else Digest()
             if index.holds == "data":
                 least = len(target.record.schema.bounds) + 1
-                filled.append(Filled(target.source, definition.name, impl.id, schema, least, name))
+                filled.append(Filled(target.source, definition.name, impl.id, schema, least, path=name))
             else:
                 self.pieces.append(len(target.record.schema.bounds) + 1)
                 self.rebuilds.append(Rebuilt(table_id=table.id, impl_id=impl.id, index=name))
@@ -322,4 +322,4 @@ class Filled:
     table_id: int
     schema: TableSchema
     least: int
-    path: str
+    path: str = field(kw_only=True)

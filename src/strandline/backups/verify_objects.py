@@ -18,8 +18,7 @@ from strandline.catalog import chains
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.operations.kind import pause_after
-from strandline.operations.workers import within
-from strandline.retry import tries
+from strandline.retry import tries, within
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
 
@@ -160,10 +159,23 @@ def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
 
 def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
     """What ``act`` returns, which is tried again while storage does not answer, or not in time."""
-    settings, name = runtime.settings, f"strandline-verify-{uuid.uuid4().hex[:8]}"
+    settings = runtime.settings
     for number in tries(runtime.clock, settings.pauses.__getitem__):
+        tag = f"strandline-verify-{uuid.uuid4().hex[:8]}"
+
+        def tagged(tag: str = tag) -> T:
+            with runtime.tagged(tag):
+                return act()
+
         try:
-            return within(runtime, runtime.clock, settings.shard_seconds, act, name=f"{name}-{number}")
+            return within(
+                runtime.clock,
+                settings.shard_seconds,
+                tagged,
+                name=tag,
+                what="a shard that is verified",
+                interrupt=partial(runtime.interrupt, tag),
+            )
         except StrandlineError as error:
             if pause_after(error, number + 1, settings.pauses) is None:
                 raise

@@ -12,6 +12,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -47,9 +48,9 @@ from strandline.errors import (
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run, read_part
 from strandline.operations.kind import Part as TypedPart
-from strandline.operations.workers import Jobs, NoJobs, run_parallel, within
+from strandline.operations.workers import run_parallel
 from strandline.records import Newer, Record
-from strandline.retry import tries
+from strandline.retry import tries, within
 
 _POLL_SECONDS = 0.05
 _WINDOW = 64
@@ -81,6 +82,27 @@ class Scheduler(Protocol):
     parameter. Called for every transition with parts that are runnable at that moment, never with none."""
 
     def choose(self, runnable: Sequence[Part]) -> Part: ...
+
+
+class Jobs(Protocol):
+    """What slow work has begun outside this process, by the tag under which it was begun.
+    ``storage.store.Store`` knows them."""
+
+    def tagged(self, tag: str) -> AbstractContextManager[None]:
+        """While the block lasts, all that this thread begins bears the tag."""
+
+    def interrupt(self, tag: str) -> None:
+        """End all that bears the tag."""
+
+
+class NoJobs:
+    """All work is done in this process."""
+
+    def tagged(self, tag: str) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def interrupt(self, tag: str) -> None:
+        pass
 
 
 class InOrder:
@@ -258,7 +280,12 @@ class Engine:
         """The same on a thread of its own. ``time``: when it began, and how many seconds it may take. Work
         that takes a while is written down as being in progress."""
         first, (began, seconds) = parts[0], time
-        is_noted = False
+        name, is_noted = f"strandline-{first.operation_id}-{first.id}", False
+        tag = f"{name}-{uuid.uuid4().hex[:8]}"
+
+        def tagged() -> Sequence[Any]:
+            with self.jobs.tagged(tag):
+                return work()
 
         def discard(made: Sequence[Any]) -> None:
             for each in made:
@@ -272,12 +299,12 @@ class Engine:
                 is_noted = True
 
         return within(
-            self.jobs,
             self.catalog.clock,
             seconds,
-            work,
-            name=f"strandline-{first.operation_id}-{first.id}",
+            tagged,
+            name=name,
             what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
+            interrupt=lambda: self.jobs.interrupt(tag),
             late=discard,
             while_waiting=note,
         )

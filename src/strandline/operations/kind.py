@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
@@ -60,10 +60,10 @@ class PartPlan:
     kind: str
     body: Record
     stage: int = 0
-    increment: int | None = None
-    path: str | None = None
-    shard: int | None = None
-    bytes: int | None = None
+    increment: int | None = field(default=None, kw_only=True)
+    path: str | None = field(default=None, kw_only=True)
+    shard: int | None = field(default=None, kw_only=True)
+    bytes: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

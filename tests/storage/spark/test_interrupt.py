@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from strandline.clock import SystemClock
 from strandline.errors import TimedOut
-from strandline.operations.workers import within
+from strandline.retry import within
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from strandline.storage.spark.session import inheriting, working
@@ -62,10 +63,10 @@ def test_work_that_takes_too_long_leaves_no_job_behind(
     ended = threading.Event()
 
     def work() -> None:
-        session = store.spark
-        run = inheriting(session, job) if thread == "another one" else job
         try:
-            with ThreadPoolExecutor() as pool:
+            with store.tagged("tag"), ThreadPoolExecutor() as pool:
+                session = store.spark
+                run = inheriting(session, job) if thread == "another one" else job
                 if thread == "its own":
                     run(session, tmp_path / "never")
                 else:
@@ -83,7 +84,7 @@ def test_work_that_takes_too_long_leaves_no_job_behind(
         beside = others.submit(job, spark, tmp_path / "soon")
         until(lambda: running(spark) == 1)
         with pytest.raises(TimedOut, match="did not answer within 10 seconds"):
-            within(store, Passing(), 10.0, work, name="strandline-test")
+            within(Passing(), 10.0, work, name="test", what="it", interrupt=partial(store.interrupt, "tag"))
         assert ended.wait(60), "the job was left running"
         until(lambda: running(spark) == 1)
         (tmp_path / "soon").touch()
