@@ -69,11 +69,9 @@ class _Watched(Generic[T]):
         with contextlib.suppress(Exception):  # A file that stays is an orphan.
             self._late(self._made)
 
-    def result(self, clock: Clock, seconds: float, while_waiting: Callable[[], None]) -> T:
-        """What the work returns or raises; _TookTooLong if it does not within so many
-        seconds. Whoever stops
-        waiting, for whatever reason, leaves it alone."""
-        until = clock.now() + seconds
+    def result(self, clock: Clock, until: float, while_waiting: Callable[[], None]) -> T:
+        """What the work returns or raises, if it does so in time. Whoever stops waiting, for whatever reason,
+        leaves it alone."""
         try:
             while not self._is_over.wait(_POLL_SECONDS):
                 if clock.now() >= until:
@@ -108,9 +106,10 @@ def within(
     """What ``work`` returns or raises on a thread of this ``name``; TIMEOUT if it takes longer than so many
     seconds. When nobody waits for it any more, ``interrupt`` is called, and what it still brings goes to
     ``late``. ``what``: names it in the error."""
+    until = clock.now() + seconds
     watched = _Watched(work, late, name)
     try:
-        return watched.result(clock, seconds, while_waiting)
+        return watched.result(clock, until, while_waiting)
     except _TookTooLong:
         raise TimedOut(
             f"{what} did not answer within {seconds:g} seconds",
