@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from strandline import records
 from strandline.api.shards import ShardInfo, StageInfo, shards_of, slowest, stages_of
@@ -13,6 +13,8 @@ from strandline.catalog import operations
 from strandline.catalog.operations import Operation
 from strandline.catalog.owners import Owner, owners
 from strandline.runtime import Runtime
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,25 +39,31 @@ class OperationInfo:
     seconds_left: float | None = None
     owner: Owner | None = None
     slowest: ShardInfo | None = None
-    _look: Callable[[Callable[[Runtime, Operation], Any]], Any] | None = field(
-        default=None, repr=False, compare=False
-    )
 
     @cached_property
     def shards(self) -> list[ShardInfo]:
         """All of its parts, in the order in which they are carried out; read when they are first asked
         for."""
-        return [] if self._look is None else self._look(shards_of)
+        return self._look(shards_of)
 
     @cached_property
     def stages(self) -> list[StageInfo]:
         """How long each of its stages took, with bytes and retries; read when they are first asked for."""
-        return [] if self._look is None else self._look(stages_of)
+        return self._look(stages_of)
 
     def first_shards(self, most: int) -> list[ShardInfo]:
         """No more than so many of its parts, those first that matter most to whoever waits: what is in
         progress, what has failed, what is waiting."""
-        return [] if self._look is None else self._look(partial(shards_of, most=most))
+        return self._look(partial(shards_of, most=most))
+
+    def _look(self, at: Callable[[Runtime, Operation], list[T]]) -> list[T]:
+        runtime, operation = self.__dict__["_source"]
+        return at(runtime, operation)
+
+    def _from(self, runtime: Runtime, operation: Operation) -> OperationInfo:
+        """It, with where its shards are read."""
+        self.__dict__["_source"] = runtime, operation
+        return self
 
     @property
     def is_over(self) -> bool:
@@ -110,10 +118,10 @@ def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
         found = operations.get(conn, operation_id, counted=True)
         slow = slowest(conn, found)
         owner = None if found.is_over else owners(conn, [found.id], now).get(found.id)
-    return replace(info_of(runtime, found), owner=owner, slowest=slow)
+    info = replace(OperationInfo.of(found, now), owner=owner, slowest=slow)
+    return info._from(runtime, found)
 
 
 def info_of(runtime: Runtime, operation: Operation) -> OperationInfo:
     """An operation as users see it, who may ask for its shards."""
-    info = OperationInfo.of(operation, runtime.clock.now())
-    return replace(info, _look=lambda look: look(runtime, operation))
+    return OperationInfo.of(operation, runtime.clock.now())._from(runtime, operation)
