@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,7 +18,7 @@ from strandline.errors import TimedOut
 from strandline.retry import within
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
-from strandline.storage.spark.session import inheriting, working
+from strandline.storage.spark.session import brought, inheriting, working
 from strandline.storage.store import Store
 
 
@@ -110,3 +111,10 @@ def test_what_is_set_for_a_session_holds_for_the_work_apart(store: Store, spark:
                 assert store.spark.conf.get("spark.sql.shuffle.partitions") == number
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+def test_others_never_find_the_session_apart(store: Store, spark: SparkSession) -> None:
+    spark.createDataFrame([(1,)], "k int")
+    with store.tagged("a"):
+        assert brought(store.spark, pa.table({"k": [1, 2]})).count() == 2
+        assert SparkSession.getActiveSession() is spark

@@ -15,8 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
@@ -26,6 +28,7 @@ __all__ = [
     "MEANING",
     "NEEDED",
     "apart",
+    "brought",
     "get_session",
     "inheriting",
     "interrupt",
@@ -283,6 +286,9 @@ _idle: weakref.WeakKeyDictionary[SparkSession, list[SparkSession]] = weakref.Wea
 """Sessions of their own that nobody uses at the moment, by the session that they were made of."""
 
 
+_made_of: weakref.WeakKeyDictionary[SparkSession, weakref.ref[SparkSession]] = weakref.WeakKeyDictionary()
+
+
 def is_remote(session: SparkSession) -> bool:
     """Whether it is a session of a Spark Connect server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
@@ -301,6 +307,7 @@ def apart(session: SparkSession, tag: str) -> SparkSession:
         own = idle.pop() if idle else None
     with spark_errors():
         own = session.newSession() if own is None else own
+        _made_of[own] = weakref.ref(session)
         wanted, present = session.conf.getAll, own.conf.getAll
         for key in {*wanted, *present}:
             with suppress(PySparkException):  # What nobody can change is the same in both.
@@ -309,6 +316,17 @@ def apart(session: SparkSession, tag: str) -> SparkSession:
                 elif wanted[key] != present.get(key):
                     own.conf.set(key, wanted[key])
     return own
+
+
+def brought(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Rows of this process as a frame. PySpark takes the session that has made the last one for the active
+    one, in all threads; a session of our own must not be found by others."""
+    try:
+        return session.createDataFrame(rows, schema) if schema is not None else session.createDataFrame(rows)
+    finally:
+        made_of = _made_of.get(session)
+        if made_of is not None:
+            SparkSession._activeSession = made_of()
 
 
 def join(session: SparkSession, own: SparkSession, tag: str) -> None:
