@@ -96,9 +96,9 @@ class WritingPart(Handler[RunT, P]):
         return self.leases.writing(body.root, operation.id, body.collection_id, operation.kind)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return pause_after(error, attempt)
+        return pause_after(error, attempt, self.runtime.settings.pauses)
 
-    def time_limit(self, part: Part[P]) -> float | None:
+    def time_limit(self, run: RunT, part: Part[P]) -> float | None:
         return self.runtime.settings.shard_seconds
 
 

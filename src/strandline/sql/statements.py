@@ -59,6 +59,7 @@ __all__ = [
     "ShowBackupCollections",
     "ShowBackups",
     "ShowCreateTable",
+    "ShowOperation",
     "ShowOperations",
     "ShowTables",
     "Statement",
@@ -256,6 +257,14 @@ class ShowBackups(Statement):
 @dataclass(frozen=True)
 class ShowOperations(Statement):
     pass
+
+
+@dataclass(frozen=True)
+class ShowOperation(Statement):
+    """``all``: every shard, in their order; else no more than those that matter most now."""
+
+    operation_id: str
+    all: bool = False
 
 
 @dataclass(frozen=True)
