@@ -17,7 +17,7 @@ from strandline.settings import Limits, Settings
 from strandline.storage.pace import Pace
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
-from strandline.storage.store import COPIED, Store
+from strandline.storage.store import COPIED, HASHED, Store
 from strandline.storage.stored import Copies
 from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema
@@ -74,7 +74,6 @@ def calls(state: State) -> dict[str, Callable[[Store], Any]]:
     """Everything that is done in the process up to ``bulk_rows`` rows, folding up to some more."""
     table, chain = state.schema, state.chain
     return {
-        "digest": lambda s: s.digest(state),
         "examine": lambda s: s.examine(table, chain.segments),
         "doubled keys": lambda s: s.doubled_keys(state),
         "compare index": lambda s: s.compare_index(state, state, "i"),
@@ -151,7 +150,7 @@ def stored(files: QuickFiles) -> list[Segment]:
     return history.segments
 
 
-@pytest.mark.parametrize("name", ["copy", "damaged"])
+@pytest.mark.parametrize("name", ["copy", "damaged", "digest"])
 def test_so_many_bytes_of_files_pass_through_the_process(
     files: QuickFiles, stored: list[Segment], name: str
 ) -> None:
@@ -159,8 +158,9 @@ def test_so_many_bytes_of_files_pass_through_the_process(
     call = {
         "copy": lambda s: s.copy([Copies(stored, "copies")], Pace(Limits(), SystemClock()), among=10**9),
         "damaged": lambda s: s.damaged(stored),
+        "digest": lambda s: s.digest(State(KV, Chain(tuple(stored), 3))),
     }[name]
-    assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=0))) is not None
+    assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=1))) is not None
     with pytest.raises(Asked):
         call(Here(files, Settings(bulk_bytes=size - 1)))
 
@@ -175,6 +175,35 @@ def test_more_are_copied_here_if_there_is_nothing_else_to_copy(
     with pytest.raises(Asked):
         store.copy([Copies(stored, "others")], pace, among=COPIED * 100 + 1)
     assert store.copied_together(COPIED * 100) == 0 < store.copied_together(COPIED * 100 + 1)
+
+
+def test_more_are_hashed_here_if_there_is_nothing_else_to_read(
+    files: QuickFiles, stored: list[Segment]
+) -> None:
+    state, store = State(KV, Chain(tuple(stored), 3)), Here(files, Settings(bulk_bytes=100))
+    assert [d.rows for d in store.digests(state, [KV, BY_V], among=COPIED * 100)] == [3, 3]
+    with pytest.raises(Asked):
+        store.digests(state, [KV, BY_V], among=COPIED * 100 + 1)
+
+
+def test_so_many_rows_are_hashed_here(files: QuickFiles) -> None:
+    """Rows pass through in pieces, but it takes a while, and executors are more."""
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(i,) for i in range(2 * HASHED)], inline=False)
+    state = State(KV, history.chain())
+    assert Here(files, Settings(bulk_rows=2)).digest(state).rows == 2 * HASHED
+    with pytest.raises(Asked):
+        Here(files, Settings(bulk_rows=1)).digest(state)
+
+
+def test_changes_of_other_rows_are_in_memory_while_they_are_hashed(files: QuickFiles) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(1,)], inline=False)
+    history.write("UPSERT", ["k", "v"], [(1, "x" * 100_000)], inline=False)
+    state = State(KV, history.chain())
+    assert Here(files, Settings(bulk_bytes=1_000_000)).digest(state).rows == 1
+    with pytest.raises(Asked):
+        Here(files, Settings(bulk_bytes=50_000)).digest(state)
 
 
 def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> None:

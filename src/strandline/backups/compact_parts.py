@@ -133,7 +133,8 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
             and not changed
             and all(lies_in(s, body.within) and is_at(s, root) for s in found[0])
         ):
-            return _Made(found[0], (), store.digest(state))
+            (digest,) = store.digests(state, [schema], among=run.progress.bytes_total)
+            return _Made(found[0], (), digest)
         folded = store.fold(state, self.runtime.session.file_name(body.staging_id))
         if root is None:
             return _Made((), folded.segments, folded.delta)

@@ -114,16 +114,18 @@ class VerifyShardPart(RestorePart[CheckedShard]):
             ids: dict[str | None, int] = {ref.name: ref.impl_id for ref in table.indexes}
             ids[None] = table.id
             held = {p.index: incoming_chain(conn, ids[p.index]) for p in body.pieces}
-        return tuple(self._read(table, held[piece.index], piece) for piece in body.pieces)
+        among = run.progress.bytes_total
+        return tuple(self._read(table, held[piece.index], piece, among) for piece in body.pieces)
 
-    def _read(self, table: TableInfo, chain: Chain, piece: Piece) -> Piece:
-        store = self.runtime.store
+    def _read(self, table: TableInfo, chain: Chain, piece: Piece, among: int) -> Piece:
+        """``among``: how many bytes were restored altogether."""
         impls = {ref.name: ref.definition.impl_schema(table.schema) for ref in table.indexes}
         _check_bytes(self.runtime, [s for s in chain.segments if begins_in(s, piece.within)])
         state = State(table.schema if piece.index is None else impls[piece.index], chain)
         state = state.narrowed(piece.within)
-        entries = {i: store.digest(state, impl) for i, impl in impls.items() if piece.index is None}
-        return replace(piece, digest=store.digest(state), entries=entries)
+        derived = impls if piece.index is None else {}
+        digest, *others = self.runtime.store.digests(state, [state.schema, *derived.values()], among=among)
+        return replace(piece, digest=digest, entries=dict(zip(derived, others, strict=True)))
 
     def configure(
         self, tx: Writer, run: RestoreRun, part: Part[CheckedShard], made: tuple[Piece, ...]

@@ -11,7 +11,7 @@ bit of this: it MUST NOT change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,18 +26,27 @@ from strandline.types.arrays import decimal_words
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Signed: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-Hasher: TypeAlias = Callable[[Words], Words]
-"""The next link of a chain: seeds of the rows to their hashes."""
+Link: TypeAlias = Callable[[Words], None]
+"""The next link of both chains: it replaces the hashes so far, a row for each chain, which are its seeds."""
+Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+Rows: TypeAlias = "slice | np.ndarray[Any, np.dtype[np.intp]]"
 
 HIGH, LOW = 1, 2
 """What the two chains start with."""
 SPARK_SEED = 42
+_STARTS = np.array([[HIGH], [LOW]], np.uint64)
+BLOCK = 16384
+"""So many rows are hashed at a time: what is made of them on the way stays in the processor's cache."""
+FEW, LONG = 128, 256
+"""Of fewer values, and of longer ones, each is hashed by itself; of others, all of a block word by word."""
+_EVERY = slice(None)
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
+_LANES = tuple(np.uint64(start % 2**64) for start in (int(_P1) + int(_P2), int(_P2), 0, -int(_P1)))
 
 
 def tagged(schema: TableSchema) -> Iterator[tuple[int, Column]]:
@@ -49,28 +58,64 @@ def tagged(schema: TableSchema) -> Iterator[tuple[int, Column]]:
 def row_hashes(schema: TableSchema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> tuple[Words, Words]:
     """The high and low halves of the hash of each row. ``columns`` holds physical arrays by column name; a
     value column that is not in it counts as NULL."""
-    rows = len(columns[schema.key[0]])
-    high, low = (
-        _ints(np.full(rows, start, np.uint64), 8)(np.full(rows, SPARK_SEED, np.uint64))
-        for start in (HIGH, LOW)
-    )
-    for tag, column in tagged(schema):
-        if column.name not in columns and column.name not in schema.key:
-            continue
-        array = columns[column.name]
-        if isinstance(array, pa.ChunkedArray):
-            array = array.combine_chunks()
-        if array.null_count == rows:
-            continue
-        present: Bools | slice = slice(None)
-        if array.null_count:
-            present = array.is_valid().to_numpy(zero_copy_only=False)
-            array = array.drop_null()
-        tags = _ints(np.full(len(array), tag % 2**32, np.uint64), 4)
-        link = _hasher(column.type, array)
-        high[present] = link(tags(high[present]))
-        low[present] = link(tags(low[present]))
-    return high, low
+    (both,) = _hashed([schema], columns)
+    return both[0], both[1]
+
+
+def row_digests(
+    schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]
+) -> list[Digest]:
+    """The digests of the same rows in the columns of each schema, as a table and its indexes have them."""
+    return [digest_of(*both) for both in _hashed(schemas, columns)]
+
+
+def _hashed(schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> list[Words]:
+    """The hashes of the rows for each schema, the high halves and the low ones."""
+    arrays = {
+        name: array.combine_chunks() if isinstance(array := columns[name], pa.ChunkedArray) else array
+        for name in {c.name for schema in schemas for c in schema.columns if c.name in columns}
+    }
+    rows = len(columns[schemas[0].key[0]])
+    found = [np.full((2, rows), SPARK_SEED, np.uint64) for _ in schemas]
+    for first in range(0, rows, BLOCK):
+        block = _Block({name: array.slice(first, BLOCK) for name, array in arrays.items()})
+        for schema, hashes in zip(schemas, found, strict=True):
+            block.hash(schema, hashes[:, first : first + BLOCK])
+    return found
+
+
+class _Block:
+    """Columns of a few rows; what can be worked out of their values alone is worked out once."""
+
+    def __init__(self, arrays: Mapping[str, pa.Array]) -> None:
+        self._arrays = arrays
+        self._links: dict[str, tuple[Bools | slice, Link] | None] = {}
+
+    def hash(self, schema: TableSchema, hashes: Words) -> None:
+        """Replace seeds by the hashes of the rows."""
+        _longs(_STARTS)(hashes)
+        for tag, column in tagged(schema):
+            if column.name not in self._arrays and column.name not in schema.key:
+                continue
+            if column.name not in self._links:
+                self._links[column.name] = self._link(column)
+            if (found := self._links[column.name]) is None:
+                continue
+            present, link = found
+            some = hashes[:, present]
+            _ints(np.array([tag % 2**32], np.uint64))(some)
+            link(some)
+            if not isinstance(present, slice):
+                hashes[:, present] = some
+
+    def _link(self, column: Column) -> tuple[Bools | slice, Link] | None:
+        array = self._arrays[column.name]
+        if array.null_count == len(array):
+            return None
+        if not array.null_count:
+            return _EVERY, _link(column.type, array)
+        present = array.is_valid().to_numpy(zero_copy_only=False)
+        return present, _link(column.type, array.drop_null())
 
 
 def digest_of(high: Words, low: Words) -> Digest:
@@ -93,41 +138,39 @@ def _total(words: Words) -> int:
     return int((words >> np.uint64(32)).sum()) * 2**32 + int((words & np.uint64(0xFFFFFFFF)).sum())
 
 
-def _hasher(type_: Type, array: pa.Array) -> Hasher:
+def _link(type_: Type, array: pa.Array) -> Link:
     """The link for an array without NULLs."""
     physical = type_.arrow
     match type_.kind:
         case "bool":
-            return _ints(array.cast(pa.uint8()).to_numpy().astype(np.uint64), 4)
+            return _ints(array.cast(pa.uint8()).to_numpy().astype(np.uint64))
         case "float":
             return _floats(array)
         case "bytes" | "text" | "json":
-            return _bytes(array.cast(pa.binary()).to_pylist())
+            return _bytes(array.cast(pa.binary()))
         case "date":
-            return _ints(_low_32(array.view(pa.int32())), 4)
+            return _ints(_low_32(array.view(pa.int32())))
         case "time":
-            return _ints(array.view(pa.int64()).to_numpy().view(np.uint64), 8)
+            return _longs(array.view(pa.int64()).to_numpy().view(np.uint64))
     if not pa.types.is_decimal(physical):
-        return (
-            _ints(array.to_numpy().view(np.uint64), 8) if physical == pa.int64() else _ints(_low_32(array), 4)
-        )
+        return _longs(array.to_numpy().view(np.uint64)) if physical == pa.int64() else _ints(_low_32(array))
     if physical.precision <= 18:
-        return _ints(np.ascontiguousarray(decimal_words(array)[:, 0]), 8)
-    return _bytes(_java_bytes(decimal_words(array)))
+        return _longs(np.ascontiguousarray(decimal_words(array)[:, 0]))
+    return _bytes(pa.array(_java_bytes(decimal_words(array)), pa.binary()))
 
 
 def _low_32(array: pa.Array) -> Words:
     return array.to_numpy().astype(np.int32).view(np.uint32).astype(np.uint64)  # type: ignore[no-any-return]
 
 
-def _floats(array: pa.Array) -> Hasher:
+def _floats(array: pa.Array) -> Link:
     """Spark hashes the bits, after it has made all NaNs one and both zeros one."""
     values = array.to_numpy().copy()
     values[values == 0] = 0
     values[np.isnan(values)] = np.nan
     if values.dtype == np.float32:
-        return _ints(values.view(np.uint32).astype(np.uint64), 4)
-    return _ints(values.view(np.uint64), 8)
+        return _ints(values.view(np.uint32).astype(np.uint64))
+    return _longs(values.view(np.uint64))
 
 
 def _java_bytes(words: Words) -> list[bytes]:
@@ -139,39 +182,185 @@ def _java_bytes(words: Words) -> list[bytes]:
     return [n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True) for n in numbers]
 
 
-def _bytes(values: list[bytes]) -> Hasher:
-    digest = xxhash.xxh64_intdigest
+# --- XXH64 of many values, in the place of their seeds ----------------------------------------------------
 
-    def link(seeds: Words) -> Words:
-        return np.fromiter(map(digest, values, seeds.tolist()), np.uint64, len(values))
+
+def _longs(values: Words) -> Link:
+    """Of little-endian integers of 8 bytes."""
+    mixed = _mixed_word(values)
+
+    def link(hashes: Words) -> None:
+        hashes += _P5 + np.uint64(8)
+        _add_word(hashes, mixed)
+        _finish(hashes)
 
     return link
 
 
-def _ints(values: Words, width: int) -> Hasher:
-    """XXH64 of little-endian integers of 4 or 8 bytes."""
+def _ints(values: Words) -> Link:
+    """Of little-endian integers of 4 bytes."""
+    mixed = values * _P1
 
-    def link(seeds: Words) -> Words:
-        mixed: Words = seeds + (_P5 + np.uint64(width))
-        if width == 4:
-            mixed ^= values * _P1
-            mixed = _rotate(mixed, 23) * _P2 + _P3
+    def link(hashes: Words) -> None:
+        hashes += _P5 + np.uint64(4)
+        _add_half(hashes, mixed)
+        _finish(hashes)
+
+    return link
+
+
+def _bytes(array: pa.Array) -> Link:
+    """Of bytes of any length."""
+    _, offsets, data = array.buffers()
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    starts, lengths = ends[:-1], np.diff(ends)
+    short = lengths <= LONG
+    if np.count_nonzero(short) < FEW:
+        return _singly(array)
+    content = np.frombuffer(data or b"", np.uint8)
+    if short.all():
+        return _together(content, starts, lengths)
+    parts = (
+        (np.flatnonzero(short), _together(content, starts[short], lengths[short])),
+        (np.flatnonzero(~short), _singly(array.filter(pa.array(~short)))),
+    )
+
+    def link(hashes: Words) -> None:
+        for rows, part in parts:
+            _change(hashes, rows, part)
+
+    return link
+
+
+def _singly(array: pa.Array) -> Link:
+    digest, values = xxhash.xxh64_intdigest, array.to_pylist()
+
+    def link(hashes: Words) -> None:
+        for chain in hashes:
+            chain[:] = np.fromiter(map(digest, values, chain.tolist()), np.uint64, len(values))
+
+    return link
+
+
+def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
+    """Of values that lie in ``content``: one part of all of them after the other, as far as they have it."""
+    at, left = starts.copy(), lengths.copy()
+    # Values of one length, one behind the other, are read without going to each of them.
+    size = int(lengths[0])
+    apart = size if (lengths == size).all() and at[-1] - at[0] == size * (len(at) - 1) else 0
+
+    def read(rows: Rows, wide: int, further: int = 0) -> Words:
+        kind = np.dtype(f"<u{wide}")
+        if isinstance(rows, slice) and apart:
+            found = np.ndarray((len(at),), kind, content, int(at[0]) + further, (apart,))
         else:
-            mixed ^= _rotate(values * _P2, 31) * _P1
-            mixed = _rotate(mixed, 27) * _P1 + _P4
-        mixed ^= mixed >> np.uint64(33)
-        mixed *= _P2
-        mixed ^= mixed >> np.uint64(29)
-        mixed *= _P3
-        mixed ^= mixed >> np.uint64(32)
-        return mixed
+            found = np.ndarray((len(content) - wide + 1,), kind, content, strides=(1,))[at[rows] + further]
+        words: Words = found.astype(np.uint64)
+        return words
+
+    def parts(wide: int) -> Iterator[Rows]:
+        while (enough := left >= wide).any():
+            yield (rows := _EVERY if enough.all() else np.flatnonzero(enough))
+            at[rows] += wide
+            left[rows] -= wide
+
+    stripes = [(rows, [read(rows, 8, lane) * _P2 for lane in (0, 8, 16, 24)]) for rows in parts(32)]
+    words = [(rows, _mixed_word(read(rows, 8))) for rows in parts(8)]
+    halves = [(rows, read(rows, 4) * _P1) for rows in parts(4)]
+    octets = [(rows, read(rows, 1) * _P5) for rows in parts(1)]
+    sizes = lengths.astype(np.uint64)
+
+    def link(hashes: Words) -> None:
+        if stripes:
+            lanes = [hashes + start for start in _LANES]
+            for rows, coming in stripes:
+                for lane, word in zip(lanes, coming, strict=True):
+                    _change(lane, rows, _add_to_lane, word)
+            rows = stripes[0][0]
+            joined = _joined(lanes)
+        hashes += _P5
+        if stripes:
+            hashes[:, rows] = joined[:, rows]
+        hashes += sizes
+        for add, steps in ((_add_word, words), (_add_half, halves), (_add_octet, octets)):
+            for rows, mixed in steps:
+                _change(hashes, rows, add, mixed)
+        _finish(hashes)
 
     return link
 
 
-def _rotate(words: Words, bits: int) -> Words:
-    rotated: Words = (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
-    return rotated
+def _change(hashes: Words, rows: Rows, change: Callable[..., None], *given: Any) -> None:
+    """Change some of the rows, in place."""
+    if isinstance(rows, slice):
+        change(hashes, *given)
+    else:
+        some = hashes[:, rows]
+        change(some, *given)
+        hashes[:, rows] = some
+
+
+def _mixed_word(words: Words) -> Words:
+    mixed: Words = words * _P2
+    _rotate(mixed, 31)
+    mixed *= _P1
+    return mixed
+
+
+def _add_word(hashes: Words, mixed: Words) -> None:
+    hashes ^= mixed
+    _rotate(hashes, 27)
+    hashes *= _P1
+    hashes += _P4
+
+
+def _add_half(hashes: Words, mixed: Words) -> None:
+    hashes ^= mixed
+    _rotate(hashes, 23)
+    hashes *= _P2
+    hashes += _P3
+
+
+def _add_octet(hashes: Words, mixed: Words) -> None:
+    hashes ^= mixed
+    _rotate(hashes, 11)
+    hashes *= _P1
+
+
+def _add_to_lane(lane: Words, mixed: Words) -> None:
+    lane += mixed
+    _rotate(lane, 31)
+    lane *= _P1
+
+
+def _joined(lanes: Sequence[Words]) -> Words:
+    joined = np.zeros_like(lanes[0])
+    for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
+        turned = lane.copy()
+        _rotate(turned, bits)
+        joined += turned
+    for lane in lanes:
+        joined ^= _mixed_word(lane)
+        joined *= _P1
+        joined += _P4
+    return joined
+
+
+def _finish(hashes: Words) -> None:
+    shifted = hashes >> np.uint64(33)
+    hashes ^= shifted
+    hashes *= _P2
+    np.right_shift(hashes, np.uint64(29), out=shifted)
+    hashes ^= shifted
+    hashes *= _P3
+    np.right_shift(hashes, np.uint64(32), out=shifted)
+    hashes ^= shifted
+
+
+def _rotate(words: Words, bits: int) -> None:
+    carried = words >> np.uint64(64 - bits)
+    words <<= np.uint64(bits)
+    words |= carried
 
 
 def checksum_of(data: bytes) -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "is_small",
     "label",
     "read_batches",
+    "read_pieces",
     "read_segment",
     "row_index",
     "write_segment",
@@ -54,6 +55,9 @@ CHECKED_BYTES = 16 << 20
 milliseconds."""
 BATCH_ROWS = 1 << 16
 """How many rows a pass over a file holds at a time."""
+PIECE_BYTES = 16 << 20
+"""About how many bytes of memory they take at most."""
+FEW_ROWS = 32
 META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
 ERASE = pa.scalar("E", pa.string())
 """The OP of an erase. Made once: Arrow takes longer over a Python value than over a few rows."""
@@ -231,15 +235,38 @@ def read_batches(
                 yield _logical(schema, pa.Table.from_batches([batch]), columns, label(segment), filling)
 
 
+def read_pieces(
+    shelf: Shelf,
+    schema: TableSchema,
+    segment: Segment,
+    columns: Sequence[str],
+    row_groups: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the rows as ``read_segment`` gives them, so few at a time that they take little memory."""
+    if is_small(segment):
+        yield read_segment(shelf, schema, segment, columns, row_groups)
+        return
+    footer = footer_of(shelf, segment)
+    groups = list(range(footer.groups) if row_groups is None else row_groups)
+    size, vague = footer.memory(groups)
+    rows = 0 if vague else PIECE_BYTES * int(footer.rows[groups].sum()) // max(size, 1)
+    names = [schema[n].physical if n in schema else n for n in columns]
+    present = [name for name in names if name in footer.names]
+    for batch in columns_of(shelf, segment, present, groups, max(FEW_ROWS, min(rows, BATCH_ROWS))):
+        stored = pa.Table.from_batches([batch])
+        yield _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
+
+
 def columns_of(
-    shelf: Shelf, segment: Segment, physical: Sequence[str], groups: Sequence[int]
+    shelf: Shelf, segment: Segment, physical: Sequence[str], groups: Sequence[int], rows: int = FEW_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a file, so few rows at a time that they take little memory however long they are."""
+    """Yield columns of a file, so many rows at a time: few enough that they take little memory however long
+    they are, if the caller does not know better."""
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
     footer = footer_of(shelf, segment)
     with _reading(label(segment)), _open(shelf.files.readable(segment.file), footer) as file:
-        yield from file.iter_batches(32, list(groups), list(physical), use_threads=False)
+        yield from file.iter_batches(rows, list(groups), list(physical), use_threads=False)
 
 
 def is_small(segment: Segment) -> bool:

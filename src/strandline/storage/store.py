@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.errors import StrandlineError
-from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, trailing_logs, visible
+from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, split, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
@@ -43,6 +43,10 @@ __all__ = ["Store"]
 FOLDED = 8
 """So many times more rows than others can are folded to a window here: in columns this takes microseconds for
 each, so a million of them take no longer than Spark to plan its jobs."""
+
+HASHED = 40
+"""So many times more rows than others can are added up to a digest here: they pass through a piece at a time,
+and hashing takes a tenth of a microsecond for each."""
 
 COPIED = 8
 """So many times more bytes than others pass through this process are copied here: that takes no longer than a
@@ -359,15 +363,32 @@ class Store:
 
     # --- checking ------------------------------------------------------------------------------------------
 
-    def digest(self, state: State, schema: TableSchema | None = None) -> Digest:
-        """Return row count and digest of a state, computed from its rows: of all columns, or of those that
-        ``schema``, an index's, has."""
-        of = schema or state.schema
-        if self._is_little(state.chain.segments):
-            return arrow.digest.digest(self.shelf, state, of)
+    def digest(self, state: State) -> Digest:
+        """Return row count and digest of a state, computed from its rows."""
+        return self.digests(state, [state.schema])[0]
+
+    def digests(
+        self, state: State, schemas: Sequence[TableSchema], *, among: int | None = None
+    ) -> list[Digest]:
+        """Return row count and digest of a state in the columns of each schema: its own, or those of an
+        index. ``among``: how many bytes the caller will have read altogether (None: no others), so that many
+        do not pass through this process piece by piece."""
+        if self._is_read_here(state, among):
+            return arrow.digest.digests(self.shelf, state, schemas)
         from strandline.storage import spark
 
-        return spark.digest.digest(self.spark, self.shelf, state, of)
+        return spark.digest.digests(self.spark, self.shelf, state, schemas)
+
+    def _is_read_here(self, state: State, among: int | None) -> bool:
+        """Return whether the rows of a state may pass through this process, a piece at a time. What changes
+        others is in memory as a whole."""
+        segments, rows = visible(state.chain), self._settings.bulk_rows
+        few = self._passes(segments) if among is None else among <= COPIED * self._settings.bulk_bytes
+        return (
+            few
+            and sum(s.rows for s in segments) <= HASHED * rows
+            and self._is_little(split(segments)[1], FOLDED * rows)
+        )
 
     def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
         """Return which segments are missing or do not match their checksums, in their order. Unavailable if
