@@ -85,6 +85,16 @@ def test_copies_have_the_same_bytes(tmp_path: Path, kind: type[Watched], size: i
     assert files.read("c") == data
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", [Watched, Refusing, Greedy])
+def test_a_file_is_stored_from_pieces_of_any_size(tmp_path: Path, kind: type[Watched], size: int) -> None:
+    files, data = kind(tmp_path), content(size)
+    files.store_if_absent("a", (data[at : at + 1_000_003] for at in range(0, size, 1_000_003)))
+    assert files.read("a") == data
+    if kind is Watched and size >= 2 * PIECE and takes_direct(tmp_path):
+        assert [length for length, direct in files.writes if direct][:2] == [PIECE, PIECE]
+
+
 def test_a_large_copy_goes_past_memory_and_its_end_does_not(tmp_path: Path) -> None:
     if not takes_direct(tmp_path):
         pytest.skip("this file system has no such thing")

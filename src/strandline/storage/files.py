@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
-from strandline.storage.pieces import pieces, write_pieces
+from strandline.storage.pieces import gathered, pieces, write_pieces
 
 __all__ = ["PREFIX", "Files", "LocalFiles", "Source", "check_name", "checked", "fault"]
 
@@ -238,7 +238,8 @@ class LocalFiles:
         self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
-        self._name_if_absent(name, lambda ready: self.store(ready, chunks))
+        made = gathered(chunks)  # Whoever writes it is done with it, as after a copy.
+        self._name_if_absent(name, lambda ready: self._store(ready, made, past_memory=True))
 
     def seal(self, names: Iterable[str]) -> None:
         folders: set[str] = set()

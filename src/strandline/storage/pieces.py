@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-__all__ = ["PIECE", "pieces", "write_pieces"]
+__all__ = ["PIECE", "gathered", "pieces", "write_pieces"]
 
 PIECE = 4 << 20
 """So many bytes are read and written at once."""
@@ -33,6 +33,24 @@ def pieces(path: str) -> Iterator[memoryview]:
             yield place[:size]
     finally:
         os.close(descriptor)
+
+
+def gathered(coming: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    """Yield what comes in smaller pieces, or not where a disk could take it from. All pieces are in the same
+    place, so each is gone when the next comes."""
+    place, filled = memoryview(b""), 0
+    for piece in coming:
+        left = memoryview(piece)
+        while left:
+            place = place or memoryview(mmap.mmap(-1, PIECE))
+            took = min(len(left), PIECE - filled)
+            place[filled : filled + took] = left[:took]
+            left, filled = left[took:], filled + took
+            if filled == PIECE:
+                yield place
+                filled = 0
+    if filled:
+        yield place[:filled]
 
 
 def write_pieces(

@@ -36,8 +36,9 @@ HEADER_BYTES = _CHECK_AT + _CHECK_BYTES
 Piece: TypeAlias = "bytes | bytearray | memoryview"
 
 
-def sealed(ring: Ring, name: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the sealed file of a content, which has this name."""
+def sealed(ring: Ring, name: str, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Yield the sealed file of a content, which has this name. Each chunk of it may be gone when the next one
+    comes."""
     key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
     head = _OPEN.pack(MAGIC, FORMAT, ring.generation, ring.id)
     head += nonce + ring.wrapping.encrypt(nonce, key, head + name.encode())
@@ -47,14 +48,15 @@ def sealed(ring: Ring, name: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield cipher.encrypt(_nonce(number, last), piece, place)
 
 
-def opened(opener_of: Callable[[bytes], Opener], chunks: Iterable[bytes]) -> Iterator[bytes]:
+def opened(opener_of: Callable[[bytes], Opener], chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """Yield the content of a sealed file, chunk by chunk, each of which is right when it comes. ``opener_of``
-    is given the header."""
-    coming, head = iter(chunks), b""
+    is given the header. A chunk of the file may be gone when the next one comes."""
+    coming, head, rest = iter(chunks), b"", memoryview(b"")
     while len(head) < HEADER_BYTES and (chunk := next(coming, None)) is not None:
-        head += chunk
-    opener = opener_of(head[:HEADER_BYTES])
-    for number, (piece, last) in enumerate(_pieces(chain((head[HEADER_BYTES:],), coming), SEALED_BYTES)):
+        rest = memoryview(chunk)[HEADER_BYTES - len(head) :]
+        head += bytes(chunk[: HEADER_BYTES - len(head)])
+    opener = opener_of(head)
+    for number, (piece, last) in enumerate(_pieces(chain((rest,), coming), SEALED_BYTES)):
         yield opener.chunk(number, piece, last=last)
 
 
@@ -143,9 +145,10 @@ def _nonce(number: int, last: bool) -> bytes:
     return struct.pack(">3xQ?", number, last)
 
 
-def _pieces(chunks: Iterable[bytes], size: int) -> Iterator[tuple[Piece, bool]]:
+def _pieces(chunks: Iterable[bytes | memoryview], size: int) -> Iterator[tuple[Piece, bool]]:
     """Yield the content in pieces of one size, and with each whether it is the last. That one may be shorter,
-    and if there is nothing it is all there is."""
+    and if there is nothing it is all there is. Only what is left of a chunk is kept when the next one
+    comes."""
     full: Piece | None = None
     part = bytearray()
     for chunk in chunks:
@@ -164,6 +167,8 @@ def _pieces(chunks: Iterable[bytes], size: int) -> Iterator[tuple[Piece, bool]]:
             if full is not None:
                 yield full, False
             full = piece
+        if isinstance(full, memoryview):
+            full = bytes(full)
     if full is None or part:
         if full is not None:
             yield full, False
