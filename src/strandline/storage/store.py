@@ -354,12 +354,27 @@ class Store:
     def fold(self, state: State, name: str) -> Written:
         """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
         and their digest."""
-        if self._is_little(state.chain.segments, FOLDED * self._settings.bulk_rows):
+        if self._is_folded_here(state):
             return arrow.compact.fold(self.shelf, state, name)
         from strandline.storage import spark
 
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
+
+    def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
+        """The same as objects of a repository, under their names there. ``among``: how many bytes the caller
+        has to fold altogether."""
+        if self._is_folded_here(state):
+            there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
+            return arrow.compact.fold(self.shelf, state, name, there)
+        made = self.fold(state, name)
+        try:
+            return replace(made, segments=tuple(self.send(made.segments, target, pace, among=among)))
+        finally:
+            self.discard(made.segments)
+
+    def _is_folded_here(self, state: State) -> bool:
+        return self._is_little(state.chain.segments, FOLDED * self._settings.bulk_rows)
 
     # --- checking ------------------------------------------------------------------------------------------
 
