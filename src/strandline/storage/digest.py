@@ -29,7 +29,7 @@ Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 Link: TypeAlias = Callable[[Words], None]
 """The next link of both chains: it replaces the hashes so far, a row for each chain, which are its seeds."""
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
-Rows: TypeAlias = "slice | np.ndarray[Any, np.dtype[np.intp]]"
+Rows: TypeAlias = "slice | np.ndarray[Any, np.dtype[np.intp]] | Bools"
 
 HIGH, LOW = 1, 2
 """What the two chains start with."""
@@ -71,17 +71,21 @@ def row_digests(
 
 def _hashed(schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> list[Words]:
     """The hashes of the rows for each schema, the high halves and the low ones."""
-    arrays = {
-        name: array.combine_chunks() if isinstance(array := columns[name], pa.ChunkedArray) else array
-        for name in {c.name for schema in schemas for c in schema.columns if c.name in columns}
-    }
+    names = {c.name for of in schemas for c in of.columns if c.name in columns or c.name in of.key}
+    arrays = {name: _whole(columns[name]) for name in names}
     rows = len(columns[schemas[0].key[0]])
-    found = [np.full((2, rows), SPARK_SEED, np.uint64) for _ in schemas]
+    found = [np.empty((2, rows), np.uint64) for _ in schemas]
     for first in range(0, rows, BLOCK):
         block = _Block({name: array.slice(first, BLOCK) for name, array in arrays.items()})
         for schema, hashes in zip(schemas, found, strict=True):
             block.hash(schema, hashes[:, first : first + BLOCK])
     return found
+
+
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
 
 
 class _Block:
@@ -92,21 +96,29 @@ class _Block:
         self._links: dict[str, tuple[Bools | slice, Link] | None] = {}
 
     def hash(self, schema: TableSchema, hashes: Words) -> None:
-        """Replace seeds by the hashes of the rows."""
-        _longs(_STARTS)(hashes)
-        for tag, column in tagged(schema):
-            if column.name not in self._arrays and column.name not in schema.key:
-                continue
-            if column.name not in self._links:
-                self._links[column.name] = self._link(column)
-            if (found := self._links[column.name]) is None:
-                continue
-            present, link = found
+        """Fill in the hashes of the rows."""
+        links = [
+            (_ints(np.array([tag % 2**32], np.uint64)), *found)
+            for tag, column in tagged(schema)
+            if (found := self._known(column)) is not None
+        ]
+        same = np.full((2, 1), SPARK_SEED, np.uint64)
+        _longs(_STARTS)(same)
+        if begins_alike := bool(links) and isinstance(links[0][1], slice):
+            links[0][0](same)  # Before the first value is hashed, one row is as good as all.
+        hashes[:] = same
+        for number, (tag, present, link) in enumerate(links):
             some = hashes[:, present]
-            _ints(np.array([tag % 2**32], np.uint64))(some)
+            if number or not begins_alike:
+                tag(some)
             link(some)
             if not isinstance(present, slice):
                 hashes[:, present] = some
+
+    def _known(self, column: Column) -> tuple[Bools | slice, Link] | None:
+        if column.name not in self._links:
+            self._links[column.name] = self._link(column) if column.name in self._arrays else None
+        return self._links[column.name]
 
     def _link(self, column: Column) -> tuple[Bools | slice, Link] | None:
         array = self._arrays[column.name]
@@ -244,30 +256,45 @@ def _singly(array: pa.Array) -> Link:
 
 def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
     """Of values that lie in ``content``: one part of all of them after the other, as far as they have it."""
-    at, left = starts.copy(), lengths.copy()
-    # Values of one length, one behind the other, are read without going to each of them.
-    size = int(lengths[0])
-    apart = size if (lengths == size).all() and at[-1] - at[0] == size * (len(at) - 1) else 0
+    begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
+    # Taken from where words are: each of a value lies in two of them, by the same number of bits.
+    stored = np.zeros((end - begin) // 8 + 8, np.uint64)
+    stored.view(np.uint8)[: end - begin] = content[begin:end]
+    at, left = (starts - begin) >> 3, lengths.copy()
+    shift = ((starts - begin) & 7).astype(np.uint64) << np.uint64(3)
 
-    def read(rows: Rows, wide: int, further: int = 0) -> Words:
-        kind = np.dtype(f"<u{wide}")
-        if isinstance(rows, slice) and apart:
-            found = np.ndarray((len(at),), kind, content, int(at[0]) + further, (apart,))
-        else:
-            found = np.ndarray((len(content) - wide + 1,), kind, content, strides=(1,))[at[rows] + further]
-        words: Words = found.astype(np.uint64)
-        return words
+    def read(rows: Rows, count: int) -> list[Words]:
+        place, down = at[rows], shift[rows]
+        up = np.uint64(63) - down
+        found, low = [], stored[place]
+        for _ in range(count):
+            place = place + 1
+            high = stored[place]
+            found.append((low >> down) | (high << np.uint64(1) << up))
+            low = high
+        return found
 
-    def parts(wide: int) -> Iterator[Rows]:
-        while (enough := left >= wide).any():
-            yield (rows := _EVERY if enough.all() else np.flatnonzero(enough))
-            at[rows] += wide
-            left[rows] -= wide
+    def parts(words: int) -> Iterator[tuple[Rows, list[Words]]]:
+        while (enough := left >= 8 * words).any():
+            yield (rows := _chosen(enough)), read(_taken(rows), words)
+            at[rows] += words
+            left[rows] -= 8 * words
 
-    stripes = [(rows, [read(rows, 8, lane) * _P2 for lane in (0, 8, 16, 24)]) for rows in parts(32)]
-    words = [(rows, _mixed_word(read(rows, 8))) for rows in parts(8)]
-    halves = [(rows, read(rows, 4) * _P1) for rows in parts(4)]
-    octets = [(rows, read(rows, 1) * _P5) for rows in parts(1)]
+    stripes = [(rows, [word * _P2 for word in words]) for rows, words in parts(4)]
+    steps: list[tuple[Callable[[Words, Words], None], Rows, Words]] = [
+        (_add_word, rows, _mixed_word(word)) for rows, (word,) in parts(1)
+    ]
+    (last,) = read(_EVERY, 1)
+    if (half := left >= 4).any():
+        rows = _chosen(half)
+        steps.append((_add_half, rows, (last[_taken(rows)] & np.uint64(2**32 - 1)) * _P1))
+        last[rows] >>= np.uint64(32)
+        left[rows] -= 4
+    while (some := left > 0).any():
+        rows = _chosen(some)
+        steps.append((_add_octet, rows, (last[_taken(rows)] & np.uint64(255)) * _P5))
+        last >>= np.uint64(8)
+        left -= 1
     sizes = lengths.astype(np.uint64)
 
     def link(hashes: Words) -> None:
@@ -276,24 +303,38 @@ def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
             for rows, coming in stripes:
                 for lane, word in zip(lanes, coming, strict=True):
                     _change(lane, rows, _add_to_lane, word)
-            rows = stripes[0][0]
-            joined = _joined(lanes)
         hashes += _P5
         if stripes:
-            hashes[:, rows] = joined[:, rows]
+            rows = stripes[0][0]
+            hashes[:, rows] = _joined(lanes)[:, rows]
         hashes += sizes
-        for add, steps in ((_add_word, words), (_add_half, halves), (_add_octet, octets)):
-            for rows, mixed in steps:
-                _change(hashes, rows, add, mixed)
+        for add, rows, mixed in steps:
+            _change(hashes, rows, add, mixed)
         _finish(hashes)
 
     return link
 
 
-def _change(hashes: Words, rows: Rows, change: Callable[..., None], *given: Any) -> None:
+def _chosen(which: Bools) -> Rows:
+    """Rows in the form in which ``_change`` is quick with them: of many, it changes all, and then puts back
+    the others."""
+    count = np.count_nonzero(which)
+    return _EVERY if count == len(which) else which if count > len(which) // 4 else np.flatnonzero(which)
+
+
+def _taken(rows: Rows) -> Rows:
+    """The rows that ``_change`` works on."""
+    return _EVERY if isinstance(rows, slice) or rows.dtype == np.bool_ else rows
+
+
+def _change(hashes: Words, rows: Rows, change: Callable[..., None], *given: Words) -> None:
     """Change some of the rows, in place."""
     if isinstance(rows, slice):
         change(hashes, *given)
+    elif rows.dtype == np.bool_:
+        changed = hashes.copy()
+        change(changed, *given)
+        np.copyto(hashes, changed, where=rows)
     else:
         some = hashes[:, rows]
         change(some, *given)
@@ -336,9 +377,7 @@ def _add_to_lane(lane: Words, mixed: Words) -> None:
 def _joined(lanes: Sequence[Words]) -> Words:
     joined = np.zeros_like(lanes[0])
     for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
-        turned = lane.copy()
-        _rotate(turned, bits)
-        joined += turned
+        joined += (lane << np.uint64(bits)) | (lane >> np.uint64(64 - bits))
     for lane in lanes:
         joined ^= _mixed_word(lane)
         joined *= _P1
