@@ -17,9 +17,10 @@ FAMILY = "sleep 600 & echo ready; wait"
 """A command that starts another one, as a worker starts an executor. While one of them lives, what they print
 to is open."""
 TESTS = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from tests.cluster.machines import Process
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Also where a run in the background ignores it.
 process = Process(["sh", "-c", sys.argv[2]], Path(sys.argv[1]), os.environ, stdout=1)
 os.close(1)
 sys.stdin.read()
