@@ -31,7 +31,10 @@ from strandline.model import Chain, Digest, KeyRange, Segment, State
 from strandline.operations.kind import Handler, Part, PartPlan
 from strandline.records import Record, later
 from strandline.runtime import Runtime
-from strandline.storage.shards import begins_in, cuts, ranges, spread
+from strandline.storage.shards import begins_in, coarser, cuts, ranges, spread
+
+SMALLER = 16
+"""A shard that is checked is smaller than others at most by so many times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,10 @@ class VerifyPart(Handler[RestoreRun, Checked]):
         small = []
         for index, id_ in [(None, table.id), *((ref.name, ref.impl_id) for ref in table.indexes)]:
             bounds, least = (table.schema.bounds, 1) if index is None else ((), len(table.schema.bounds) + 1)
-            limits = cuts(bounds, spread(segments.get(id_, ())), self._shard_bytes, least)
+            there = spread(segments.get(id_, ()))
+            limits = cuts(bounds, there, self._shard_bytes, least)
+            # Nothing is gained by smaller ones, and each part takes a transaction.
+            limits = coarser(limits, sum(s.bytes for s in there) // max(1, self._shard_bytes // SMALLER))
             found = [Piece(index=index, within=within) for within in ranges(limits)]
             if len(found) == 1:
                 small += found

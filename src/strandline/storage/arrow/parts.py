@@ -17,6 +17,7 @@ from strandline.model import (
     TableSchema,
     cover,
     may_hold,
+    order,
 )
 from strandline.storage.keys import compare
 from strandline.storage.memory import memory_of
@@ -74,7 +75,9 @@ class _Inside:
         self._schema, self._segment, self._columns = schema, segment, list(columns)
         self._window, self._within = window, within
         self._partly = cover(segment, *window) == "some"
-        more = [*(schema.key if within.is_limited else ()), *((STEP,) if self._partly else ())]
+        if _is_within(segment, within):
+            self._within = EVERYWHERE  # No row has to be looked at.
+        more = [*(schema.key if self._within.is_limited else ()), *((STEP,) if self._partly else ())]
         self.needed = list(dict.fromkeys([*columns, *more]))
 
     def groups(self, shelf: Shelf) -> list[int] | None:
@@ -97,6 +100,16 @@ class _Inside:
             keep &= in_window(table, *self._window)
         table = table.select(self._columns)
         return table if keep.all() else table.filter(pa.array(keep))
+
+
+def _is_within(segment: Segment, within: KeyRange) -> bool:
+    first, last = segment.min_key or (), segment.max_key or ()
+    lower, upper = within.lower, within.upper
+    if lower is not None and order(first) < order(lower):
+        return False
+    if upper is None:
+        return True
+    return order(last[: len(upper)]) <= order(upper) if within.closed else order(last) < order(upper)
 
 
 def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
