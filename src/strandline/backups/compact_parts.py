@@ -142,7 +142,7 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         was = digest(found[0]) if body.partial else Digest()
         name = self.runtime.session.file_name(body.staging_id)
         if root is None:
-            folded = store.fold(state, name)
+            folded = store.fold(state, name, among=among)
             return _Made((), folded.segments, folded.delta, was)
         with self.writing(run) as (there, _):
             target = Destination(root, avoided(there))

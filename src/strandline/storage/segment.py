@@ -22,6 +22,7 @@ from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Mask, keys_of, neighbours, sort_indices
+from strandline.storage.parquet import ParquetFile
 from strandline.storage.shelf import Shelf, Whole
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Sink",
     "columns_of",
     "describe_file",
+    "ends_of",
     "footer_of",
     "in_window",
     "is_small",
@@ -47,8 +49,6 @@ __all__ = [
 ROW_GROUP_ROWS = 8192
 """Few enough that one row is found by decoding little, many enough that the footer stays small: 5 million
 rows have 600 groups."""
-ROW_GROUP_BYTES = 2 << 20
-"""Wide rows make smaller groups."""
 SMALL_BYTES = 4 << 20
 CHECKED_BYTES = 16 << 20
 """Up to this size a file is checked as a whole when a process first reads it, which takes a few
@@ -107,7 +107,7 @@ def write_segment(
         # To look costs a tenth of sorting, but more than to sort few.
         if table.num_rows <= ROW_GROUP_ROWS or neighbours(by)[0].any():
             table = table.take(sort_indices(by))
-    lowest, highest = _ends(schema, table)
+    lowest, highest = ends_of(schema, table)
     rows = table.num_rows
     table = table.rename_columns([*(c.physical for c in schema.columns), *meta])
     is_inline = role == "log" and inline.takes(table)
@@ -115,7 +115,7 @@ def write_segment(
         file, data = None, _to_stream(table)
     else:
         file = name if isinstance(name, str) else name()
-        data = _to_parquet(table, [c.physical for c in schema.value_columns])
+        data = ParquetFile(table, [c.physical for c in schema.value_columns], ROW_GROUP_ROWS).closed(table)
         files.write(file, data)
     return Segment(
         id=0,
@@ -163,7 +163,7 @@ def describe_file(
             _logical(schema, _read_groups(files, name, footer, [g], physical), schema.key, name)
             for g in (full[0], full[-1])
         ]
-        lowest, highest = _ends(schema, ends[0])[0], _ends(schema, ends[1])[1]
+        lowest, highest = ends_of(schema, ends[0])[0], ends_of(schema, ends[1])[1]
     size, checksum = files.size(name), files.checksum(name)
     return Segment(
         id=0,
@@ -406,7 +406,7 @@ def _logical(
     return pa.table(found)
 
 
-def _ends(schema: TableSchema, table: pa.Table) -> tuple[Key | None, Key | None]:
+def ends_of(schema: TableSchema, table: pa.Table) -> tuple[Key | None, Key | None]:
     """The keys of the first and the last row."""
     if not table.num_rows:
         return None, None
@@ -423,18 +423,3 @@ def _to_stream(table: pa.Table) -> bytes:
 
 def _from_stream(source: Any) -> pa.Table:
     return pa.ipc.open_stream(source).read_all()
-
-
-def _to_parquet(table: pa.Table, values: list[str]) -> bytes:
-    sink = pa.BufferOutputStream()
-    fitting = ROW_GROUP_BYTES * table.num_rows // max(table.nbytes, 1)
-    # No dictionaries for keys: they are distinct or sorted, and the dictionary would only be decoded in vain.
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=min(max(fitting, 256), ROW_GROUP_ROWS),
-        compression="zstd",
-        use_dictionary=values or False,
-        write_page_checksum=True,
-    )
-    return bytes(sink.getvalue())

@@ -351,30 +351,37 @@ class Store:
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
-    def fold(self, state: State, name: str) -> Written:
+    def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
-        and their digest."""
-        if self._is_folded_here(state):
-            return arrow.compact.fold(self.shelf, state, name)
+        and their digest. ``among``: how many bytes the caller has to fold altogether."""
+        if self._is_folded_here(state, among):
+            return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes)
         from strandline.storage import spark
 
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
-        """The same as objects of a repository, under their names there. ``among``: how many bytes the caller
-        has to fold altogether."""
-        if self._is_folded_here(state):
+        """The same as objects of a repository, under their names there."""
+        if self._is_folded_here(state, among):
             there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
-            return arrow.compact.fold(self.shelf, state, name, there)
-        made = self.fold(state, name)
+            return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes, into=there)
+        made = self.fold(state, name, among=among)
         try:
             return replace(made, segments=tuple(self.send(made.segments, target, pace, among=among)))
         finally:
             self.discard(made.segments)
 
-    def _is_folded_here(self, state: State) -> bool:
-        return self._is_little(state.chain.segments, FOLDED * self._settings.bulk_rows)
+    def _is_folded_here(self, state: State, among: int) -> bool:
+        """Return whether the rows of a state may pass through this process, as ``_is_read_here`` does, in
+        the order of their keys."""
+        through = arrow.scan.passing(state)
+        kept = [s for s in visible(state.chain) if s not in through]
+        return (
+            among <= COPIED * self._settings.bulk_bytes
+            and sum(s.rows for s in through) <= HASHED * self._settings.bulk_rows
+            and self._is_little(kept, FOLDED * self._settings.bulk_rows)
+        )
 
     # --- checking ------------------------------------------------------------------------------------------
 
