@@ -115,7 +115,7 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
         return [
             shard
             for source, path in zip(folded, staging, strict=True)
-            for shard in source.shards(path.id, self._shard_bytes, root)
+            for shard in source.shards(path.id, self._shard_bytes)
         ]
 
     def let_go(self, operation_id: str) -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, CompactRequest
-from strandline.backups.compact_plan import FoldedShard, Source, is_shared, made_full, sources
+from strandline.backups.compact_plan import FoldedShard, Source, is_at, made_full, sources
 from strandline.backups.lease import Lease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord
@@ -30,6 +30,7 @@ from strandline.operations.kind import Body, Part, Run
 from strandline.operations.moving import Moving
 from strandline.records import Nothing
 from strandline.storage.elsewhere import Destination
+from strandline.storage.shards import lies_in
 from strandline.version import VERSION
 
 
@@ -73,14 +74,11 @@ class Folded:
             self._read(conn, run)
 
     def _read(self, conn: Connection, run: CompactRun) -> None:
-        beginnings = {source.target_id: source.held[0].slice.after for source in self.sources}
         for shard in run.bodies(conn, "fold", FoldedShard):
             if shard.digest is None:
                 raise Internal(f"a shard of path {shard.target_id} is not folded yet")
             self.staging[shard.target_id] = shard.staging_id
-            if shard.target_id not in self.sums:
-                self.sums[shard.target_id] = beginnings[shard.target_id] if shard.partial else Digest()
-            self.sums[shard.target_id] += shard.digest - (shard.was or Digest())
+            self.sums[shard.target_id] = self.sums.get(shard.target_id, Digest()) + shard.digest
         waiting = chains.held(conn, self.staging.values(), run.body.step)
         held: dict[int, Sequence[Segment]] = {}
         for source in self.sources:
@@ -115,42 +113,40 @@ class _Made:
     shared: Sequence[Segment]
     new: Sequence[Segment]
     digest: Digest
-    was: Digest
 
 
 class FoldPart(WritingPart[CompactRun, FoldedShard]):
-    """Folds a shard. One in which only the first backup of the chain has anything is neither read nor
-    written: its segments are shared. What the others add up to is then told by how they change."""
+    """Folds a shard. One in which only the first backup of the chain has anything is read and not written:
+    its segments are shared."""
 
     record = FoldedShard
 
     def work(self, run: CompactRun, part: Part[FoldedShard]) -> _Made:
         body, root, store = part.body, run.body.root, self.runtime.store
+        among = run.progress.bytes_total
         with self.runtime.catalog.read() as conn:
             schema = require_id(conn, body.staging_id).record(TableBody).schema
-            found = [chains.load(conn, *each).narrowed(body.within) for each in body.slices]
-        state = State(schema, _joined(found, run.body.step), body.within)
-        among = run.progress.bytes_total
-
-        def digest(chain: Chain) -> Digest:
-            (read,) = store.digests(State(schema, chain, body.within), [schema], among=among)
-            return read
-
-        if is_shared([chain.segments for chain in found], body.within, root):
-            same = Digest() if body.partial else digest(found[0])
-            return _Made(found[0].segments, (), same, Digest())
-        was = digest(found[0]) if body.partial else Digest()
+            found = [chains.load(conn, *each).narrowed(body.within).segments for each in body.slices]
+        changed = [segment for segments in found[1:] for segment in segments]
+        state = State(schema, Chain((*found[0], *changed), run.body.step), body.within)
+        if (
+            len(found) > 1
+            and not changed
+            and all(lies_in(s, body.within) and is_at(s, root) for s in found[0])
+        ):
+            (digest,) = store.digests(state, [schema], among=among)
+            return _Made(found[0], (), digest)
         name = self.runtime.session.file_name(body.staging_id)
         if root is None:
             folded = store.fold(state, name, among=among)
-            return _Made((), folded.segments, folded.delta, was)
+            return _Made((), folded.segments, folded.delta)
         with self.writing(run) as (there, _):
             target = Destination(root, avoided(there))
             pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
             folded = store.fold_into(target, state, name, pace, among=among)
         use = f"{body.staging_id}.{part.id}"
         new = [ObjectRecord.of(s).segment(root, f"{use}.{n}") for n, s in enumerate(folded.segments)]
-        return _Made((), new, folded.delta, was)
+        return _Made((), new, folded.delta)
 
     def configure(self, tx: Writer, run: CompactRun, part: Part[FoldedShard], made: _Made) -> FoldedShard:
         body, step = part.body, run.body.step
@@ -158,7 +154,7 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         chains.attach(tx, body.staging_id, [*(s.id for s in made.shared), *ids], step)
         beside = body.bytes * (self.runtime.settings.workers - 1)
         run.report(tx, run.progress.moved(body.bytes, began=run.operation.created, now=tx.now, beside=beside))
-        return replace(body, digest=made.digest, was=made.was)
+        return replace(body, digest=made.digest)
 
     def time_limit(self, part: Part[FoldedShard]) -> float | None:
         settings = self.runtime.settings
@@ -168,10 +164,6 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         # An object that nothing needs goes when its repository is pruned.
         here = [s for s in made.new if s.file is not None and not is_elsewhere(s.file)]
         self.runtime.store.discard(here)
-
-
-def _joined(found: Sequence[Chain], step: int) -> Chain:
-    return Chain(tuple(segment for chain in found for segment in chain.segments), step)
 
 
 class FullManifestPart(WritingPart[CompactRun, Nothing]):

@@ -26,25 +26,22 @@ from strandline.backups.record import (
 )
 from strandline.catalog import paths
 from strandline.errors import Corrupted
-from strandline.model import Digest, KeyRange, Segment, TableSchema, is_elsewhere, may_hold
+from strandline.model import Digest, KeyRange, Segment, TableSchema, is_elsewhere
 from strandline.records import Record, later
-from strandline.storage.shards import cuts, lies_in, ranges, segments_by_shard, spread
+from strandline.storage.shards import cuts, ranges, segments_by_shard, spread
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldedShard(Record):
     """A shard (``within``) of what the path ``target_id`` is to hold. The new segments wait in the chain of
     ``staging_id``. ``slices``: what is folded, oldest first: paths, each with the step of its backup.
-    ``partial``: others are shared and not read. ``digest``: what came of it, and ``was``: what the first
-    backup holds in it, if that matters because others are not read."""
+    ``digest``: what came of it."""
 
     target_id: int
     staging_id: int
     slices: tuple[tuple[int, int], ...]
     within: KeyRange
     bytes: int
-    partial: bool = later(False)
-    was: Digest | None = later()
     digest: Digest | None = later()
 
 
@@ -91,33 +88,19 @@ class Source:
             and all(is_at(segment, root) for segment in first.segments)
         )
 
-    def shards(self, staging_id: int, shard_bytes: int, root: str | None) -> Iterator[FoldedShard]:
+    def shards(self, staging_id: int, shard_bytes: int) -> Iterator[FoldedShard]:
         """The parts in which it is folded."""
         segments = [segment for each in self.held for segment in each.segments]
         limits = cuts(self.schema.bounds, spread(segments), shard_bytes, self.least)
         beginning = segments_by_shard(limits, segments)
-        shards = ranges(limits)
-        held = [each.segments for each in self.held]
-        # When a column goes, the digests of all rows change, and only rows tell how.
-        partial = all(each.slice.delta is not None for each in self.held[1:]) and any(
-            is_shared(held, within, root) for within in shards
-        )
-        for number, within in enumerate(shards):
+        for number, within in enumerate(ranges(limits)):
             yield FoldedShard(
                 target_id=self.target_id,
                 staging_id=staging_id,
                 slices=tuple((each.slice.target_id or 0, each.step) for each in self.held),
                 within=within,
                 bytes=sum(s.bytes for s in beginning.get(number, ())),
-                partial=partial,
             )
-
-
-def is_shared(held: Sequence[Sequence[Segment]], within: KeyRange, root: str | None) -> bool:
-    """Return whether a shard of what the backups of a chain hold of a table need not be folded: only the
-    first of them has anything in it, in segments that are all of it and where they should be."""
-    first, *others = ([s for s in segments if may_hold(s, within)] for segments in held)
-    return bool(others) and not any(others) and all(lies_in(s, within) and is_at(s, root) for s in first)
 
 
 def is_at(segment: Segment, root: str | None) -> bool:
