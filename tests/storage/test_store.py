@@ -79,7 +79,6 @@ def calls(state: State) -> dict[str, Callable[[Store], Any]]:
         "compare index": lambda s: s.compare_index(state, state, "i"),
         "entries": lambda s: s.entries(state, BY_V, "entries"),
         "compact": lambda s: s.compact(state, "compacted"),
-        "fold": lambda s: s.fold(state, "folded"),
         "slice": lambda s: s.slice(table, Window(0, chain.step, chain.segments), "slice"),
         "collapse": lambda s: s.collapse(table, chain.segments, lambda: "collapsed"),
     }
@@ -92,7 +91,7 @@ def test_up_to_so_many_rows_are_dealt_with_here(files: QuickFiles, name: str) ->
     call = calls(State(KV, history.chain()))[name]
     assert call(Here(files, Settings(bulk_rows=3))) is not None
     with pytest.raises(Asked):
-        call(Here(files, Settings(bulk_rows=0 if name in ("slice", "fold") else 2)))
+        call(Here(files, Settings(bulk_rows=0 if name == "slice" else 2)))
 
 
 def test_eight_times_as_many_changes_are_folded_here(files: QuickFiles) -> None:
@@ -194,6 +193,23 @@ def test_so_many_rows_are_hashed_here(files: QuickFiles) -> None:
     assert Here(files, Settings(bulk_rows=2)).digest(state).rows == 2 * HASHED
     with pytest.raises(Asked):
         Here(files, Settings(bulk_rows=1)).digest(state)
+
+
+def test_so_many_rows_are_folded_here_if_there_is_not_much_else(files: QuickFiles) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(i,) for i in range(2 * HASHED)], inline=False)
+    state = State(KV, history.chain())
+    for settings, among, is_here in (
+        (Settings(bulk_rows=2, bulk_bytes=100), COPIED * 100, True),
+        (Settings(bulk_rows=2, bulk_bytes=100), COPIED * 100 + 1, False),
+        (Settings(bulk_rows=1, bulk_bytes=100), 0, False),
+    ):
+        store = Here(files, settings)
+        if is_here:
+            assert store.fold(state, "folded", among=among).delta == history.digests[-1]
+        else:
+            with pytest.raises(Asked):
+                store.fold(state, "folded", among=among)
 
 
 def test_changes_of_other_rows_are_in_memory_while_they_are_hashed(files: QuickFiles) -> None:
