@@ -94,9 +94,9 @@ class ObjectFiles:
         # If it fails, nothing is taken back: what is there may be another's, and if it is ours, it is whole.
         return self._create(name, data, undo=False)
 
-    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         check_name(name)
-        coming, first, size = iter(chunks), list[bytes](), 0
+        coming, first, size = map(bytes, chunks), list[bytes](), 0
         for chunk in coming:
             first.append(chunk)
             size += len(chunk)
@@ -117,7 +117,7 @@ class ObjectFiles:
         self._send(name, counted())
         return size
 
-    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         try:
             self.store(name, chunks)
         except Internal:

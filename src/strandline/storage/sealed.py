@@ -13,7 +13,6 @@ from strandline.errors import Corrupted, Unsupported
 from strandline.storage import keyring
 from strandline.storage.files import CHUNK, PREFIX, Files, Source, check_name, checked, fault
 from strandline.storage.keyring import Ring
-from strandline.storage.pieces import gathered
 from strandline.storage.reader import BlockReader
 from strandline.storage.sealing import HEADER_BYTES, SEALED_BYTES, Opener, opened, plain_size, sealed
 
@@ -68,7 +67,7 @@ class SealedFiles:
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
         check_name(name)
-        return self._files.write_if_absent(name, b"".join(sealed(self._ring, name, (data,))))
+        return self._files.write_if_absent(name, b"".join(map(bytes, sealed(self._ring, name, (data,)))))
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         check_name(name)
@@ -103,14 +102,14 @@ class SealedFiles:
         return plain_size(name, self._files.size(name))
 
     def read(self, name: str) -> bytes:
-        return b"".join(self._opened(name, self._files.chunks(name)))
+        return b"".join(map(bytes, self._opened(name, self._files.chunks(name))))
 
     def find(self, name: str) -> bytes | None:
         data = self._files.find(name)
-        return None if data is None else b"".join(self._opened(name, (data,)))
+        return None if data is None else b"".join(map(bytes, self._opened(name, (data,))))
 
     def chunks(self, name: str) -> Iterator[memoryview]:
-        return gathered(self._opened(name, self._files.chunks(name)))
+        return self._opened(name, self._files.chunks(name))
 
     def checksum(self, name: str) -> str:
         hasher = xxhash.xxh3_128()
@@ -132,7 +131,7 @@ class SealedFiles:
         except OSError as error:
             raise fault("read", name, error) from error
 
-    def _opened(self, name: str, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    def _opened(self, name: str, chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
         return opened(lambda head: self.opener(name, head), chunks)
 
     def _admit(self, name: str, generation: int) -> None:

@@ -9,15 +9,17 @@ exchanged or cut off without being noticed by who reads it.
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.storage.files import CHUNK
 from strandline.storage.keyring import KEY_BYTES, NONCE_BYTES, Ring, WrongKey, aead
+from strandline.storage.pieces import PIECE
 
 __all__ = ["HEADER_BYTES", "SEALED_BYTES", "Opener", "opened", "plain_size", "sealed"]
 
@@ -36,28 +38,40 @@ HEADER_BYTES = _CHECK_AT + _CHECK_BYTES
 Piece: TypeAlias = "bytes | bytearray | memoryview"
 
 
-def sealed(ring: Ring, name: str, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the sealed file of a content, which has this name. Each chunk of it may be gone when the next one
-    comes."""
+def sealed(ring: Ring, name: str, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Yield the sealed file of a content, which has this name. What is taken and what is given may be gone
+    when the next comes."""
     key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
     head = _OPEN.pack(MAGIC, FORMAT, ring.generation, ring.id)
     head += nonce + ring.wrapping.encrypt(nonce, key, head + name.encode())
     yield head + _check(head)
     cipher, place = aead(key), name.encode()
+    room = memoryview(bytearray(SEALED_BYTES))
     for number, (piece, last) in enumerate(_pieces(chunks, CHUNK)):
-        yield cipher.encrypt(_nonce(number, last), piece, place)
+        yield _into(cipher, "encrypt", room[: len(piece) + TAG_BYTES], _nonce(number, last), piece, place)
 
 
-def opened(opener_of: Callable[[bytes], Opener], chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the content of a sealed file, chunk by chunk, each of which is right when it comes. ``opener_of``
-    is given the header. A chunk of the file may be gone when the next one comes."""
+def opened(
+    opener_of: Callable[[bytes], Opener], chunks: Iterable[bytes | memoryview]
+) -> Iterator[memoryview]:
+    """Yield the content of a sealed file, some chunks at a time, which are right when they come.
+    ``opener_of`` is given the header. What is taken and what is given may be gone when the next comes."""
     coming, head, rest = iter(chunks), b"", memoryview(b"")
     while len(head) < HEADER_BYTES and (chunk := next(coming, None)) is not None:
         rest = memoryview(chunk)[HEADER_BYTES - len(head) :]
         head += bytes(chunk[: HEADER_BYTES - len(head)])
-    opener = opener_of(head)
+    opener, place, filled = opener_of(head), memoryview(mmap.mmap(-1, PIECE)), 0
     for number, (piece, last) in enumerate(_pieces(chain((rest,), coming), SEALED_BYTES)):
-        yield opener.chunk(number, piece, last=last)
+        room = place[filled : filled + CHUNK]
+        content = opener.chunk(number, piece, last=last, room=room)
+        if content.obj is not place.obj:
+            room[: len(content)] = content
+        filled += len(content)
+        if filled == PIECE:
+            yield place
+            filled = 0
+    if filled:
+        yield place[:filled]
 
 
 def plain_size(name: str, size: int) -> int:
@@ -105,11 +119,11 @@ class Opener:
             ) from None
         self._name, self._cipher = name, aead(key)
 
-    def chunk(self, number: int, data: Piece, *, last: bool) -> bytes:
-        """Return the content of a chunk."""
+    def chunk(self, number: int, data: Piece, *, last: bool, room: memoryview | None = None) -> memoryview:
+        """Return the content of a chunk; ``room``: it may be put there."""
         if len(data) < TAG_BYTES:
             raise _cut(self._name)
-        if (content := self._try(number, data, last)) is not None:
+        if (content := self._try(number, data, last, room)) is not None:
             return content
         if self._try(number, data, not last) is not None:
             # It is in its place, but the end is not.
@@ -119,14 +133,24 @@ class Opener:
             raise Corrupted(f"{which}, its last one, is damaged or cut off")
         raise Corrupted(f"{which} is damaged, or not the one that was written there")
 
-    def _try(self, number: int, data: Piece, last: bool) -> bytes | None:
+    def _try(self, number: int, data: Piece, last: bool, room: memoryview | None = None) -> memoryview | None:
         from cryptography.exceptions import InvalidTag
 
+        given = _nonce(number, last), data, self._name.encode()
+        into = None if room is None else room[: len(data) - TAG_BYTES]
         try:
-            content: bytes = self._cipher.decrypt(_nonce(number, last), data, self._name.encode())
+            return _into(self._cipher, "decrypt", into, *given)
         except InvalidTag:
             return None
-        return content
+
+
+def _into(cipher: Any, work: str, room: memoryview | None, *given: Any) -> memoryview:
+    """What a cipher makes, in room that is used again: new memory for each chunk costs as much as the work.
+    Not every version of the library can do that."""
+    if room is None or not hasattr(cipher, f"{work}_into"):
+        return memoryview(getattr(cipher, work)(*given))
+    getattr(cipher, f"{work}_into")(*given, room)
+    return room
 
 
 def _cut(name: str) -> Corrupted:
