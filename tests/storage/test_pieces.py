@@ -14,7 +14,7 @@ import pytest
 from strandline.errors import Corrupted
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import LocalFiles
-from strandline.storage.pieces import BLOCK, PIECE, pieces
+from strandline.storage.pieces import BLOCK, PIECE, gathered, pieces
 
 SIZES = [0, 1, BLOCK, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + BLOCK, 2 * PIECE + 3 * BLOCK + 7]
 
@@ -93,6 +93,18 @@ def test_a_file_is_stored_from_pieces_of_any_size(tmp_path: Path, kind: type[Wat
     assert files.read("a") == data
     if kind is Watched and size >= 2 * PIECE and takes_direct(tmp_path):
         assert [length for length, direct in files.writes if direct][:2] == [PIECE, PIECE]
+
+
+def test_files_that_are_read_by_turns_do_not_get_into_each_others_way(tmp_path: Path) -> None:
+    files, size = LocalFiles(tmp_path), 2 * PIECE + 5
+    for name in "ab":
+        files.write(name, content(size + ord(name)))
+    for _ in range(2):  # The second time in places that were used before.
+        read: dict[str, bytes] = {"a": b"", "b": b""}
+        for one, other in zip(files.chunks("a"), gathered(files.chunks("b")), strict=True):
+            read["a"] += bytes(one)
+            read["b"] += bytes(other)
+        assert all(read[name] == content(size + ord(name)) for name in "ab")
 
 
 def test_a_large_copy_goes_past_memory_and_its_end_does_not(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ exchanged or cut off without being noticed by who reads it.
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ from typing import Any, TypeAlias
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.storage.files import CHUNK
 from strandline.storage.keyring import KEY_BYTES, NONCE_BYTES, Ring, WrongKey, aead
-from strandline.storage.pieces import PIECE
+from strandline.storage.pieces import PIECE, borrowed
 
 __all__ = ["HEADER_BYTES", "SEALED_BYTES", "Opener", "opened", "plain_size", "sealed"]
 
@@ -45,10 +44,11 @@ def sealed(ring: Ring, name: str, chunks: Iterable[bytes | memoryview]) -> Itera
     head = _OPEN.pack(MAGIC, FORMAT, ring.generation, ring.id)
     head += nonce + ring.wrapping.encrypt(nonce, key, head + name.encode())
     yield head + _check(head)
-    cipher, place = aead(key), name.encode()
-    room = memoryview(bytearray(SEALED_BYTES))
-    for number, (piece, last) in enumerate(_pieces(chunks, CHUNK)):
-        yield _into(cipher, "encrypt", room[: len(piece) + TAG_BYTES], _nonce(number, last), piece, place)
+    cipher, where = aead(key), name.encode()
+    with borrowed() as place:
+        for number, (piece, last) in enumerate(_pieces(chunks, CHUNK)):
+            room = place[: len(piece) + TAG_BYTES]
+            yield _into(cipher, "encrypt", room, _nonce(number, last), piece, where)
 
 
 def opened(
@@ -60,18 +60,20 @@ def opened(
     while len(head) < HEADER_BYTES and (chunk := next(coming, None)) is not None:
         rest = memoryview(chunk)[HEADER_BYTES - len(head) :]
         head += bytes(chunk[: HEADER_BYTES - len(head)])
-    opener, place, filled = opener_of(head), memoryview(mmap.mmap(-1, PIECE)), 0
-    for number, (piece, last) in enumerate(_pieces(chain((rest,), coming), SEALED_BYTES)):
-        room = place[filled : filled + CHUNK]
-        content = opener.chunk(number, piece, last=last, room=room)
-        if content.obj is not place.obj:
-            room[: len(content)] = content
-        filled += len(content)
-        if filled == PIECE:
-            yield place
-            filled = 0
-    if filled:
-        yield place[:filled]
+    opener = opener_of(head)
+    with borrowed() as place:
+        filled = 0
+        for number, (piece, last) in enumerate(_pieces(chain((rest,), coming), SEALED_BYTES)):
+            room = place[filled : filled + CHUNK]
+            content = opener.chunk(number, piece, last=last, room=room)
+            if content.obj is not place.obj:
+                room[: len(content)] = content
+            filled += len(content)
+            if filled == PIECE:
+                yield place
+                filled = 0
+        if filled:
+            yield place[:filled]
 
 
 def plain_size(name: str, size: int) -> int:
@@ -169,32 +171,37 @@ def _nonce(number: int, last: bool) -> bytes:
     return struct.pack(">3xQ?", number, last)
 
 
-def _pieces(chunks: Iterable[bytes | memoryview], size: int) -> Iterator[tuple[Piece, bool]]:
+def _pieces(chunks: Iterable[bytes | memoryview], size: int) -> Iterator[tuple[memoryview, bool]]:
     """Yield the content in pieces of one size, and with each whether it is the last. That one may be shorter,
-    and if there is nothing it is all there is. Only what is left of a chunk is kept when the next one
+    and if there is nothing it is all there is. What is taken and what is given may be gone when the next
     comes."""
-    full: Piece | None = None
-    part = bytearray()
-    for chunk in chunks:
-        left = memoryview(chunk)
-        while left:
-            if not part and len(left) >= size:
-                piece: Piece = left[:size]
-                left = left[size:]
-            else:
-                took = size - len(part)
-                part += left[:took]
-                left = left[took:]
-                if len(part) < size:
-                    continue
-                piece, part = part, bytearray()
+    with borrowed() as place:
+        # For what is put together from two chunks, for what has to wait, and a spare one.
+        rooms = [place[size * n : size * (n + 1)] for n in range(3)]
+        part, filled, full = rooms.pop(), 0, None
+        for chunk in chunks:
+            left = memoryview(chunk)
+            while left:
+                if not filled and len(left) >= size:
+                    piece, left = left[:size], left[size:]
+                else:
+                    took = min(size - filled, len(left))
+                    part[filled : filled + took] = left[:took]
+                    left, filled = left[took:], filled + took
+                    if filled < size:
+                        continue
+                    piece, part, filled = part, rooms.pop(), 0
+                if full is not None:
+                    yield full, False
+                    if full.obj is place.obj:
+                        rooms.append(full)
+                full = piece
+            if full is not None and full.obj is not place.obj:
+                room = rooms.pop()
+                room[:] = full
+                full = room
+        if full is None or filled:
             if full is not None:
                 yield full, False
-            full = piece
-        if isinstance(full, memoryview):
-            full = bytes(full)
-    if full is None or part:
-        if full is not None:
-            yield full, False
-        full = part
-    yield full, True
+            full = part[:filled]
+        yield full, True
