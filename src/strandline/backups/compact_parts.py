@@ -156,7 +156,7 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         run.report(tx, run.progress.moved(body.bytes, began=run.operation.created, now=tx.now, beside=beside))
         return replace(body, digest=made.digest)
 
-    def time_limit(self, part: Part[FoldedShard]) -> float | None:
+    def time_limit(self, run: CompactRun, part: Part[FoldedShard]) -> float | None:
         settings = self.runtime.settings
         return settings.shard_seconds + settings.workers * settings.limits.seconds_for(part.body.bytes)
 

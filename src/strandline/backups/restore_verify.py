@@ -77,17 +77,24 @@ class VerifyPart(Handler[RestoreRun, Checked]):
     def configure_all(
         self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Checked]], made: Any
     ) -> list[Checked]:
-        check_time(run, tx.now)
+        check_time(tx, run)
         infos = [TableInfo.of(path) for path in paths.by_ids(tx.conn, [p.body.table_id for p in parts])]
         ids = [i for table in infos for i in (table.id, *(ref.impl_id for ref in table.indexes))]
         found = chains.copied(tx.conn, ids, board.current_step(tx.conn))
         until, stage = deadline_of(run), parts[0].row.stage + 1
+        named = {id_: path for path, id_ in run.body.tables.items()}  # As they will be called.
         shards = [
-            CheckedShard(table_id=table.id, pieces=pieces, until=until)
-            for table in infos
-            for pieces in self._pieces(table, found)
+            PartPlan(
+                "verify shard",
+                CheckedShard(table_id=table.id, pieces=pieces, until=until),
+                stage,
+                path=path if pieces[0].index is None else f"{path}/{pieces[0].index}",
+                shard=number,
+            )
+            for table, path in ((table, named.get(table.id, table.path)) for table in infos)
+            for number, pieces in enumerate(self._pieces(table, found))
         ]
-        run.add_parts(tx, [PartPlan("verify shard", shard, stage) for shard in shards])
+        run.add_parts(tx, shards)
         return [part.body for part in parts]
 
     def _pieces(
@@ -137,9 +144,6 @@ class VerifyShardPart(RestorePart[CheckedShard]):
         self, tx: Writer, run: RestoreRun, part: Part[CheckedShard], made: tuple[Piece, ...]
     ) -> CheckedShard:
         return replace(part.body, pieces=made)
-
-    def time_limit(self, part: Part[CheckedShard]) -> float | None:
-        return self.seconds_left(part.body.until)
 
 
 def _check_bytes(runtime: Runtime, segments: Sequence[Segment]) -> None:

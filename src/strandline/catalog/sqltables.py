@@ -155,6 +155,7 @@ sessions = Table(
     Column("pid", BigInteger, nullable=False),
     Column("expires", Float, nullable=False),
     Column("reads_from", BigInteger, nullable=True),
+    Column("seen", Float, nullable=True),
 )
 
 pins = Table(
@@ -215,9 +216,12 @@ operations = Table(
     Column("session_id", Text, nullable=False),
     Column("created", Float, nullable=False),
     Column("ended", Float, nullable=True),
+    Column("process", Text, nullable=True),
     sqlite_autoincrement=True,
 )
 
+# What comes after ``body`` is for people to see. ``began``, ``process``: the present work, or the last one,
+# which took so many ``seconds``.
 parts = Table(
     "parts",
     metadata,
@@ -229,6 +233,14 @@ parts = Table(
     Column("attempt", BigInteger, nullable=False),
     Column("changed", Float, nullable=False),
     Column("body", Text, nullable=False),
+    Column("increment", BigInteger, nullable=True),
+    Column("path", Text, nullable=True),
+    Column("shard", BigInteger, nullable=True),
+    Column("bytes", BigInteger, nullable=True),
+    Column("began", Float, nullable=True),
+    Column("seconds", Float, nullable=True),
+    Column("process", Text, nullable=True),
+    Column("errors", Text, nullable=True),
 )
 
 # A path has at most one claim: the key itself keeps two operations from holding it.
@@ -256,6 +268,8 @@ Index(
     sqlite_where=is_open,
     postgresql_where=is_open,
 )
+_is_begun = parts.c.began.is_not(None) & parts.c.seconds.is_(None)
+Index("parts_begun", parts.c.operation_id, sqlite_where=_is_begun, postgresql_where=_is_begun)
 
 
 class _Numbers(UserDefinedType[Any]):

@@ -35,6 +35,7 @@ from strandline.sql.statements import (
     ShowBackupCollections,
     ShowBackups,
     ShowCreateTable,
+    ShowOperation,
     ShowOperations,
     ShowTables,
     Statement,
@@ -46,7 +47,7 @@ __all__ = ["parse"]
 
 _SHOW_FORM = (
     "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW BACKUPS "
-    "IN collection | SHOW OPERATIONS"
+    "IN collection | SHOW OPERATIONS | SHOW OPERATION 'id' [ALL]"
 )
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
 _EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
@@ -127,8 +128,12 @@ def _read_show(cursor: Cursor) -> Statement:
         statement = ShowBackups(read_collection_name(cursor))
     elif cursor.accept("OPERATIONS"):
         statement = ShowOperations()
+    elif cursor.accept("OPERATION"):
+        statement = ShowOperation(cursor.string("the id of an operation"), cursor.accept("ALL"))
     else:
-        raise cursor.fault("expected TABLES, CREATE TABLE, BACKUP COLLECTIONS, BACKUPS or OPERATIONS")
+        raise cursor.fault(
+            "expected TABLES, CREATE TABLE, BACKUP COLLECTIONS, BACKUPS, OPERATIONS or OPERATION"
+        )
     cursor.expect_end()
     return statement
 

@@ -10,13 +10,15 @@ PySpark takes long to load and most processes never need it: so Spark's side is 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.errors import StrandlineError
+from strandline.errors import StrandlineError, TimedOut
 from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, split, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
@@ -33,6 +35,7 @@ from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
 from strandline.storage.stored import Copies
+from strandline.storage.unique import Repeats
 from strandline.types import Type
 
 if TYPE_CHECKING:
@@ -58,6 +61,9 @@ SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
 with it."""
 
+INTERRUPTS = 10
+"""So often jobs are ended whose thread goes on: it may have been about to begin another one."""
+
 
 class Store:
     """The rows of a warehouse. Owned by the runtime; may be used from any thread. What it remembers of
@@ -70,17 +76,71 @@ class Store:
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
         self._starting = threading.Lock()  # Spark takes seconds to start.
+        self._local = threading.local()
+        self._tags: dict[str, bool] = {}
+        """Those under which threads work, and whether they were interrupted."""
+        self._apart: dict[str, SparkSession] = {}
+        self._tagging = threading.Lock()
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: the caller's own, or one that is started."""
+        """The Spark session: the caller's own, or one that is started; for work under a tag one whose jobs
+        can be ended."""
         with self._starting:
             if self._spark is None:
                 from strandline.storage import spark
 
                 options = {**self.shelf.files.spark_options(), **self._settings.spark}
                 self._spark = spark.session.get_session(None, options)
-            return self._spark
+            session = self._spark
+        tag = getattr(self._local, "tag", None)
+        return session if tag is None else self._session_apart(session, tag)
+
+    # --- jobs that can be ended ----------------------------------------------------------------------------
+
+    def _session_apart(self, session: SparkSession, tag: str) -> SparkSession:
+        if self._tags[tag]:
+            raise TimedOut(f"the work {tag} was interrupted", "Nobody waits for it any more.")
+        if tag not in self._apart:
+            from strandline.storage import spark
+
+            self._apart[tag] = spark.session.apart(session, tag)
+        return self._apart[tag]
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        """While the block lasts, ``interrupt`` can end the Spark jobs that this thread begins."""
+        self._local.tag, self._tags[tag] = tag, False
+        try:
+            yield
+        finally:
+            self._local.tag = None
+            with self._tagging:
+                own, was_interrupted = self._apart.pop(tag, None), self._tags.pop(tag)
+            if own is not None and self._spark is not None and not was_interrupted:
+                from strandline.storage import spark
+
+                spark.session.join(self._spark, own, tag)
+
+    def interrupt(self, tag: str) -> None:
+        """End all jobs of the work under a tag, and let its thread begin no other. Nobody waits for that:
+        what does not answer may not answer to this either."""
+        with self._tagging:
+            if tag not in self._tags:
+                return
+            self._tags[tag] = True
+        if tag in self._apart:
+            threading.Thread(target=self._end, args=(tag,), name="strandline-interrupt", daemon=True).start()
+
+    def _end(self, tag: str) -> None:
+        from strandline.storage import spark
+
+        for tried in range(INTERRUPTS):
+            own = self._apart.get(tag)
+            if own is None:
+                return
+            spark.session.interrupt(own, tag)
+            time.sleep(0.1 * 2**tried)
 
     # --- what is little ------------------------------------------------------------------------------------
 
@@ -143,6 +203,13 @@ class Store:
     def overlaps(self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
         """Return whether a row of one of the keys is in one of the segments."""
         return arrow.lookup.overlaps(self.shelf, schema, segments, keys)
+
+    def begins_like(
+        self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
+    ) -> bool:
+        """Return whether a row of one of the segments has the same first ``width`` values of its key, none of
+        them NULL, as one of the keys."""
+        return arrow.lookup.begins_like(self.shelf, schema, segments, keys, width)
 
     # --- frames for queries --------------------------------------------------------------------------------
 
@@ -456,6 +523,25 @@ class Store:
         from strandline.storage import spark
 
         return spark.check.doubled_keys(self.spark, self.shelf, state)
+
+    def repeated(self, state: State, width: int, brought: Sequence[Segment] | None = None) -> Repeats | None:
+        """Return which keys of an index, the first ``width`` columns of the key of its state, several of its
+        entries have; None if there is no such key. One with a NULL in it equals no other. ``brought``: look
+        only for keys that these segments, the last of the state, have added."""
+        if width == len(state.schema.key):
+            return None  # The primary key is part of it.
+        if brought is not None and len(brought) == len(state.chain.segments):
+            brought = None
+        few = (
+            self._is_little(state.chain.segments)
+            if brought is None
+            else self._are_few(sum(s.rows for s in brought), state)
+        )
+        if few:
+            return arrow.unique.repeated(self.shelf, state, width, brought)
+        from strandline.storage import spark
+
+        return spark.unique.repeated(self.spark, self.shelf, state, width, brought)
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
         """Return what is wrong with an index at a step, given its table and its entries at it."""

@@ -15,6 +15,7 @@ from strandline.storage.arrow import (
     scan,
     slices,
     stored,
+    unique,
     write,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "scan",
     "slices",
     "stored",
+    "unique",
     "write",
 ]
