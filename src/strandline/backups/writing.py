@@ -63,7 +63,7 @@ class Leases:
             lease = self._held.get(operation_id)
             try:
                 if lease is not None:
-                    lease.renew()
+                    lease.keep()
             except Fenced:
                 lease = None  # Another process went on with the operation, and now this one does.
             if lease is None:

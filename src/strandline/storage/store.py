@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.errors import StrandlineError, TimedOut
-from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, trailing_logs, visible
+from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, split, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
@@ -46,6 +46,10 @@ __all__ = ["Store"]
 FOLDED = 8
 """So many times more rows than others can are folded to a window here: in columns this takes microseconds for
 each, so a million of them take no longer than Spark to plan its jobs."""
+
+HASHED = 40
+"""So many times more rows than others can are added up to a digest here: they pass through a piece at a time,
+and hashing takes a tenth of a microsecond for each."""
 
 COPIED = 8
 """So many times more bytes than others pass through this process are copied here: that takes no longer than a
@@ -414,27 +418,66 @@ class Store:
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
-    def fold(self, state: State, name: str) -> Written:
+    def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
-        and their digest."""
-        if self._is_little(state.chain.segments, FOLDED * self._settings.bulk_rows):
-            return arrow.compact.fold(self.shelf, state, name)
+        and their digest. ``among``: how many bytes the caller has to fold altogether."""
+        if self._is_folded_here(state, among):
+            return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes)
         from strandline.storage import spark
 
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
+    def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
+        """The same as objects of a repository, under their names there."""
+        if self._is_folded_here(state, among):
+            there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
+            return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes, into=there)
+        made = self.fold(state, name, among=among)
+        try:
+            return replace(made, segments=tuple(self.send(made.segments, target, pace, among=among)))
+        finally:
+            self.discard(made.segments)
+
+    def _is_folded_here(self, state: State, among: int) -> bool:
+        """Return whether the rows of a state may pass through this process, as ``_is_read_here`` does, in
+        the order of their keys."""
+        through = arrow.scan.passing(state)
+        kept = [s for s in visible(state.chain) if s not in through]
+        return (
+            among <= COPIED * self._settings.bulk_bytes
+            and sum(s.rows for s in through) <= HASHED * self._settings.bulk_rows
+            and self._is_little(kept, FOLDED * self._settings.bulk_rows)
+        )
+
     # --- checking ------------------------------------------------------------------------------------------
 
-    def digest(self, state: State, schema: TableSchema | None = None) -> Digest:
-        """Return row count and digest of a state, computed from its rows: of all columns, or of those that
-        ``schema``, an index's, has."""
-        of = schema or state.schema
-        if self._is_little(state.chain.segments):
-            return arrow.digest.digest(self.shelf, state, of)
+    def digest(self, state: State) -> Digest:
+        """Return row count and digest of a state, computed from its rows."""
+        return self.digests(state, [state.schema])[0]
+
+    def digests(
+        self, state: State, schemas: Sequence[TableSchema], *, among: int | None = None
+    ) -> list[Digest]:
+        """Return row count and digest of a state in the columns of each schema: its own, or those of an
+        index. ``among``: how many bytes the caller will have read altogether (None: no others), so that many
+        do not pass through this process piece by piece."""
+        if self._is_read_here(state, among):
+            return arrow.digest.digests(self.shelf, state, schemas)
         from strandline.storage import spark
 
-        return spark.digest.digest(self.spark, self.shelf, state, of)
+        return spark.digest.digests(self.spark, self.shelf, state, schemas)
+
+    def _is_read_here(self, state: State, among: int | None) -> bool:
+        """Return whether the rows of a state may pass through this process, a piece at a time. What changes
+        others is in memory as a whole."""
+        segments, rows = visible(state.chain), self._settings.bulk_rows
+        few = self._passes(segments) if among is None else among <= COPIED * self._settings.bulk_bytes
+        return (
+            few
+            and sum(s.rows for s in segments) <= HASHED * rows
+            and self._is_little(split(segments)[1], FOLDED * rows)
+        )
 
     def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
         """Return which segments are missing or do not match their checksums, in their order. Unavailable if
