@@ -28,6 +28,7 @@ from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.pace import Pace
+from strandline.storage.portion import Portion
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
@@ -147,6 +148,16 @@ class Store:
         from strandline.storage import spark
 
         return spark.scan.scan(self.spark, self.shelf, state)
+
+    def portions(
+        self, state: State, columns: Sequence[str], behind: State | None = None
+    ) -> Sequence[Portion]:
+        """Return ``columns`` of a state in parts that other processes can read, each by itself. ``behind``:
+        the table whose index the state is, if it has columns that the index does not have."""
+        self._files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
+        return arrow.portions.portions(
+            self.shelf, state, columns, most=self._settings.shard_bytes, behind=behind
+        )
 
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup with the column that marks tombstones."""

@@ -1,0 +1,63 @@
+"""The data source that Spark makes of ``format("strandline")``."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from strandline.api.source.opened import opened, plainly
+from strandline.api.source.options import Options, Place
+from strandline.api.source.reader import TableReader
+from strandline.errors import InvalidArgument
+from strandline.model import TableSchema
+from strandline.tables.portions import described
+
+
+class StrandlineSource(DataSource):
+    """One for each ``load`` and ``save``. Spark makes it in a process of its own, and sends copies of it to
+    others."""
+
+    default: ClassVar[Place | None] = None
+    """The warehouse that counts where the options name none."""
+
+    @plainly
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._options = Options(options, self.default)
+
+    @classmethod
+    def name(cls) -> str:
+        return "strandline"
+
+    @plainly
+    def schema(self) -> StructType:
+        return spark_schema(self._described())
+
+    @plainly
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """``schema``: that of this source, or one that the caller gave, which may leave columns out."""
+        described = self._described(schema.names)
+        if _types(spark_schema(described)) != _types(schema):
+            raise InvalidArgument(
+                "the schema that was given does not have the types of the table",
+                f"Leave it out, or give {spark_schema(described).simpleString()}.",
+            )
+        return TableReader(self._options.place, self._options.table, described)
+
+    def _described(self, columns: list[str] | None = None) -> TableSchema:
+        options = self._options
+        with opened(options.place) as db:
+            return described(db.runtime, options.table, columns or options.columns)
+
+
+def spark_schema(schema: TableSchema) -> StructType:
+    """Return the columns of a table as Spark sees them."""
+    return from_arrow_schema(pa.schema([(c.name, c.type.arrow) for c in schema.columns]))
+
+
+def _types(schema: StructType) -> list[tuple[str, Any]]:
+    return [(field.name, field.dataType) for field in schema.fields]
