@@ -33,6 +33,7 @@ from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
+from strandline.storage.staging import Staged
 from strandline.storage.stored import Copies
 from strandline.types import Type
 
@@ -228,6 +229,14 @@ class Store:
         if isinstance(made, Outcome):
             return made
         return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
+
+    def write_staged(
+        self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
+    ) -> Outcome:
+        """Do so with rows that tasks have staged, however many there are: in this process, which may have no
+        Spark of its own, some at a time. ``schema``: their columns."""
+        given = arrow.staged.Given(schema, staged)
+        return arrow.staged.write_staged(self.shelf, target, mode, given, self._inline)
 
     def given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
         """Return the rows that a write was given as a DataFrame, one for each key; they are there when its

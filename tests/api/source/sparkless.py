@@ -30,7 +30,7 @@ def planned(
     made = source(db, **options)
     reader: Any = made.reader(schema or made.schema())
     reader.pushFilters(list(filters))
-    return _sent(reader), [_sent(partition) for partition in reader.partitions()]
+    return sent(reader), [sent(partition) for partition in reader.partitions()]
 
 
 def read(reader: Any, partitions: Iterable[InputPartition]) -> Rows:
@@ -52,9 +52,9 @@ def rows(batches: Iterable[pa.RecordBatch]) -> Rows:
 def save(db: Database, *tasks: Sequence[pa.RecordBatch], **options: str) -> None:
     """Write the rows of some tasks, all of which succeed at once."""
     kinds = from_arrow_schema(next(iter(tasks[0])).schema)
-    writer: Any = _sent(source(db, **options).writer(kinds, overwrite=False))
-    writer.commit([_sent(writer.write(iter(task))) for task in tasks])
+    writer: Any = sent(source(db, **options).writer(kinds, overwrite=False))
+    writer.commit([sent(writer.write(iter(task))) for task in tasks])
 
 
-def _sent(thing: Any) -> Any:
+def sent(thing: Any) -> Any:
     return pickle.loads(pickle.dumps(thing))

@@ -31,7 +31,8 @@ def register(
     ``catalog`` count from now on where the options of a query name none. With ``views``, the beginning of
     their names, each table of the warehouse is also a temporary view: with ``"shop_"`` the table ``/orders``
     is ``shop_orders``, and ``/2026/orders`` is ``shop_2026_orders``. A query sees their rows as they are
-    when it is first carried out, but their columns as they are now. May be called again, and from any thread."""
+    when it is first carried out, but their columns as they are now. May be called again, from any
+    thread."""
     from strandline.api.source.source import StrandlineSource
 
     kind: type[Any] = StrandlineSource

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Options, Place
 from strandline.api.source.reader import TableReader
-from strandline.errors import InvalidArgument
+from strandline.api.source.writer import Job, TableStreamWriter, TableWriter
+from strandline.errors import InvalidArgument, Unsupported
 from strandline.model import TableSchema
 from strandline.tables.portions import described
 
@@ -48,6 +49,20 @@ class StrandlineSource(DataSource):
             )
         return TableReader(self._options.place, self._options.table, described)
 
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        _refuse(overwrite)
+        return TableWriter(self._job(schema), self._options.application)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        _refuse(overwrite)
+        made: DataSourceStreamWriter = TableStreamWriter(self._job(schema), schema, self._options.writer)
+        return made
+
+    def _job(self, schema: StructType) -> Job:
+        return Job.of(self._options.place, self._options.path, self._options.mode, schema)
+
     def _described(self, columns: list[str] | None = None) -> TableSchema:
         options = self._options
         with opened(options.place) as db:
@@ -57,6 +72,14 @@ class StrandlineSource(DataSource):
 def spark_schema(schema: TableSchema) -> StructType:
     """Return the columns of a table as Spark sees them."""
     return from_arrow_schema(pa.schema([(c.name, c.type.arrow) for c in schema.columns]))
+
+
+def _refuse(overwrite: bool) -> None:
+    if overwrite:
+        raise Unsupported(
+            "a table cannot be overwritten as a whole",
+            'Write with mode("append"); option("mode", "replace") replaces the rows of the same keys.',
+        )
 
 
 def _types(schema: StructType) -> list[tuple[str, Any]]:

@@ -15,6 +15,7 @@ from strandline.storage.arrow import (
     records,
     scan,
     slices,
+    staged,
     stored,
     write,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "records",
     "scan",
     "slices",
+    "staged",
     "stored",
     "write",
 ]
