@@ -208,6 +208,15 @@ class Store:
             return self.spark.createDataFrame(arrow.feed.feed(self.shelf, window))
         return spark.feed.feed(self.spark, self.shelf, window)
 
+    def feed_portions(self, window: Feed) -> Sequence[Portion]:
+        """Return the records of a stream in parts that other processes can read, each by itself. All records
+        of a key are in one of them."""
+        return arrow.portions.feed_portions(self.shelf, window, most=self._settings.shard_bytes)
+
+    def feed_columns(self, window: Feed) -> pa.Schema:
+        """Return the columns that the records of a stream have."""
+        return arrow.feed.feed(self.shelf, replace(window, logs=(), before=None)).schema
+
     def records(self, window: Feed) -> Iterator[dict[str, Any]]:
         """Yield the records of a stream in the order of step, then key, as canonical values. Needs no Spark,
         however many there are."""

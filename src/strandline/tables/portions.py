@@ -41,7 +41,7 @@ def portions(
         found = runtime.store.portions(
             state.narrowed(key_range(state.schema.key, constraints)), columns, behind
         )
-        _keep(runtime, reader.snapshot.step)
+        keep(runtime, reader.snapshot.step)
         return found
 
     return repeat(runtime, attempt)
@@ -71,7 +71,9 @@ def _schema(view: TableView, columns: Sequence[str] | None) -> TableSchema:
     return TableSchema(tuple(schema[name] for name in exact), schema.key)
 
 
-def _keep(runtime: Runtime, step: int) -> None:
+def keep(runtime: Runtime, step: int) -> None:
+    """Keep the files of all that was there at a step for ``read_seconds``, whatever becomes of this
+    process."""
     seconds = runtime.settings.read_seconds
     with runtime.catalog.read() as conn:
         kept = sessions.promised(conn, step) >= runtime.clock.now() + seconds / 2

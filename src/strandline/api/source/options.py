@@ -146,17 +146,21 @@ class Options:
         return self._given.get("txnId")
 
     @property
+    def is_changefeed(self) -> bool:
+        """Whether a changefeed is named."""
+        return "changefeed" in self._given
+
+    @property
     def changefeed(self) -> str:
         """The path of the changefeed that is followed."""
-        others = ("mode", "txnId", "txnVersion", "at", "view", "backup", "columns", "table")
-        self._refuse(*others, because="has no meaning for a changefeed")
-        named = [self._given[name] for name in ("changefeed", "path") if self._given.get(name)]
-        if len(named) != 1:
+        if not self._given.get("changefeed"):
             raise InvalidArgument(
-                "the changefeed is missing" if not named else "the changefeed is named twice",
+                "a table is followed by one of its changefeeds",
                 'Name it by its path: option("changefeed", "/orders/feed").',
             )
-        return normalize(named[0])
+        others = ("path", "table", "mode", "txnId", "txnVersion", "at", "view", "backup", "columns")
+        self._refuse(*others, because="has no meaning for a changefeed")
+        return normalize(self._given["changefeed"])
 
     def _refuse(self, *names: str, because: str) -> None:
         for name in names:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Options, Place
 from strandline.api.source.reader import TableReader
+from strandline.api.source.stream import FeedReader
 from strandline.api.source.writer import Job, TableStreamWriter, TableWriter
 from strandline.errors import InvalidArgument, Unsupported
 from strandline.model import TableSchema
@@ -36,6 +43,8 @@ class StrandlineSource(DataSource):
 
     @plainly
     def schema(self) -> StructType:
+        if self._options.is_changefeed:
+            return FeedReader(self._options.place, self._options.changefeed).schema()
         return spark_schema(self._described())
 
     @plainly
@@ -48,6 +57,16 @@ class StrandlineSource(DataSource):
                 f"Leave it out, or give {spark_schema(described).simpleString()}.",
             )
         return TableReader(self._options.place, self._options.table, described)
+
+    @plainly
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        found = FeedReader(self._options.place, self._options.changefeed)
+        if _types(schema) != _types(found.schema()):
+            raise InvalidArgument(
+                "the schema that was given is not that of the changefeed",
+                f"Leave it out, or give {found.schema().simpleString()}.",
+            )
+        return found
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from strandline.model import Key, KeyRange, Segment, State, order
+from strandline.model import EVERYWHERE, Chain, Key, KeyRange, Segment, State, may_hold, order
+from strandline.storage.arrow.feed import feed
 from strandline.storage.arrow.lookup import rows_at
 from strandline.storage.arrow.scan import scan
+from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.keys import Wanted
 from strandline.storage.segment import footer_of, is_small
@@ -21,7 +23,7 @@ from strandline.storage.shards import cuts, ranges, spread
 from strandline.storage.shelf import Shelf
 from strandline.types.arrays import column_to_python
 
-__all__ = ["Portion", "between", "grouped", "portions"]
+__all__ = ["FeedPortion", "Portion", "between", "feed_portions", "grouped", "portions"]
 
 PORTION_BYTES = 32 << 20
 """About so many bytes of files are one portion."""
@@ -73,6 +75,40 @@ class Portion:
         return found.select(list(self.columns))
 
 
+@dataclass(frozen=True, kw_only=True)
+class FeedPortion:
+    """The records of a stream's window that are about keys of a range."""
+
+    files: Files
+    window: Feed
+    within: KeyRange
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the records, some at a time; those of a key in the order of their steps."""
+        shelf = Shelf(self.files)
+        for within in _cut_feed(shelf, self.window, self.within, PIECE_BYTES):
+            found = feed(shelf, self.window, within)
+            if found.num_rows:
+                yield found
+
+
+def feed_portions(shelf: Shelf, window: Feed, *, most: int) -> list[FeedPortion]:
+    """Return what a stream's window is divided into, with about ``most`` bytes in each at most."""
+    found = []
+    for within in _cut_feed(shelf, window, EVERYWHERE, min(most, PORTION_BYTES)):
+        logs = tuple(s for s in window.logs if s.rows and may_hold(s, within))
+        before = None if window.before is None else window.before.narrowed(within)
+        if logs:
+            part = replace(window, logs=logs, before=before)
+            found.append(FeedPortion(files=shelf.files, window=part, within=within))
+    return found
+
+
+def _cut_feed(shelf: Shelf, window: Feed, within: KeyRange, size: int) -> list[KeyRange]:
+    state = State(window.schema, Chain(window.logs, window.upto), within)
+    return between(within, cuts(window.schema.bounds, grouped(shelf, state, _full(state)), size))
+
+
 def portions(
     shelf: Shelf, state: State, columns: Sequence[str], *, most: int, behind: State | None = None
 ) -> list[Portion]:
@@ -95,8 +131,12 @@ def portions(
 
 
 def _limits(shelf: Shelf, state: State, size: int) -> list[Key]:
-    segments = [s for s in spread(state.chain.segments) if s.rows]
-    return cuts(state.schema.bounds, grouped(shelf, state, segments), size)
+    """Where a state is cut so that each part has about so many bytes."""
+    return cuts(state.schema.bounds, grouped(shelf, state, spread(_full(state))), size)
+
+
+def _full(state: State) -> list[Segment]:
+    return [segment for segment in state.chain.segments if segment.rows]
 
 
 def grouped(shelf: Shelf, state: State, segments: Iterable[Segment]) -> Iterator[Segment]:
