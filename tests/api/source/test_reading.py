@@ -24,6 +24,7 @@ from strandline import Database
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
 from strandline.storage.arrow import portions
 from tests.api.source.sparkless import load, planned, read, source
+from tests.effort import EVERY
 from tests.tables.examples import ARROW, rows
 from tests.world import ManualClock
 
@@ -197,6 +198,7 @@ def test_a_schema_of_other_types_is_refused(full: Database) -> None:
         load(full, schema=StructType().add("k", StringType()), path="/t")
 
 
+@pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
 def test_spark_reads_it(spark_db: Database, spark: SparkSession) -> None:
     """The session knows the format because it is connected."""
     spark_db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 2), (150, 'b', NULL), (250, 'c', 4)")

@@ -204,6 +204,7 @@ def test_what_is_wrong_is_said(db: Database) -> None:
         source(db, path="/t", txnId="a", txnVersion="1").streamWriter(given, overwrite=False)
 
 
+@pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
 def test_spark_follows_it(connect: Callable[..., Database], spark: SparkSession, tmp_path: Path) -> None:
     """Stopped in the middle, and started again with the same checkpoint."""
     db = connect(spark=spark, settings=ARROW)

@@ -18,6 +18,7 @@ from strandline.errors import Conflict, InvalidArgument, PathNotFound, Strandlin
 from strandline.storage import staging
 from strandline.storage.arrow import staged
 from tests.api.source.sparkless import save, sent, source
+from tests.effort import EVERY
 from tests.tables.examples import ARROW, assert_sound, content, picture, rows
 from tests.world import ManualClock
 
@@ -237,6 +238,7 @@ def test_a_table_is_not_overwritten(two: Database) -> None:
         source(two, path="/t").writer(from_arrow_schema(batch(k=[1]).schema), overwrite=True)
 
 
+@pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
 def test_spark_writes_it(connect: Callable[..., Database], spark: SparkSession) -> None:
     db = connect(spark=spark, settings=replace(ARROW, bulk_rows=10**6))
     db.sql(TABLE.format("t"))
