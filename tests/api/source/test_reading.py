@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from pyspark.sql.datasource import (
     EqualTo,
@@ -23,6 +27,7 @@ import strandline
 from strandline import Database
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
 from strandline.storage.arrow import portions
+from strandline.storage.spark import shipping
 from tests.api.source.sparkless import load, planned, read, source
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, rows
@@ -58,6 +63,32 @@ def test_the_rows_are_those_of_the_table(full: Database) -> None:
     reader, partitions = planned(full, path="/t")
     assert read(reader, partitions) == everything(full)
     assert len(partitions) == 3  # One for each of its shards.
+
+
+def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: Any) -> None:
+    """As to the process that follows a stream on a cluster: with the archive that was shipped."""
+    archive = tmp_path / "shipped.zip"
+    archive.write_bytes(shipping._zipped())
+    pickled = tmp_path / "source"
+    packages = os.path.dirname(os.path.dirname(pyspark.__file__))
+    here = [sys.executable, "-I", "-S", "-c"]
+    send = f"""if True:
+        import sys
+        sys.path[:0] = [{str(archive)!r}, {packages!r}]
+        from pyspark import cloudpickle
+        from pyspark.sql.datasource import CaseInsensitiveDict
+        from strandline.api.source.source import StrandlineSource
+        made = StrandlineSource(CaseInsensitiveDict(warehouse={full.runtime.files.location!r}, path="/t"))
+        open({str(pickled)!r}, "wb").write(cloudpickle.dumps(made))"""
+    take = f"""if True:
+        import sys
+        sys.path.insert(0, {packages!r})
+        from pyspark import cloudpickle
+        made = cloudpickle.loads(open({str(pickled)!r}, "rb").read())
+        print(made.schema().simpleString(), sys.modules["strandline"].__file__)"""
+    subprocess.run([*here, send], check=True)
+    said = subprocess.run([*here, take], check=True, capture_output=True, text=True).stdout
+    assert said.split() == ["struct<k:bigint,v:string,n:decimal(20,0)>", f"{archive}/strandline/__init__.py"]
 
 
 def test_executors_need_no_catalog(full: Database, tmp_path: Any) -> None:
@@ -187,7 +218,7 @@ def test_what_is_wrong_is_said(
     full: Database, options: dict[str, str], kind: type[StrandlineError], message: str
 ) -> None:
     with pytest.raises(kind, match=message) as refused:
-        load(full, **options)
+        load(full, (), None, **options)
     # Spark shows the way that an error took to the caller, who has no use for it.
     frames = [entry for entry in refused.traceback if "strandline" in str(entry.path)]
     assert len([entry for entry in frames if "src" in str(entry.path)]) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strandline.api.connector import connect, place_of
 from strandline.api.source.options import Place
@@ -33,16 +33,12 @@ def register(
     is ``shop_orders``, and ``/2026/orders`` is ``shop_2026_orders``. A query sees their rows as they are
     when it is first carried out, but their columns as they are now. May be called again, from any
     thread."""
-    from strandline.api.source.source import StrandlineSource
+    from strandline.api.source.source import StrandlineSource, with_default
 
-    kind: type[Any] = StrandlineSource
     if warehouse is None and (catalog is not None or views is not None):
         raise InvalidArgument("there is no warehouse to register", "Name it: register(spark, warehouse).")
     place = None if warehouse is None else Place(place_of(warehouse), catalog)
-    if place is not None:
-        # A class of no module that could be imported travels whole, and with it the default.
-        kind = type("StrandlineSource", (StrandlineSource,), {"default": place, "__module__": "__main__"})
-    frames.register_source(spark, kind)
+    frames.register_source(spark, StrandlineSource if place is None else with_default(place))
     _known.add(spark)
     if place is not None and views is not None:
         _make_views(spark, place, views)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
@@ -19,6 +20,7 @@ from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Options, Place
 from strandline.api.source.reader import TableReader
 from strandline.api.source.stream import FeedReader
+from strandline.api.source.travel import archive, travelling
 from strandline.api.source.writer import Job, TableStreamWriter, TableWriter
 from strandline.errors import InvalidArgument, Unsupported
 from strandline.model import TableSchema
@@ -40,6 +42,11 @@ class StrandlineSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "strandline"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The place as plain values: it is read before the package is found.
+        default = None if self.default is None else (self.default.warehouse, self.default.catalog)
+        return travelling(_made_again), (archive(), dict(self.options), default)
 
     @plainly
     def schema(self) -> StructType:
@@ -86,6 +93,32 @@ class StrandlineSource(DataSource):
         options = self._options
         with opened(options.place) as db:
             return described(db.runtime, options.table, columns or options.columns)
+
+
+def _made_again(archive: str | None, options: dict[str, str], default: Any) -> Any:
+    """The source that another process has sent. It runs where the package may not be found yet: Spark does
+    not let the process that follows a stream know what was shipped."""
+    import sys
+
+    if archive is not None and archive not in sys.path:
+        sys.path.insert(1, archive)
+    from strandline.api.source.source import source_of
+
+    return source_of(options, default)
+
+
+def source_of(options: dict[str, str], default: tuple[str, str | None] | None) -> StrandlineSource:
+    """Return the source with these options, and with the place that counts if they name none."""
+    kind = StrandlineSource if default is None else with_default(Place(*default))
+    return kind(CaseInsensitiveDict(options))
+
+
+def with_default(place: Place) -> type[StrandlineSource]:
+    """Return the source with a warehouse for those who name none. It is a class of no module that could be
+    imported, and so travels whole."""
+    made = {"default": place, "__module__": "__main__"}
+    kind: type[StrandlineSource] = type(StrandlineSource.__name__, (StrandlineSource,), made)
+    return kind
 
 
 def spark_schema(schema: TableSchema) -> StructType:
