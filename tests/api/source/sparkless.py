@@ -19,7 +19,9 @@ Rows = list[tuple[Any, ...]]
 
 
 def source(db: Database, **options: str) -> StrandlineSource:
-    place = {"warehouse": db.runtime.files.location}
+    catalog = db.runtime.catalog
+    url = {} if catalog.is_sqlite else {"catalog": catalog.engine.url.render_as_string(hide_password=False)}
+    place = {"warehouse": db.runtime.files.location, **url}
     return StrandlineSource(CaseInsensitiveDict({**place, **options}))
 
 

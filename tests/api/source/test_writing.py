@@ -32,7 +32,10 @@ TABLE = """CREATE TABLE {} (k Int64 NOT NULL, v Utf8, n Int32, PRIMARY KEY (k),
 @pytest.fixture
 def two(connect: Callable[..., Database]) -> Database:
     """Two tables with the same rows."""
-    db = connect(settings=ARROW)
+    return made(connect(settings=ARROW))
+
+
+def made(db: Database) -> Database:
     for name in ("t", "u"):
         db.sql(TABLE.format(name))
         db.table(name).upsert([{"k": k, "v": f"v{k % 5}", "n": k} for k in range(0, 100, 2)])
@@ -167,7 +170,11 @@ def test_another_table_is_not_taken_for_it(two: Database, change: str) -> None:
         writer.commit(messages)
 
 
-def test_a_write_with_a_number_is_done_once(two: Database) -> None:
+def test_a_write_with_a_number_is_done_once(
+    connect: Callable[..., Database], catalog_url: str | None
+) -> None:
+    two = made(connect(settings=ARROW, **({} if catalog_url is None else {"catalog": catalog_url})))
+
     def put(value: str, version: int, **options: str) -> None:
         once = {"txnId": "night", "txnVersion": str(version), "path": "/t"} | options
         save(two, [batch(k=[1], v=[value])], **once)

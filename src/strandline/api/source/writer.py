@@ -83,10 +83,11 @@ class Job:
                 if message.fault is not None:
                     code, text, hint = message.fault
                     raise BY_CODE.get(code, Internal)(text, hint)
-            self._commit(db, [message.staged for message in told if message.staged is not None], application)
+            self.apply(db, [message.staged for message in told if message.staged is not None], application)
             self.clear(messages)
 
-    def _commit(self, db: Database, staged: Sequence[Staged], application: Application | None) -> None:
+    def apply(self, db: Database, staged: Sequence[Staged], application: Application | None) -> None:
+        """Write rows that are staged, in one commit."""
         schema, mode = self.staging.schema, self.staging.mode
 
         def run(tx: Transaction) -> None:
