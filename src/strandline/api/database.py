@@ -33,6 +33,8 @@ from strandline.storage import frames
 from strandline.tables import describe
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from strandline.api.carrier import Carrier
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
@@ -180,6 +182,16 @@ class Database:
         """The step of the last commit."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return board.current_step(conn)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session: your own, or one that is started. It knows ``format("strandline")``."""
+        with self.guard():
+            from strandline.api.source.register import register_once
+
+            session = self.runtime.spark
+            register_once(session)
+            return session
 
     # --- streams, backups and operations -------------------------------------------------------------------
 

@@ -262,6 +262,27 @@ def oldest_read(conn: Connection) -> int | None:
     return step
 
 
+def promise(tx: Writer, step: int, seconds: float) -> None:
+    """Keep ``step`` readable for so long, for those who read it in processes that have no session. What is
+    promised is a session as well: one of no process, which ends when its time is over."""
+    until = max(promised(tx.conn, step), tx.now + seconds)
+    end(tx, [_promise_of(step)])
+    row = {"id": _promise_of(step), "host": "", "pid": 0, "expires": until, "reads_from": step}
+    tx.conn.execute(insert(sqltables.sessions).values(**row))
+
+
+def promised(conn: Connection, step: int) -> float:
+    """Until when a step was promised to be readable; 0 if it was not."""
+    until: float | None = conn.execute(
+        select(sqltables.sessions.c.expires).where(sqltables.sessions.c.id == _promise_of(step))
+    ).scalar_one_or_none()
+    return until or 0.0
+
+
+def _promise_of(step: int) -> str:
+    return f"reads-{step}"
+
+
 def oldest_pin(conn: Connection) -> int | None:
     """The oldest step that a pin keeps; None if there is none."""
     step: int | None = conn.execute(select(func.min(sqltables.pins.c.step))).scalar_one()

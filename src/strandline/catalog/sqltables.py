@@ -200,6 +200,16 @@ verified = Table(
     sqlite_autoincrement=True,
 )
 
+# The last write of each ``writer`` to a table that is to be applied once: ``version`` is its number.
+applied = Table(
+    "applied",
+    metadata,
+    Column("writer", Text, primary_key=True),
+    Column("table_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("time", Float, nullable=False),
+)
+
 # Operations. ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body`` is what
 # its kind decided when it was planned; ``session_id`` is the process that carries it out.
 
