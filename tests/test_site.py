@@ -46,7 +46,16 @@ CLASSES = (
     Report,
 )
 FOR_THE_PACKAGE = {
-    strandline.Database: {"start", "run_operation", "current_transaction", "transact", "look", "guard"},
+    strandline.Database: {
+        "start",
+        "run_operation",
+        "current_transaction",
+        "transact",
+        "look",
+        "guard",
+        "note_change",
+        "persist",
+    },
     OperationInfo: {"of"},
 }
 """What other modules of the package call and users do not."""

@@ -31,7 +31,7 @@ from strandline.lru import Cache
 from strandline.model import Segment
 from strandline.retry import tries
 
-HEAD = "0008"
+HEAD = "0009"
 """The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
 LONGEST_PATH = 504
 """How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""

@@ -157,6 +157,7 @@ sessions = Table(
     Column("pid", BigInteger, nullable=False),
     Column("expires", Float, nullable=False),
     Column("reads_from", BigInteger, nullable=True),
+    Column("seen", Float, nullable=True),
 )
 
 pins = Table(
@@ -199,6 +200,16 @@ verified = Table(
     sqlite_autoincrement=True,
 )
 
+# The last write of each ``writer`` to a table that is to be applied once: ``version`` is its number.
+applied = Table(
+    "applied",
+    metadata,
+    Column("writer", Text, primary_key=True),
+    Column("table_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("time", Float, nullable=False),
+)
+
 # Operations. ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body`` is what
 # its kind decided when it was planned; ``session_id`` is the process that carries it out.
 
@@ -217,9 +228,12 @@ operations = Table(
     Column("session_id", Text, nullable=False),
     Column("created", Float, nullable=False),
     Column("ended", Float, nullable=True),
+    Column("process", Text, nullable=True),
     sqlite_autoincrement=True,
 )
 
+# What comes after ``body`` is for people to see. ``began``, ``process``: the present work, or the last one,
+# which took so many ``seconds``.
 parts = Table(
     "parts",
     metadata,
@@ -231,6 +245,14 @@ parts = Table(
     Column("attempt", BigInteger, nullable=False),
     Column("changed", Float, nullable=False),
     Column("body", Text, nullable=False),
+    Column("increment", BigInteger, nullable=True),
+    Column("path", Text, nullable=True),
+    Column("shard", BigInteger, nullable=True),
+    Column("bytes", BigInteger, nullable=True),
+    Column("began", Float, nullable=True),
+    Column("seconds", Float, nullable=True),
+    Column("process", Text, nullable=True),
+    Column("errors", Text, nullable=True),
 )
 
 # A path has at most one claim: the key itself keeps two operations from holding it.
@@ -301,6 +323,8 @@ Index(
     sqlite_where=is_open,
     postgresql_where=is_open,
 )
+_is_begun = parts.c.began.is_not(None) & parts.c.seconds.is_(None)
+Index("parts_begun", parts.c.operation_id, sqlite_where=_is_begun, postgresql_where=_is_begun)
 
 
 class _Numbers(UserDefinedType[Any]):

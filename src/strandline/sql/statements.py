@@ -25,6 +25,7 @@ __all__ = [
     "AddTable",
     "AlterAction",
     "AlterBackupCollection",
+    "AlterChangefeed",
     "AlterTable",
     "Backup",
     "Change",
@@ -58,6 +59,7 @@ __all__ = [
     "ShowBackupCollections",
     "ShowBackups",
     "ShowCreateTable",
+    "ShowOperation",
     "ShowOperations",
     "ShowTables",
     "ShowVersions",
@@ -142,11 +144,19 @@ class AddChangefeed:
 
 
 @dataclass(frozen=True)
+class AlterChangefeed:
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
 class DropChangefeed:
     name: str
 
 
-AlterAction: TypeAlias = AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | DropChangefeed
+AlterAction: TypeAlias = (
+    AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | AlterChangefeed | DropChangefeed
+)
 
 
 @dataclass(frozen=True)
@@ -248,6 +258,14 @@ class ShowBackups(Statement):
 @dataclass(frozen=True)
 class ShowOperations(Statement):
     pass
+
+
+@dataclass(frozen=True)
+class ShowOperation(Statement):
+    """``all``: every shard, in their order; else no more than those that matter most now."""
+
+    operation_id: str
+    all: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from strandline.catalog.versions import unit_above
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
 from strandline.model import Segment
 from strandline.runtime import Runtime
+from strandline.storage import staging
 from strandline.tables import indexes
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, once
@@ -139,6 +140,7 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
             collect.forget_garbage(tx, garbage)
     report.removed_files += len(garbage)
     report.removed_orphans += _remove_orphans(runtime, garbage)
+    report.removed_orphans += _remove_staged(runtime)
     return report
 
 
@@ -158,6 +160,15 @@ def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
         if folder is not None:
             runtime.files.remove_tree(folder)
     return len(orphans)
+
+
+def _remove_staged(runtime: Runtime) -> int:
+    """Rows that tasks have staged for a commit that never came."""
+    now = runtime.clock.now()
+    old = [file for file in runtime.files.names(staging.FOLDER) if staging.is_old(file, now)]
+    for folder in {file.rpartition("/")[0] for file in old}:
+        runtime.files.remove_tree(folder)
+    return len(old)
 
 
 def _bulk_folder(file: str) -> str | None:

@@ -11,10 +11,13 @@ from strandline.storage.arrow import (
     lookup,
     merge,
     parts,
+    portions,
     records,
     scan,
     slices,
+    staged,
     stored,
+    unique,
     write,
 )
 
@@ -29,9 +32,12 @@ __all__ = [
     "lookup",
     "merge",
     "parts",
+    "portions",
     "records",
     "scan",
     "slices",
+    "staged",
     "stored",
+    "unique",
     "write",
 ]
