@@ -62,6 +62,6 @@ def test_the_process_finds_what_the_rows_say(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12 if EVERY else 1))
 def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    for impl, width, brought in cases(tmp_path, seed)[:: 1 if EVERY else 4]:
+    for impl, width, brought in cases(tmp_path, seed)[:: 1 if EVERY else 5]:
         found = repeated(spark, impl.shelf, impl.state, width, brought)
         assert found == expected(impl, width, brought)
