@@ -125,7 +125,9 @@ class TableInfo:
 
 def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
     """Create an empty table with its indexes, with the directories above it."""
-    if paths.find(tx.conn, path) is not None:
+    if (found := paths.find(tx.conn, path)) is not None:
+        if found.state in paths.CLOSED_STATES:
+            paths.check_ready(found)  # Whether it will be there is not decided yet.
         raise AlreadyExists(f"{path} already exists")
     parent = many.make_parent(tx, path)
     row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))

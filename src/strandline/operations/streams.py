@@ -78,7 +78,7 @@ class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
         check_free(tx.conn, [table], spec.name)
         run.pin(tx, step)
         made = NewStream(table_id=table.id, step=step, stream=spec)
-        return Plan([PartPlan("stream", made)], AtStep(step=step), Nothing())
+        return Plan([PartPlan("stream", made, path=table.path)], AtStep(step=step), Nothing())
 
     def finish(self, tx: Writer, run: Run[StreamRequest, AtStep, Nothing]) -> Cut:
         return Cut(step=run.body.step)
@@ -262,7 +262,8 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
     run.lock(tx, [*tables, *above], "altering")
     run.lock(tx, streams, "dropping")
     return [
-        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=s.parent_id or 0)) for s in streams
+        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=s.parent_id or 0), path=s.path)
+        for s in streams
     ]
 
 

@@ -59,8 +59,10 @@ __all__ = [
     "ShowBackupCollections",
     "ShowBackups",
     "ShowCreateTable",
+    "ShowOperation",
     "ShowOperations",
     "ShowTables",
+    "ShowVersions",
     "Statement",
     "Update",
     "Values",
@@ -259,7 +261,20 @@ class ShowOperations(Statement):
 
 
 @dataclass(frozen=True)
+class ShowOperation(Statement):
+    """``all``: every shard, in their order; else no more than those that matter most now."""
+
+    operation_id: str
+    all: bool = False
+
+
+@dataclass(frozen=True)
 class ShowCreateTable(Statement):
+    path: str
+
+
+@dataclass(frozen=True)
+class ShowVersions(Statement):
     path: str
 
 
