@@ -64,6 +64,8 @@ class Settings:
     """About how large a file of a base is made; more rows than fit go into several files."""
     history_seconds: float = 24 * 3600.0
     """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them."""
+    version_history_seconds: float = 30 * 24 * 3600.0
+    """What happened to the versions of paths, as SHOW VERSIONS tells it, is kept for this long."""
     session_seconds: float = 60.0
     """A process that has not renewed its session for this long counts as dead."""
     grace_seconds: float = 60.0

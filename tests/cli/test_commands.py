@@ -251,8 +251,12 @@ def test_check_maintain_and_metrics(shop: Run) -> None:
     ]
     assert shop("maintain", "--json").json["removed_orphans"] == 0
     assert shop("maintain", "/orders", "--compact", "--json").json["compacted"][0] == "/orders"
-    assert "# TYPE strandline_operations_total counter" in shop("metrics").out
+    told = shop("metrics").out
+    assert "# TYPE strandline_operations_total counter" in told
+    assert 'strandline_operations_total{kind="backup",result="done"} 1.0' in told, "by another command"
     assert {"name", "labels", "value"} == set(shop("metrics", "--json").json[0])
+    story = shop("sql", "SHOW VERSIONS OF orders", "--json").json
+    assert [row[1] for row in story["rows"]] == ["published", "claimed", "published"]
 
 
 def test_compact_backups(shop: Run) -> None:

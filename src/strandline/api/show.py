@@ -55,6 +55,35 @@ def operation(db: Database, statement: st.ShowOperation) -> Result:
     return Result((*columns, "bytes", "errors"), rows)
 
 
+def versions(db: Database, statement: st.ShowVersions) -> Result:
+    rows = [
+        (
+            _moment(e.time),
+            e.event,
+            e.version,
+            e.step,
+            e.operation_id,
+            e.operation,
+            e.writer,
+            ", ".join(map(str, e.siblings)) or None,
+            e.details,
+        )
+        for e in db.versions(statement.path)
+    ]
+    columns = (
+        "time",
+        "event",
+        "version",
+        "step",
+        "operation_id",
+        "operation",
+        "writer",
+        "siblings",
+        "details",
+    )
+    return Result(columns, rows)
+
+
 def _moment(epoch: float | None) -> datetime | None:
     return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
 

@@ -56,6 +56,13 @@ class Stream:
         with self._database.guard(), self._database.runtime.catalog.read() as conn:
             return position(conn, _open_stream(conn, self.path))
 
+    @property
+    def head(self) -> int:
+        """The step of the last record that there is; the position, if there is none after it."""
+        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+            stream = _open_stream(conn, self.path)
+            return max(position(conn, stream), chains.state(conn, stream.parent_id or 0).step)
+
     def read(self, after: int | None = None, upto: int | None = None) -> DataFrame:
         """Return the changes in ``(after, upto]`` as a DataFrame: step, op (U upsert, R replace, E erase),
         key columns and what the stream's mode shows of the values. From the stream's position and up to now
@@ -122,14 +129,15 @@ class Stream:
 
         def attempt() -> T:
             snapshot = Snapshot(runtime)
-            feed = self._feed(after, upto)
+            feed = self.window(after, upto)
             snapshot.note((*feed.logs, *(feed.before.segments if feed.before is not None else ())))
             return give(feed)
 
         with self._database.guard():
             return repeat(runtime, attempt)
 
-    def _feed(self, after: int | None, upto: int | None) -> Feed:
+    def window(self, after: int | None = None, upto: int | None = None) -> Feed:
+        """For the modules of this package: the changes in ``(after, upto]``, as the store takes them."""
         with self._database.runtime.catalog.read() as conn:
             stream = _open_stream(conn, self.path)
             held, now = position(conn, stream), board.current_step(conn)

@@ -62,6 +62,7 @@ __all__ = [
     "ShowOperation",
     "ShowOperations",
     "ShowTables",
+    "ShowVersions",
     "Statement",
     "Update",
     "Values",
@@ -269,6 +270,11 @@ class ShowOperation(Statement):
 
 @dataclass(frozen=True)
 class ShowCreateTable(Statement):
+    path: str
+
+
+@dataclass(frozen=True)
+class ShowVersions(Statement):
     path: str
 
 

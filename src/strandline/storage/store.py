@@ -30,10 +30,12 @@ from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.pace import Pace
+from strandline.storage.portion import Portion
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
+from strandline.storage.staging import Staged
 from strandline.storage.stored import Copies
 from strandline.storage.unique import Repeats
 from strandline.types import Type
@@ -219,6 +221,16 @@ class Store:
 
         return spark.scan.scan(self.spark, self.shelf, state)
 
+    def portions(
+        self, state: State, columns: Sequence[str], behind: State | None = None
+    ) -> Sequence[Portion]:
+        """Return ``columns`` of a state in parts that other processes can read, each by itself. ``behind``:
+        the table whose index the state is, if it has columns that the index does not have."""
+        self._files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
+        return arrow.portions.portions(
+            self.shelf, state, columns, most=self._settings.shard_bytes, behind=behind
+        )
+
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup with the column that marks tombstones."""
         from strandline.storage import spark
@@ -267,6 +279,15 @@ class Store:
             return self.spark.createDataFrame(arrow.feed.feed(self.shelf, window))
         return spark.feed.feed(self.spark, self.shelf, window)
 
+    def feed_portions(self, window: Feed) -> Sequence[Portion]:
+        """Return the records of a stream in parts that other processes can read, each by itself. All records
+        of a key are in one of them."""
+        return arrow.portions.feed_portions(self.shelf, window, most=self._settings.shard_bytes)
+
+    def feed_columns(self, window: Feed) -> pa.Schema:
+        """Return the columns that the records of a stream have."""
+        return arrow.feed.feed(self.shelf, replace(window, logs=(), before=None)).schema
+
     def records(self, window: Feed) -> Iterator[dict[str, Any]]:
         """Yield the records of a stream in the order of step, then key, as canonical values. Needs no Spark,
         however many there are."""
@@ -288,6 +309,14 @@ class Store:
         if isinstance(made, Outcome):
             return made
         return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
+
+    def write_staged(
+        self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
+    ) -> Outcome:
+        """Do so with rows that tasks have staged, however many there are: in this process, which may have no
+        Spark of its own, some at a time. ``schema``: their columns."""
+        given = arrow.staged.Given(schema, staged)
+        return arrow.staged.write_staged(self.shelf, target, mode, given, self._inline)
 
     def given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
         """Return the rows that a write was given as a DataFrame, one for each key; they are there when its

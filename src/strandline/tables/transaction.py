@@ -8,14 +8,15 @@ pass, any other one makes it stale. Neither may others have brought a key that i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from strandline import names
-from strandline.catalog import chains, commits, paths
+from strandline.catalog import applied, chains, commits, paths
+from strandline.catalog.applied import AlreadyApplied
 from strandline.catalog.commits import Basis, TablePart
 from strandline.catalog.moment import Named
 from strandline.catalog.stale import RowsChanged
@@ -25,6 +26,7 @@ from strandline.model import PENDING, Digest, Segment, TableSchema
 from strandline.runtime import Runtime
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode, Outcome, Target, Written
+from strandline.storage.staging import Staged
 from strandline.tables import housekeeping
 from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
 from strandline.tables.unique import UniqueIndex
@@ -68,6 +70,7 @@ class Transaction(Reader):
         super().__init__(runtime, Snapshot(runtime, named=named))
         self._pending: dict[int, _Pending] = {}
         self._statement = 0
+        self._application: tuple[str, int, int] | None = None
         self.rows_changed = 0
 
     def lend(self) -> None:
@@ -110,6 +113,30 @@ class Transaction(Reader):
     def write(self, view: TableView, mode: Mode, rows: pa.Table | DataFrame) -> Outcome:
         """Do with rows what ``mode`` says to a table, and to its indexes what follows. The rows have columns
         of the table, by name."""
+        return self._write(view, lambda target: self.runtime.store.write(target, mode, rows))
+
+    def write_staged(
+        self, view: TableView, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
+    ) -> Outcome:
+        """The same with rows that tasks have staged: their columns are those of ``schema``."""
+
+        def made(target: Target) -> Outcome:
+            # Every key is written, and so compared with others' in the end, unless only some are there.
+            told = target if mode == "UPDATE" else replace(target, reads=lambda keys: None)
+            return self.runtime.store.write_staged(told, mode, schema, staged)
+
+        return self._write(view, made)
+
+    def once(self, writer: str, view: TableView, version: int) -> None:
+        """Let the commit take place only if no write of the writer with this number, or a later one, is in
+        the table; otherwise it raises AlreadyApplied."""
+        self._application = (writer, view.info.id, version)
+        with self.runtime.catalog.read() as conn:
+            before = applied.last(conn, writer, view.info.id)
+        if before is not None and before >= version:
+            raise AlreadyApplied
+
+    def _write(self, view: TableView, make: Callable[[Target], Outcome]) -> Outcome:
         impls: dict[str, TableView] = {}
 
         def indexes() -> dict[str, TableSchema]:
@@ -118,15 +145,13 @@ class Transaction(Reader):
                     impls[ref.definition.name] = self.snapshot.index(view, ref)
             return {name: impl.info.schema for name, impl in impls.items()}
 
-        made = self.runtime.store.write(
+        made = make(
             Target(
                 state=view.state,
                 indexes=indexes,
                 name=lambda index: self.runtime.session.file_name((impls[index] if index else view).info.id),
                 reads=lambda keys: self.read_keys(view, keys),
-            ),
-            mode,
-            rows,
+            )
         )
         self._statement += 1
         # The provisional step of the changes: later than any committed one, and than earlier statements'.
@@ -201,6 +226,8 @@ class Transaction(Reader):
         decided = False
         try:
             with self.runtime.catalog.write() as tx:
+                if self._application is not None:
+                    applied.note(tx, *self._application)
                 step = commits.commit(tx, parts, reads)
                 decided = True
         except StrandlineError as error:
