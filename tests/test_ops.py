@@ -131,6 +131,14 @@ def test_names_of_alerts_and_places_of_panels_are_their_own() -> None:
     assert max(x for x, _ in cells) < 24
 
 
+def test_the_page_names_every_event_that_is_logged() -> None:
+    page = (OPS.parent / "docs" / "how-to" / "monitoring.md").read_text("utf-8")
+    source = "".join(file.read_text("utf-8") for file in (OPS.parent / "src").rglob("*.py"))
+    logged = set(re.findall(r"\bevent\(\s*\"([a-z ]+)\"", source))
+    assert {"claim", "mismatch", "operation ended"} <= logged
+    assert [name for name in logged if f"`{name}`" not in page] == []
+
+
 @pytest.fixture
 def promtool() -> Callable[..., subprocess.CompletedProcess[str]]:
     found = shutil.which("promtool")

@@ -23,6 +23,7 @@ import os
 import re
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -132,8 +133,10 @@ class Session:
             self._wake.set()
 
     def _renew(self) -> None:
+        pause = max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease))
+        tell_at = time.monotonic() + pause
         while True:
-            self._wake.wait(max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease)))
+            self._wake.wait(pause)
             self._wake.clear()
             if self._is_closed:
                 return
@@ -141,7 +144,9 @@ class Session:
                 with self._lock:
                     if self._is_due():
                         self._extend()
-                self.tell()
+                if time.monotonic() >= tell_at:  # It may have been woken for a reader, which is urgent.
+                    tell_at = time.monotonic() + pause
+                    self.tell()
             except (
                 Exception
             ) as error:  # A catalog that cannot be reached now may be reached in time for the lease.
