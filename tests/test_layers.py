@@ -48,7 +48,19 @@ BUILT_ON = {
 }
 """Where one engine truly builds on the other, and for what."""
 
-MIRRORED = ("changes", "check", "compact", "digest", "entries", "feed", "scan", "slices", "stored", "write")
+MIRRORED = (
+    "changes",
+    "check",
+    "compact",
+    "digest",
+    "entries",
+    "feed",
+    "scan",
+    "slices",
+    "stored",
+    "unique",
+    "write",
+)
 """The modules that both engines have."""
 
 THRESHOLDS = {"bulk_rows", "bulk_bytes", "scan_rows", "inline_rows", "inline_bytes", "target_file_bytes"}

@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModul
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from strandline.catalog import forking, sqltables, warehouse
+from strandline.catalog.ledger import Ledger
 from strandline.catalog.warehouse import Warehouse
 from strandline.catalog.writer import Announcement, Writer
 from strandline.clock import Clock, SystemClock
@@ -50,6 +51,7 @@ class Catalog:
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         # Segments by id, which never change; bounded by the bytes of inline rows and by number.
         self._segments: Cache[int, Segment] = Cache(64 << 20, lambda s: len(s.data or b"") + 1300)
+        self.ledger = Ledger()
         self.after_commit: Callable[[], None] = lambda: None
         self.on_publication: Callable[[Announcement], None] = lambda announcement: None
 

@@ -26,10 +26,11 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from strandline.catalog import sqltables
+from strandline.catalog import ledger, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
@@ -140,6 +141,7 @@ class Session:
                 with self._lock:
                     if self._is_due():
                         self._extend()
+                self.tell()
             except (
                 Exception
             ) as error:  # A catalog that cannot be reached now may be reached in time for the lease.
@@ -165,27 +167,46 @@ class Session:
     def _extend(self) -> None:
         with self._catalog.write() as tx:
             reads_from = self._oldest()  # Now, not before it has waited for other writers.
-            until = self._catalog.clock.now() + self._lease
+            now = self._catalog.clock.now()
+            until = now + self._lease
             renewed = (
                 update(sqltables.sessions)
                 .where(sqltables.sessions.c.id == self.id)
-                .values(expires=until, reads_from=reads_from)
+                .values(expires=until, reads_from=reads_from, seen=now)
             )
             if tx.conn.execute(renewed).rowcount == 0:
                 if self._expires:
                     self.id = _new_id()  # Its files may be gone, so nothing may happen in its name any more.
-                new = {"id": self.id, "host": HOST, "pid": os.getpid(), "expires": until}
+                new = {"id": self.id, "host": HOST, "pid": os.getpid(), "expires": until, "seen": now}
                 tx.conn.execute(insert(sqltables.sessions).values(**new, reads_from=reads_from))
         self._expires, self._reads_from = until, reads_from
+
+    def tell(self, *, ends: bool = False) -> None:
+        """Write what this process has counted and noticed, if there is anything; and that it ``ends``."""
+        untold = self._catalog.ledger
+        if not (any(untold.news()) or ends):
+            return
+        with contextlib.ExitStack() as until_settled:
+            with self._catalog.write() as tx:
+                until_settled.enter_context(untold.lock)
+                news = untold.news()
+                ledger.tell(tx, self.id, news)
+                if ends:
+                    end(tx, [self.id])
+            untold.settle(news)
 
     def close(self) -> None:
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        if self._expires:
-            with contextlib.suppress(StrandlineError), self._catalog.write() as tx:
-                end(tx, [self.id])
+        with contextlib.suppress(StrandlineError):
+            self.tell(ends=self._expires > 0.0)
+
+
+def this_process() -> str:
+    """The name of this process, as people see it."""
+    return f"{HOST}:{os.getpid()}"
 
 
 def _new_id() -> str:
@@ -216,11 +237,12 @@ def all_sessions(conn: Connection) -> set[str]:
 
 def live_sessions(conn: Connection, now: float) -> set[str]:
     """Ids of the sessions whose process is alive, as far as can be told from here."""
-    return {
-        row.id
-        for row in conn.execute(select(sqltables.sessions))
-        if row.expires > now and not _known_dead(row.host, row.pid)
-    }
+    return {row.id for row in conn.execute(select(sqltables.sessions)) if is_live(row, now)}
+
+
+def is_live(row: Row[Any], now: float) -> bool:
+    """Whether the process of a session is alive, as far as can be told from here."""
+    return bool(row.expires > now and not _known_dead(row.host, row.pid))
 
 
 def end(tx: Writer, ids: Iterable[str]) -> None:

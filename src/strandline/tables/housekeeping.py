@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.catalog import collect, commits, maintenance, paths, sessions, tables
+from strandline.catalog import collect, commits, history, maintenance, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.versions import unit_above
@@ -130,6 +130,7 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
             history_seconds=runtime.settings.history_seconds,
             grace_seconds=runtime.settings.grace_seconds,
         )
+        history.forget(tx, history_seconds=runtime.settings.version_history_seconds)
     with runtime.catalog.read() as conn:
         garbage = collect.garbage(conn)
     for file in garbage:

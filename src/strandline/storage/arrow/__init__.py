@@ -17,6 +17,7 @@ from strandline.storage.arrow import (
     slices,
     staged,
     stored,
+    unique,
     write,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "slices",
     "staged",
     "stored",
+    "unique",
     "write",
 ]
