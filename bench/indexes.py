@@ -47,10 +47,8 @@ class Indexes:
                 )
                 reads = {n: self._spent(lambda t=t: self._read(db, t), TIMES) for n, t in tables.items()}
                 self._at_once(f"read by an index, {kind}", reads, 1.5)
-            self._per_index(
-                f"open, and read by an index, {kind}",
-                {number: self._spent(lambda t=t: self._open(t), 7) for number, t in tables.items()},
-            )
+            opened = {n: self._spent(lambda t=t: self._open(t), 7) for n, t in tables.items()}
+            self._at_once(f"open, and read by an index, {kind}", opened, 1.5)
 
     def _connect(self) -> strandline.Database:
         return strandline.connect(self.folder)

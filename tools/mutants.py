@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import os
 import random
 import re
@@ -53,21 +54,25 @@ def main() -> int:
     )
     parser.add_argument("--sample", type=int, help="how many of them, chosen by the seed; all without it")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="those whose name has this in it")
+    parser.add_argument("--only", default="", help="those in whose names this regular expression is found")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of tests for one that survives")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--again", action="store_true", help="run all tests to see which lines they come to")
+    parser.add_argument("--more", action="store_true", help="run other tests, too, and add what they come to")
     parser.add_argument("tests", nargs="*", default=TESTS, help="what pytest is given to choose tests")
     chosen = parser.parse_args()
     files = [file for pattern in TARGETS for file in sorted(SOURCE.glob(pattern))]
-    if chosen.again or not MAP.exists():
+    if chosen.again or chosen.more or not MAP.exists():
         sys.stderr.write("running the tests to see which lines they come to\n")
-        watched_in_child(files, chosen.tests)
+        watched_in_child(files, chosen.tests, add=chosen.more and MAP.exists())
     reached = Reached.read(MAP)
-    every = [m for file in files for m in mutants(SOURCE, file) if chosen.only in m.name]
+    every = [m for file in files for m in mutants(SOURCE, file) if re.search(chosen.only, m.name)]
     if chosen.sample is not None and chosen.sample < len(every):
         every = random.Random(chosen.seed).sample(every, chosen.sample)
-    # What is imported before the first fork is imported once. Importing is all that is done before it.
+    # What is imported before the first fork is imported once, and only what is there can be exchanged: much
+    # is imported where it is first used. Importing is all that is done before it.
+    for file in files:
+        importlib.import_module(".".join(file.relative_to(SOURCE.parent).with_suffix("").parts))
     with open(os.devnull, "w") as nowhere, _output(nowhere.fileno()):
         pytest.main(["-q", "--collect-only", "-n", "0", "-p", "no:cacheprovider", *chosen.tests])
     gc.freeze()
@@ -85,10 +90,11 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def watched_in_child(files: Sequence[Path], tests: Sequence[str]) -> None:
+def watched_in_child(files: Sequence[Path], tests: Sequence[str], *, add: bool) -> None:
     """In a process of its own: what tests leave behind must not be there when others are forked."""
     if (child := os.fork()) == 0:
-        watched(SOURCE, files, tests).write(MAP)
+        found = watched(SOURCE, files, tests)
+        (Reached.read(MAP).with_more(found) if add else found).write(MAP)
         os._exit(0)
     os.waitpid(child, 0)
 

@@ -20,6 +20,9 @@ COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
 FOR_READERS = ("event", "log.", "logging.", "warnings.")
 """What begins like this says something to people, and changes nothing."""
 
+ASSERTIONS = ("strict",)
+"""Arguments of this name say what must be so anyway, as ``assert`` does."""
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -135,7 +138,9 @@ def _is_for_readers(value: ast.expr) -> bool:
 
 
 def _annotations(node: ast.AST) -> list[ast.AST]:
-    """What is not run, or says only what something is called."""
+    """What is not run, or says only what must be so."""
+    if isinstance(node, ast.Call):
+        return [keyword for keyword in node.keywords if keyword.arg in ASSERTIONS]
     if isinstance(node, ast.AnnAssign):
         return [node.annotation]
     if isinstance(node, Function):
@@ -169,7 +174,7 @@ def _instead(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Continue()
         case ast.Call(keywords=given) if given:
             for number, keyword in enumerate(given):
-                if keyword.arg is not None:
+                if keyword.arg is not None and keyword.arg not in ASSERTIONS:
                     yield _with(node, keywords=given[:number] + given[number + 1 :])
 
 

@@ -27,6 +27,18 @@ class Reached:
         found = {test for line in range(lines[0], lines[1] + 1) for test in known.get(str(line), ())}
         return sorted(found, key=lambda test: (self.seconds[test], test))
 
+    def with_more(self, other: Reached) -> Reached:
+        """With other tests, too."""
+        new = [number for number, test in enumerate(other.tests) if test not in set(self.tests)]
+        numbers = {number: len(self.tests) + place for place, number in enumerate(new)}
+        lines = {file: dict(found) for file, found in self.lines.items()}
+        for file, found in other.lines.items():
+            known = lines.setdefault(file, {})
+            for line, tests in found.items():
+                known[line] = known.get(line, []) + [numbers[test] for test in tests if test in numbers]
+        seconds = self.seconds + [other.seconds[number] for number in new]
+        return Reached(self.tests + [other.tests[number] for number in new], seconds, lines)
+
     def write(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(self)), "utf-8")

@@ -47,7 +47,7 @@ class Settings:
     bulk_bytes: int = 48 * 1024 * 1024
     """... and so is work on rows that take more memory than this, however few they are. More bytes of files
     than this are copied, checked and described by executors; fewer in the process, and up to eight times as
-    many if a restore has no more to copy."""
+    many if a restore, or the compaction of a chain of backups, has no more to do."""
     scan_rows: int = 200_000
     """A statement that must look at more rows than this is evaluated on Spark."""
     inline_rows: int = 2_000

@@ -140,7 +140,7 @@ def test_many_rows_have_the_hashes_that_each_has_alone() -> None:
     assert hashes(schema, columns) == [found for row in alone for found in hashes(schema, row)]
 
 
-TEXTS = {
+TEXTS: dict[str, list[str | None]] = {
     "of one length": [f"{i:055}" for i in range(FEW)],
     "of one length, a multiple of eight": [f"{i:064}" for i in range(FEW)],
     "empty": [""] * FEW,

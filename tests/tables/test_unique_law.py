@@ -151,7 +151,7 @@ class History:
         assert self.refusals, "nothing was refused, which is no proof of anything"
 
 
-@pytest.mark.parametrize("seed", range(40 if EVERY else 3))
+@pytest.mark.parametrize("seed", range(40 if EVERY else 2))
 def test_in_the_process(connect: Callable[..., Database], tmp_path: Path, seed: int) -> None:
     settings = Settings(
         bulk_rows=ARROW.bulk_rows,

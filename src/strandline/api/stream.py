@@ -129,42 +129,41 @@ class Stream:
 
         def attempt() -> T:
             snapshot = Snapshot(runtime)
-            feed = self.window(after, upto)
+            feed = window_of(self._database, self.path, after, upto)
             snapshot.note((*feed.logs, *(feed.before.segments if feed.before is not None else ())))
             return give(feed)
 
         with self._database.guard():
             return repeat(runtime, attempt)
 
-    def window(self, after: int | None = None, upto: int | None = None) -> Feed:
-        """For the modules of this package: the changes in ``(after, upto]``, as the store takes them."""
-        with self._database.runtime.catalog.read() as conn:
-            stream = _open_stream(conn, self.path)
-            held, now = position(conn, stream), board.current_step(conn)
-            begin = held if after is None else after
-            end = now if upto is None else upto
-            _check_step(begin)
-            _check_step(end)
-            if begin < held:
-                raise PreconditionFailed(
-                    f"{self.path} has let go of what came before step {held}",
-                    f"Read from step {held} on, or add another changefeed.",
-                )
-            if end > now or end < begin:
-                raise InvalidArgument(
-                    f"cannot read from step {begin} to step {end}", f"The last step is {now}."
-                )
-            table = TableInfo.of(require_id(conn, stream.parent_id))
-            mode = stream.record(StreamBody).mode
-            before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
-            return Feed(
-                schema=table.schema,
-                mode=mode,
-                after=begin,
-                upto=end,
-                logs=chains.log_between(conn, table.id, begin, end),
-                before=before,
+
+def window_of(database: Database, path: str, after: int | None, upto: int | None) -> Feed:
+    """Return the changes in ``(after, upto]`` of a stream, as the store takes them."""
+    with database.runtime.catalog.read() as conn:
+        stream = _open_stream(conn, path)
+        held, now = position(conn, stream), board.current_step(conn)
+        begin = held if after is None else after
+        end = now if upto is None else upto
+        _check_step(begin)
+        _check_step(end)
+        if begin < held:
+            raise PreconditionFailed(
+                f"{path} has let go of what came before step {held}",
+                f"Read from step {held} on, or add another changefeed.",
             )
+        if end > now or end < begin:
+            raise InvalidArgument(f"cannot read from step {begin} to step {end}", f"The last step is {now}.")
+        table = TableInfo.of(require_id(conn, stream.parent_id))
+        mode = stream.record(StreamBody).mode
+        before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
+        return Feed(
+            schema=table.schema,
+            mode=mode,
+            after=begin,
+            upto=end,
+            logs=chains.log_between(conn, table.id, begin, end),
+            before=before,
+        )
 
 
 def _open_stream(conn: Connection, path: str) -> Path:

@@ -471,7 +471,7 @@ class Store:
     def _is_folded_here(self, state: State, among: int) -> bool:
         """Return whether the rows of a state may pass through this process, as ``_is_read_here`` does, in
         the order of their keys."""
-        through = arrow.scan.passing(state)
+        through = arrow.passing.passing(state)
         kept = [s for s in visible(state.chain) if s not in through]
         return (
             among <= COPIED * self._settings.bulk_bytes

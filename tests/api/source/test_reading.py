@@ -65,6 +65,7 @@ def test_the_rows_are_those_of_the_table(full: Database) -> None:
     assert len(partitions) == 3  # One for each of its shards.
 
 
+@pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
 def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: Any) -> None:
     """As to the process that follows a stream on a cluster: with the archive that was shipped."""
     archive = tmp_path / "shipped.zip"

@@ -14,7 +14,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import strandline
 from strandline import Database, Settings
 from strandline.api.source import opened
-from strandline.errors import Conflict, InvalidArgument, PathNotFound, StrandlineError, Unsupported
+from strandline.errors import (
+    Conflict,
+    InvalidArgument,
+    PathNotFound,
+    PreconditionFailed,
+    StrandlineError,
+    Unsupported,
+)
 from strandline.storage import staging
 from strandline.storage.arrow import staged
 from tests.api.source.sparkless import save, sent, source
@@ -202,6 +209,23 @@ def test_a_number_counts_only_with_its_commit(two: Database) -> None:
         save(two, [batch(k=[2])], mode="insert", **once)
     save(two, [batch(k=[2], v=["late"])], **once)
     assert rows(two, "SELECT v FROM t WHERE k = 2") == [("late",)]
+
+
+def test_a_unique_index_stays_unique(two: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where that takes a session to see, the write is refused, and no other Spark is started for it."""
+    two.sql(
+        "CREATE TABLE w (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL UNIQUE SYNC ON (v))"
+    )
+    save(two, [batch(k=[1, 2], v=["a", "b"])], path="/w")
+    with pytest.raises(PreconditionFailed, match="is unique"):
+        save(two, [batch(k=[3], v=["b"])], path="/w")
+    for place in list(opened._opened):
+        opened._opened.pop(place).close()
+    on_spark = partial(strandline.connect, settings=Settings(bulk_rows=0))
+    monkeypatch.setattr(opened, "connect", on_spark)
+    with pytest.raises(Unsupported, match="no session"):
+        save(two, [batch(k=[3], v=["c"])], path="/w")
+    assert content(two, "/w") == [(1, "a"), (2, "b")]
 
 
 def test_what_a_dead_job_staged_is_collected(connect: Callable[..., Database]) -> None:

@@ -19,7 +19,8 @@ from strandline.storage import segment as segments
 from strandline.storage.arrow.compact import fold
 from strandline.storage.arrow.digest import digests
 from strandline.storage.arrow.merge import Objects
-from strandline.storage.arrow.scan import passing, scan
+from strandline.storage.arrow.passing import passing
+from strandline.storage.arrow.scan import scan
 from strandline.storage.keys import keys_of
 from strandline.storage.order import examine_segment
 from strandline.storage.pace import Pace

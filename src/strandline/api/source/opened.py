@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from strandline.api.connector import connect
 from strandline.api.database import Database
 from strandline.api.source.options import Place
-from strandline.errors import StrandlineError
+from strandline.errors import StrandlineError, Unsupported
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,13 +22,24 @@ _opened: dict[tuple[Place, int], Database] = {}
 """By place and process: one that was forked has connections of another, and opens its own."""
 
 
+class NoSession:
+    """In the place of a Spark session: a process of Spark's has none, and must not start another Spark."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Unsupported(
+            "this is too much for a process of Spark's own, which has no session",
+            "Use db.table(path) or db.sql for it, or write in smaller parts.",
+        )
+
+
 @contextmanager
 def opened(place: Place) -> Iterator[Database]:
     """The warehouse at a place, which must be there. It stays open for the next query."""
     with _lock:
         known = (place, os.getpid())
         if known not in _opened:
-            _opened[known] = connect(place.warehouse, catalog=place.catalog, create=False)
+            none: Any = NoSession()
+            _opened[known] = connect(place.warehouse, catalog=place.catalog, create=False, spark=none)
         db = _opened[known]
     with db.guard():
         yield db

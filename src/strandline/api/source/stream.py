@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Place
 from strandline.api.source.reader import Partition, batches
+from strandline.api.stream import window_of
 from strandline.tables.portions import keep
 
 _STEP = "step"
@@ -29,7 +30,7 @@ class FeedReader(DataSourceStreamReader):
         """Return the columns of the records."""
         with opened(self._place) as db:
             position = db.stream(self._path).position
-            window = db.stream(self._path).window(position, position)
+            window = window_of(db, self._path, position, position)
             return from_arrow_schema(db.runtime.store.feed_columns(window))
 
     @plainly
@@ -46,7 +47,7 @@ class FeedReader(DataSourceStreamReader):
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
         with opened(self._place) as db:
             keep(db.runtime, db.step)
-            window = db.stream(self._path).window(start[_STEP], end[_STEP])
+            window = window_of(db, self._path, start[_STEP], end[_STEP])
             return [Partition(portion) for portion in db.runtime.store.feed_portions(window)]
 
     # PySpark says "tuples or batches" of an iterator that gives either.

@@ -9,7 +9,8 @@ import pyarrow as pa
 from strandline.model import STEP, Digest, State
 from strandline.storage.arrow.base import write_base, write_in_order
 from strandline.storage.arrow.merge import Objects
-from strandline.storage.arrow.scan import in_order, scan
+from strandline.storage.arrow.passing import in_order
+from strandline.storage.arrow.scan import scan
 from strandline.storage.arrow.slices import by_shard, evenly
 from strandline.storage.compacted import Compacted
 from strandline.storage.digest import digest_of, row_digests, row_hashes

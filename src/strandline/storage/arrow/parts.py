@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.model import (
     BEGINNING,
     EVERYWHERE,
+    OP,
     STEP,
     KeyRange,
     Segment,
@@ -19,12 +21,12 @@ from strandline.model import (
     may_hold,
     order,
 )
-from strandline.storage.keys import compare
+from strandline.storage.keys import compare, firsts_and_lasts, match
 from strandline.storage.memory import memory_of
-from strandline.storage.segment import META, footer_of, in_window, is_small, read_pieces, read_segment
+from strandline.storage.segment import ERASE, META, footer_of, in_window, is_small, read_pieces, read_segment
 from strandline.storage.shelf import Shelf
 
-__all__ = ["empty", "needed", "part", "pieces"]
+__all__ = ["empty", "latest", "needed", "part", "pieces", "without"]
 
 
 def part(
@@ -132,3 +134,21 @@ def needed(shelf: Shelf, state: State, most: int) -> tuple[int, int]:
             rows += sum(int(footer.rows[g]) for g in groups)
             size += memory_of(shelf, segment, most - size, groups)
     return rows, size
+
+
+def latest(schema: TableSchema, log: pa.Table) -> tuple[list[pa.Array], pa.Table]:
+    """Return the keys that changes touch, and what becomes of those that are not erased."""
+    _, lasts = firsts_and_lasts([log.column(name) for name in schema.key])
+    log = log.take(lasts)
+    touched = [log.column(name).combine_chunks() for name in schema.key]
+    return touched, log.filter(pc.not_equal(log.column(OP), ERASE))
+
+
+def without(schema: TableSchema, rows: pa.Table, keys: Sequence[pa.Array]) -> pa.Table:
+    """Return the rows that do not have one of the keys."""
+    gone, _ = match([rows.column(name) for name in schema.key], keys)
+    if not len(gone):
+        return rows
+    keep = np.full(rows.num_rows, True)
+    keep[gone] = False
+    return rows.filter(pa.array(keep))
