@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,11 +23,11 @@ from strandline.storage.spark.session import brought, inheriting, working
 from strandline.storage.store import Store
 
 
-def waiting_for(file: Path) -> Callable[[Iterator[object]], Iterator[object]]:
+def waiting_for(file: Path) -> Callable[[Iterable[Any]], Iterable[Any]]:
     """A task that takes until there is a file."""
     name = str(file)
 
-    def wait(batches: Iterator[object]) -> Iterator[object]:
+    def wait(batches: Iterable[Any]) -> Iterable[Any]:
         import os
         import time
 
