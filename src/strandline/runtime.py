@@ -72,10 +72,18 @@ class Runtime:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What this process counts."""
+        """What this process counts. The catalog hears of it by and by."""
+        from strandline.catalog.ledger import Count
         from strandline.metrics import Metrics
 
-        return self._made_once("metrics", Metrics)
+        def make() -> Metrics:
+            made = Metrics()
+            self.catalog.ledger.counted = lambda: {
+                Count.of(name, labels): value for name, labels, value in made.samples()
+            }
+            return made
+
+        return self._made_once("metrics", make)
 
     @cached_property
     def moments(self) -> Moments:

@@ -47,7 +47,7 @@ class Settings:
     bulk_bytes: int = 48 * 1024 * 1024
     """... and so is work on rows that take more memory than this, however few they are. More bytes of files
     than this are copied, checked and described by executors; fewer in the process, and up to eight times as
-    many if a restore has no more to copy."""
+    many if a restore, or the compaction of a chain of backups, has no more to do."""
     scan_rows: int = 200_000
     """A statement that must look at more rows than this is evaluated on Spark."""
     inline_rows: int = 2_000
@@ -64,6 +64,8 @@ class Settings:
     """About how large a file of a base is made; more rows than fit go into several files."""
     history_seconds: float = 24 * 3600.0
     """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them."""
+    version_history_seconds: float = 30 * 24 * 3600.0
+    """What happened to the versions of paths, as SHOW VERSIONS tells it, is kept for this long."""
     session_seconds: float = 60.0
     """A process that has not renewed its session for this long counts as dead."""
     grace_seconds: float = 60.0

@@ -100,6 +100,11 @@ def test_describe_tells_columns_and_indexes(shop: Run) -> None:
     said = shop("describe", "/orders")
     assert "by_customer | GLOBAL SYNC | customer | total |" in said.out
     assert shop("describe", "orders", "--json").json["key"] == ["id"]
+    assert shop("sql", "ALTER TABLE orders ADD INDEX by_total GLOBAL UNIQUE ON (total)").code == 0
+    assert "by_total    | GLOBAL UNIQUE SYNC | total " in shop("describe", "/orders").out
+    said = shop("sql", "UPSERT INTO orders (id, total) VALUES (3, 20)")
+    assert said.code == 6
+    assert "(total = 20) in the rows (id = 2) and (id = 3)" in said.err
     assert "kind" in shop("describe", "/orders/by_customer").out
 
 
@@ -246,8 +251,12 @@ def test_check_maintain_and_metrics(shop: Run) -> None:
     ]
     assert shop("maintain", "--json").json["removed_orphans"] == 0
     assert shop("maintain", "/orders", "--compact", "--json").json["compacted"][0] == "/orders"
-    assert "# TYPE strandline_operations_total counter" in shop("metrics").out
+    told = shop("metrics").out
+    assert "# TYPE strandline_operations_total counter" in told
+    assert 'strandline_operations_total{kind="backup",result="done"} 1.0' in told, "by another command"
     assert {"name", "labels", "value"} == set(shop("metrics", "--json").json[0])
+    story = shop("sql", "SHOW VERSIONS OF orders", "--json").json
+    assert [row[1] for row in story["rows"]] == ["published", "claimed", "published"]
 
 
 def test_compact_backups(shop: Run) -> None:

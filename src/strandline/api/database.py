@@ -33,6 +33,8 @@ from strandline.storage import frames
 from strandline.tables import describe
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from strandline.api.carrier import Carrier
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify import VerifyReport
+    from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
     from strandline.records import Record
     from strandline.tables.check import CheckReport
@@ -147,8 +150,9 @@ class Database:
     def describe(self, path: str) -> dict[str, Any]:
         """Return what there is to know about a path: ``path``, ``type``, ``version`` and ``state``; for a
         table also ``columns``, ``key``, ``step``, ``rows``, ``digest`` and ``indexes``, each with its name,
-        kind, columns, covered columns and version. If an operation works on it, ``owner`` says whose that is:
-        ``process`` (``host:pid``), ``is_alive`` and ``seen``, when that one was last heard of."""
+        kind, columns, covered columns, version and whether it is unique. If an operation works on it,
+        ``owner`` says whose that is: ``process`` (``host:pid``), ``is_alive`` and ``seen``, when that one was
+        last heard of. It is what the catalog says now, whatever this process remembers."""
         with self.guard(), self.runtime.catalog.read() as conn:
             found = describe.describe(conn, paths.require(conn, path))
             operation_id = found["operation_id"]
@@ -164,11 +168,30 @@ class Database:
             found = owners.busy_below(conn, paths.require(conn, path), self.runtime.clock.now())
             return {name: {"state": state, "owner": asdict(owner)} for name, (state, owner) in found.items()}
 
+    def versions(self, path: str) -> list[VersionEvent]:
+        """Return what happened to the version of a path, and of those that had its name before it, oldest
+        first: who claimed one, when it was published, refused claims, plans that did not fit. It is kept for
+        ``version_history_seconds``."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            from strandline.catalog.history import story
+
+            return story(conn, path)
+
     @property
     def step(self) -> int:
         """The step of the last commit."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return board.current_step(conn)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session: your own, or one that is started. It knows ``format("strandline")``."""
+        with self.guard():
+            from strandline.api.source.register import register_once
+
+            session = self.runtime.spark
+            register_once(session)
+            return session
 
     # --- streams, backups and operations -------------------------------------------------------------------
 
@@ -257,9 +280,12 @@ class Database:
             return reports_of(conn, collection)
 
     def metrics(self) -> str:
-        """Return the counters and histograms of this process, in Prometheus' text format."""
+        """Return what there is to watch in the warehouse, in Prometheus' text format: what all processes have
+        counted, and how operations, backups and streams are now."""
         with self.guard():
-            return self.runtime.metrics.render()
+            from strandline.api.gauges import render
+
+            return render(self.runtime)
 
     # --- care ----------------------------------------------------------------------------------------------
 

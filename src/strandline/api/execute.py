@@ -28,6 +28,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.ShowBackups: "show.backups",
     st.ShowOperations: "show.operations",
     st.ShowOperation: "show.operation",
+    st.ShowVersions: "show.versions",
     st.ExplainRestore: "show.restore",
     st.CreateTable: "definitions.create_table",
     st.AlterTable: "definitions.alter_table",

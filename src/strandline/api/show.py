@@ -55,6 +55,35 @@ def operation(db: Database, statement: st.ShowOperation) -> Result:
     return Result((*columns, "bytes", "errors"), rows)
 
 
+def versions(db: Database, statement: st.ShowVersions) -> Result:
+    rows = [
+        (
+            _moment(e.time),
+            e.event,
+            e.version,
+            e.step,
+            e.operation_id,
+            e.operation,
+            e.writer,
+            ", ".join(map(str, e.siblings)) or None,
+            e.details,
+        )
+        for e in db.versions(statement.path)
+    ]
+    columns = (
+        "time",
+        "event",
+        "version",
+        "step",
+        "operation_id",
+        "operation",
+        "writer",
+        "siblings",
+        "details",
+    )
+    return Result(columns, rows)
+
+
 def _moment(epoch: float | None) -> datetime | None:
     return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
 
@@ -91,10 +120,9 @@ def _create_statement(row: Path) -> str:
     lines.append(f"PRIMARY KEY ({', '.join(quote(n) for n in info.schema.key)})")
     for ref in info.indexes:
         index = ref.definition
-        cover = f" COVER ({', '.join(quote(n) for n in index.cover)})" if index.cover else ""
-        lines.append(
-            f"INDEX {quote(index.name)} {index.kind} ON ({', '.join(quote(n) for n in index.columns)}){cover}"
-        )
+        columns, cover = (", ".join(map(quote, of)) for of in (index.columns, index.cover))
+        covered = f" COVER ({cover})" if cover else ""
+        lines.append(f"INDEX {quote(index.name)} {index.words} ON ({columns}){covered}")
     body = ",\n    ".join(lines)
     keys = ", ".join(f"({', '.join(map(constant, bound))})" for bound in info.schema.bounds)
     settings = f" WITH (PARTITION_AT_KEYS = ({keys}))" if keys else ""

@@ -23,6 +23,7 @@ import os
 import re
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from strandline.catalog import sqltables
+from strandline.catalog import ledger, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
@@ -132,8 +133,10 @@ class Session:
             self._wake.set()
 
     def _renew(self) -> None:
+        pause = max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease))
+        tell_at = time.monotonic() + pause
         while True:
-            self._wake.wait(max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease)))
+            self._wake.wait(pause)
             self._wake.clear()
             if self._is_closed:
                 return
@@ -141,6 +144,9 @@ class Session:
                 with self._lock:
                     if self._is_due():
                         self._extend()
+                if time.monotonic() >= tell_at:  # It may have been woken for a reader, which is urgent.
+                    tell_at = time.monotonic() + pause
+                    self.tell()
             except (
                 Exception
             ) as error:  # A catalog that cannot be reached now may be reached in time for the lease.
@@ -180,14 +186,27 @@ class Session:
                 tx.conn.execute(insert(sqltables.sessions).values(**new, reads_from=reads_from))
         self._expires, self._reads_from = until, reads_from
 
+    def tell(self, *, ends: bool = False) -> None:
+        """Write what this process has counted and noticed, if there is anything; and that it ``ends``."""
+        untold = self._catalog.ledger
+        if not (any(untold.news()) or ends):
+            return
+        with contextlib.ExitStack() as until_settled:
+            with self._catalog.write() as tx:
+                until_settled.enter_context(untold.lock)
+                news = untold.news()
+                ledger.tell(tx, self.id, news)
+                if ends:
+                    end(tx, [self.id])
+            untold.settle(news)
+
     def close(self) -> None:
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        if self._expires:
-            with contextlib.suppress(StrandlineError), self._catalog.write() as tx:
-                end(tx, [self.id])
+        with contextlib.suppress(StrandlineError):
+            self.tell(ends=self._expires > 0.0)
 
 
 def this_process() -> str:
@@ -246,6 +265,27 @@ def oldest_read(conn: Connection) -> int | None:
     """The oldest step that a session says it reads; None if none does."""
     step: int | None = conn.execute(select(func.min(sqltables.sessions.c.reads_from))).scalar_one()
     return step
+
+
+def promise(tx: Writer, step: int, seconds: float) -> None:
+    """Keep ``step`` readable for so long, for those who read it in processes that have no session. What is
+    promised is a session as well: one of no process, which ends when its time is over."""
+    until = max(promised(tx.conn, step), tx.now + seconds)
+    end(tx, [_promise_of(step)])
+    row = {"id": _promise_of(step), "host": "", "pid": 0, "expires": until, "reads_from": step}
+    tx.conn.execute(insert(sqltables.sessions).values(**row))
+
+
+def promised(conn: Connection, step: int) -> float:
+    """Until when a step was promised to be readable; 0 if it was not."""
+    until: float | None = conn.execute(
+        select(sqltables.sessions.c.expires).where(sqltables.sessions.c.id == _promise_of(step))
+    ).scalar_one_or_none()
+    return until or 0.0
+
+
+def _promise_of(step: int) -> str:
+    return f"reads-{step}"
 
 
 def oldest_pin(conn: Connection) -> int | None:

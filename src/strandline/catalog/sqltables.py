@@ -89,6 +89,8 @@ board = Table(
     Column("version", BigInteger, nullable=False),
     Column("dropped", Boolean, nullable=False),
     Column("time", Float, nullable=False),
+    Column("step", BigInteger, nullable=True),
+    Column("operation_id", Text, nullable=True),
 )
 
 tables = Table(
@@ -198,6 +200,16 @@ verified = Table(
     sqlite_autoincrement=True,
 )
 
+# The last write of each ``writer`` to a table that is to be applied once: ``version`` is its number.
+applied = Table(
+    "applied",
+    metadata,
+    Column("writer", Text, primary_key=True),
+    Column("table_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("time", Float, nullable=False),
+)
+
 # Operations. ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body`` is what
 # its kind decided when it was planned; ``session_id`` is the process that carries it out.
 
@@ -253,6 +265,49 @@ claims = Table(
     Column("published", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     Index("claims_by_operation", "operation_id"),
+)
+
+# Who has claimed a path, and who has joined: one row for each part that wanted it. ``claims`` are those of
+# operations that run; these stay for a while, as what is on the board does.
+claimed = Table(
+    "claimed",
+    metadata,
+    Column("operation_id", Text, primary_key=True),
+    Column("path_id", BigInteger, primary_key=True),
+    Column("part_id", BigInteger, primary_key=True),
+    Column("writer", BigInteger, nullable=False),
+    Column("published", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("time", Float, nullable=False),
+)
+
+# What processes have noticed of versions: plans that did not fit, refused claims, publications that came to
+# their caches.
+noticed = Table(
+    "noticed",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("event", Text, nullable=False),
+    Column("time", Float, nullable=False),
+    Column("session_id", Text, nullable=False),
+    Column("path_id", BigInteger, nullable=True),
+    Column("other", Text, nullable=True),
+    Column("operation_id", Text, nullable=True),
+    Column("part_id", BigInteger, nullable=True),
+    Column("expected", BigInteger, nullable=True),
+    Column("actual", BigInteger, nullable=True),
+    Column("generation", BigInteger, nullable=True),
+    Column("seconds", Float, nullable=True),
+    sqlite_autoincrement=True,
+)
+
+# What all processes have counted together. ``labels`` is a JSON object.
+counts = Table(
+    "counts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("labels", Text, primary_key=True),
+    Column("value", Float, nullable=False),
 )
 
 Index("paths_by_operation", paths.c.operation_id)

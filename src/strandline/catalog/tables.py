@@ -49,6 +49,7 @@ class IndexRef:
     impl_id: int
     version: int
     omitted: bool = False
+    unique: bool = later(False)
 
     @staticmethod
     def of(index: IndexDef, *, index_id: int, impl_id: int, version: int, omitted: bool = False) -> IndexRef:
@@ -61,11 +62,12 @@ class IndexRef:
             impl_id=impl_id,
             version=version,
             omitted=omitted,
+            unique=index.unique,
         )
 
     @cached_property
     def definition(self) -> IndexDef:
-        return IndexDef(self.name, self.kind, self.columns, self.cover)
+        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,11 +48,16 @@ def tell_description(output: Output, found: dict[str, Any]) -> None:
         output.table(
             ("index", "kind", "on", "cover", "version"),
             [
-                (i["name"], i["kind"], ", ".join(i["columns"]), ", ".join(i["cover"]), i["version"])
+                (i["name"], _kind(i), ", ".join(i["columns"]), ", ".join(i["cover"]), i["version"])
                 for i in indexes
             ],
             count=False,
         )
+
+
+def _kind(index: dict[str, Any]) -> str:
+    kind: str = index["kind"]
+    return kind.replace("GLOBAL", "GLOBAL UNIQUE") if index["unique"] else kind
 
 
 def _shown(name: str, value: Any) -> Any:

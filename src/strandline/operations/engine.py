@@ -509,6 +509,7 @@ class Engine:
             self.kind_of(operation.kind),
             registry=self.registry,
             metrics=self.metrics,
+            notice=self.catalog.ledger.note,
             plans=self._plans,
         )
 

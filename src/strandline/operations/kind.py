@@ -18,10 +18,11 @@ from sqlalchemy import Connection
 
 from strandline import records
 from strandline.catalog import many, operations, paths, sessions
+from strandline.catalog.ledger import Notice
 from strandline.catalog.operations import DONE, NewPart, Operation
 from strandline.catalog.operations import Part as PartRow
 from strandline.catalog.paths import Path
-from strandline.catalog.versions import Claim, Conflict, VersionRegistry, Wish
+from strandline.catalog.versions import Claim, Conflict, Joined, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
 from strandline.errors import StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event
@@ -143,12 +144,14 @@ class Run(Generic[Q, B, G]):
         *,
         registry: VersionRegistry,
         metrics: Metrics,
+        notice: Callable[[Notice], None],
         plans: dict[str, tuple[str, Any]],
     ) -> None:
         self.registry = registry
         self._kind = kind
         self._plans = plans
         self._metrics = metrics
+        self._notice = notice
         self._held_back: list[Callable[[], None]] = []
         self.renew(operation)
 
@@ -175,6 +178,17 @@ class Run(Generic[Q, B, G]):
             self._note_claim(wish, claim)
             if isinstance(claim, Conflict):
                 self.flush()
+                # The transaction that would say so is not going to take place.
+                self._notice(
+                    Notice(
+                        event="conflict",
+                        time=tx.now,
+                        path_id=wish.path.id,
+                        other=claim.operation_id,
+                        operation_id=self.operation.id,
+                        part_id=wish.part_id,
+                    )
+                )
                 raise paths.under_operation(f"{wish.path.path} is claimed", claim.operation_id)
 
     def report(self, tx: Writer, progress: G) -> None:
@@ -199,9 +213,13 @@ class Run(Generic[Q, B, G]):
         self._held_back.clear()
 
     def _note_claim(self, wish: Wish, claim: Claim) -> None:
-        result = type(claim).__name__.lower()
-        version = None if isinstance(claim, Conflict) else claim.version
-        operation, holder = self.operation.id, (claim.operation_id if isinstance(claim, Conflict) else None)
+        result, operation = type(claim).__name__.lower(), self.operation.id
+        fields: dict[str, Any]
+        if isinstance(claim, Conflict):
+            fields = {"holder": claim.operation_id}
+        else:
+            writer = claim.writer if isinstance(claim, Joined) else wish.part_id
+            fields = {"version": claim.version, "writer": writer, "siblings": claim.siblings}
 
         def note() -> None:
             self._metrics.claims.labels(result).inc()
@@ -211,8 +229,7 @@ class Run(Generic[Q, B, G]):
                 part=wish.part_id,
                 path=wish.path.path,
                 result=result,
-                version=version,
-                holder=holder,
+                **fields,
             )
 
         self.after_commit(note)

@@ -25,6 +25,7 @@ __all__ = [
     "AddTable",
     "AlterAction",
     "AlterBackupCollection",
+    "AlterChangefeed",
     "AlterTable",
     "Backup",
     "Change",
@@ -61,6 +62,7 @@ __all__ = [
     "ShowOperation",
     "ShowOperations",
     "ShowTables",
+    "ShowVersions",
     "Statement",
     "Update",
     "Values",
@@ -142,11 +144,19 @@ class AddChangefeed:
 
 
 @dataclass(frozen=True)
+class AlterChangefeed:
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
 class DropChangefeed:
     name: str
 
 
-AlterAction: TypeAlias = AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | DropChangefeed
+AlterAction: TypeAlias = (
+    AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | AlterChangefeed | DropChangefeed
+)
 
 
 @dataclass(frozen=True)
@@ -260,6 +270,11 @@ class ShowOperation(Statement):
 
 @dataclass(frozen=True)
 class ShowCreateTable(Statement):
+    path: str
+
+
+@dataclass(frozen=True)
+class ShowVersions(Statement):
     path: str
 
 
