@@ -31,16 +31,23 @@ DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 
 # Every transition runs these; statements that are built once cost half as much.
 _OPERATION = select(sqltables.operations).where(sqltables.operations.c.id == bindparam("operation"))
-_PARTS = (
-    select(sqltables.parts)
-    .where(sqltables.parts.c.operation_id == bindparam("operation"))
-    .order_by(sqltables.parts.c.id)
+_AT_PART = sqltables.parts.c
+# Without what is for people to see: the parts of many tables are read very often.
+_PART = select(
+    _AT_PART.operation_id,
+    _AT_PART.id,
+    _AT_PART.kind,
+    _AT_PART.stage,
+    _AT_PART.state,
+    _AT_PART.attempt,
+    _AT_PART.changed,
+    _AT_PART.body,
 )
+_PARTS = _PART.where(sqltables.parts.c.operation_id == bindparam("operation")).order_by(sqltables.parts.c.id)
 _WAITING = (sqltables.parts.c.operation_id == bindparam("operation")) & sqltables.is_open
 _OPEN_STAGE = select(func.min(sqltables.parts.c.stage)).where(_WAITING)
 _OPEN_PARTS = (
-    select(sqltables.parts)
-    .where(_WAITING, sqltables.parts.c.stage == _OPEN_STAGE.scalar_subquery())
+    _PART.where(_WAITING, sqltables.parts.c.stage == _OPEN_STAGE.scalar_subquery())
     .order_by(sqltables.parts.c.id)
     .limit(bindparam("most"))
 )
@@ -58,11 +65,10 @@ _SAVE_PART = (
         attempt=bindparam("new_attempt"),
         changed=bindparam("now"),
         body=bindparam("new_body"),
-        began=bindparam("new_began"),
-        seconds=bindparam("new_seconds"),
-        process=bindparam("new_process"),
-        errors=bindparam("new_errors"),
     )
+)
+_SAVE_WORKED = _SAVE_PART.values(
+    began=bindparam("new_began"), seconds=bindparam("new_seconds"), process=bindparam("new_process")
 )
 
 CREATED_STATES = frozenset({"creating", "incoming restore"})
@@ -74,8 +80,8 @@ is rolled back."""
 class Part:
     """One of the siblings. Parts of one stage run in any order; a stage begins when all parts of the earlier
     ones are done. ``attempt`` grows with each failure, so that a late report of an earlier try can be told
-    from the present one. ``body`` is the text of what its handler keeps; what comes after it is for people to
-    see (``shards.py``)."""
+    from the present one. ``body`` is the text of what its handler keeps. ``began``, ``seconds`` and
+    ``process`` are those of slow work that it has just had done."""
 
     operation_id: str
     id: int
@@ -88,7 +94,6 @@ class Part:
     began: float | None = None
     seconds: float | None = None
     process: str | None = None
-    errors: str | None = None
 
 
 class NewPart(NamedTuple):
@@ -214,9 +219,7 @@ def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) 
     return {
         row.id: _part(row)
         for chunk in chunks(part_ids)
-        for row in conn.execute(
-            select(sqltables.parts).where(at.operation_id == operation_id, at.id.in_(chunk))
-        )
+        for row in conn.execute(_PART.where(at.operation_id == operation_id, at.id.in_(chunk)))
     }
 
 
@@ -240,7 +243,11 @@ def last_change(conn: Connection, operation_id: str) -> float | None:
     return last
 
 
-def save_parts(tx: Writer, changed: Iterable[Part]) -> None:
+def save_parts(tx: Writer, changed: Sequence[Part]) -> None:
+    """Parts that have gone on together, all after slow work or all without."""
+    if not changed:
+        return
+    has_worked = changed[0].began is not None
     values = [
         {
             "operation": part.operation_id,
@@ -249,15 +256,15 @@ def save_parts(tx: Writer, changed: Iterable[Part]) -> None:
             "new_attempt": part.attempt,
             "now": part.changed,
             "new_body": part.body,
-            "new_began": part.began,
-            "new_seconds": part.seconds,
-            "new_process": part.process,
-            "new_errors": part.errors,
         }
+        | (
+            {"new_began": part.began, "new_seconds": part.seconds, "new_process": part.process}
+            if has_worked
+            else {}
+        )
         for part in changed
     ]
-    if values:
-        tx.conn.execute(_SAVE_PART, values)
+    tx.conn.execute(_SAVE_WORKED if has_worked else _SAVE_PART, values)
 
 
 def save(tx: Writer, operation_id: str, **values: Any) -> None:
@@ -366,7 +373,7 @@ def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> Operation:
     )
 
 
-def _part(row: Row[Any]) -> Part:
+def _part(row: Any) -> Part:
     return Part(
         operation_id=row.operation_id,
         id=row.id,
@@ -376,8 +383,4 @@ def _part(row: Row[Any]) -> Part:
         attempt=row.attempt,
         changed=row.changed,
         body=row.body,
-        began=row.began,
-        seconds=row.seconds,
-        process=row.process,
-        errors=row.errors,
     )

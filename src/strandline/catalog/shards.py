@@ -7,7 +7,7 @@ The engine asks for none of it. That a part is in progress is written down only 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, select, update
@@ -68,9 +68,7 @@ class ShownPart:
         return self.state != DONE and self.began is not None and self.seconds is None
 
     def failures(self) -> tuple[Attempt, ...]:
-        if self.errors is None:
-            return ()
-        return records.from_text(Attempts, self.errors, f"the errors of part {self.id}").failed
+        return _read(self.errors, self.id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,15 +85,20 @@ class Stage:
     changed: float
 
 
-def failed(part: Part, attempt: Attempt) -> Part:
-    """The part after one more try that has failed."""
-    known = (
-        Attempts()
-        if part.errors is None
-        else records.from_text(Attempts, part.errors, f"the errors of part {part.id}")
+def save_failed(tx: Writer, part: Part, attempt: Attempt) -> None:
+    """Count one more try of a part that has failed."""
+    is_it = (_AT.operation_id == part.operation_id) & (_AT.id == part.id)
+    text: str | None = tx.conn.execute(select(_AT.errors).where(is_it)).scalar_one()
+    known = _read(text, part.id)
+    errors = records.to_text(Attempts(failed=(*known, attempt)))
+    values = {"attempt": part.attempt + 1, "errors": errors, "began": None, "seconds": None, "process": None}
+    tx.conn.execute(update(sqltables.parts).where(is_it).values(values))
+
+
+def _read(errors: str | None, part_id: int) -> tuple[Attempt, ...]:
+    return (
+        () if errors is None else records.from_text(Attempts, errors, f"the errors of part {part_id}").failed
     )
-    errors = records.to_text(Attempts(failed=(*known.failed, attempt)))
-    return replace(part, attempt=part.attempt + 1, errors=errors, began=None, seconds=None, process=None)
 
 
 def attempt_of(error: StrandlineError, *, began: float, now: float, process: str) -> Attempt:

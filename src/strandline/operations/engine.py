@@ -397,14 +397,13 @@ class Engine:
             if not _is_same(operations.present_parts(conn, operation.id, [part.id]).get(part.id), part):
                 return True
         pause = self.handler_of(operation, part).retry_after(error, part.attempt + 1)
-        failed = self._failed(part, _as_ours(error))
         if pause is None:
-            self.undo(operation, FAILED, _as_ours(error), failed)
+            self.undo(operation, FAILED, _as_ours(error), part)
             return False
         with contextlib.suppress(_Lost, _Cancelling), self.catalog.write() as tx:
             self._fence(tx.conn, operation.id)
             if _is_same(operations.present_parts(tx.conn, operation.id, [part.id]).get(part.id), part):
-                operations.save_parts(tx, [failed])
+                self._save_failed(tx, part, _as_ours(error))
         self.metrics.part_retries.labels(part.kind).inc()
         event(
             "part retried",
@@ -417,12 +416,12 @@ class Engine:
         self.catalog.clock.sleep(pause)
         return True
 
-    def _failed(self, part: Part, error: StrandlineError) -> Part:
-        """A part after one more try that came to nothing."""
-        now = self.catalog.clock.now()
-        began = now if part.began is None else part.began
+    def _save_failed(self, tx: Writer, part: Part, error: StrandlineError) -> None:
+        """Write down one more try of a part that came to nothing."""
+        began = tx.now if part.began is None else part.began
+        now = began + (part.seconds or 0.0)
         attempt = shards.attempt_of(error, began=began, now=now, process=sessions.this_process())
-        return shards.failed(part, attempt)
+        shards.save_failed(tx, part, attempt)
 
     def finish(self, operation: Operation) -> None:
         """The one transaction that applies all claims and publishes all paths; an error in it fails the
@@ -461,7 +460,8 @@ class Engine:
             with uncollected(), self.catalog.write() as tx:
                 run.renew(self._fence(tx.conn, operation.id, cancelling=True))
                 operations.roll_back(tx, operation.id, self.registry, run.body.directories)
-                operations.save_parts(tx, [] if failed is None else [failed])
+                if failed is not None:
+                    self._save_failed(tx, failed, error)
                 operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
         except _Lost:
             return

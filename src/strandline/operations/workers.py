@@ -20,6 +20,7 @@ _POLL_SECONDS = 0.05
 class _Task:
     """Parts on a thread: one, or some that share their work."""
 
+    operation: Operation
     parts: Sequence[Part]
 
 
@@ -29,12 +30,68 @@ class _Report:
     error: BaseException | None
 
 
+class _Workers:
+    """Up to so many daemon threads, which take one task after the other. ``busy``: the tasks that have not
+    reported."""
+
+    def __init__(self, engine: Engine, operation_id: str, most: int) -> None:
+        self._engine = engine
+        self._name = f"strandline-{operation_id}-worker"
+        self._most = most
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
+        self._started = 0
+        self.busy: list[_Task] = []
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.busy) >= self._most
+
+    def give(self, task: _Task) -> None:
+        self.busy.append(task)
+        if self._started < len(self.busy):
+            self._started += 1
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        self._tasks.put(task)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                self._engine.advance(task.operation, *task.parts)
+            except BaseException as error:
+                self._reports.put(_Report(task, error))
+            else:
+                self._reports.put(_Report(task, None))
+
+    def collect(self) -> bool:
+        """Wait for a report; False if none has come for some time."""
+        try:
+            report = self._reports.get(timeout=_POLL_SECONDS)
+        except queue.Empty:
+            return False
+        self.busy.remove(report.task)
+        if report.error is not None:
+            raise report.error
+        return True
+
+    def end(self) -> None:
+        for _ in range(self._started):
+            self._tasks.put(None)
+
+
 def run_parallel(
     engine: Engine, operation_id: str, workers: int, after_step: Callable[[], None] = lambda: None
 ) -> None:
     """Carry an operation to its end with up to ``workers`` parts at the same time."""
-    reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
-    busy: list[_Task] = []
+    at_work = _Workers(engine, operation_id, workers)
+    try:
+        _carry_out(engine, operation_id, at_work, after_step)
+    finally:
+        at_work.end()
+
+
+def _carry_out(engine: Engine, operation_id: str, at_work: _Workers, after_step: Callable[[], None]) -> None:
+    busy = at_work.busy
     while not engine.stopping.is_set():
         operation, runnable = engine.runnable(operation_id)
         if operation.is_over or operation.session_id != engine.lease.id:
@@ -51,55 +108,15 @@ def run_parallel(
                 engine.advance(operation, *engine.bunch(operation, idle))
                 after_step()
                 continue
-            _fill(engine, operation, slow, busy, workers=workers, reports=reports)
+            while slow and not at_work.is_full:
+                parts = engine.bunch(operation, slow)
+                slow = [part for part in slow if part not in parts]
+                at_work.give(_Task(operation, parts))
         # Nothing else becomes possible in between, and to look at an operation of many tables takes its time.
-        while not _collect(busy, reports) and not engine.stopping.is_set():
+        while not at_work.collect() and not engine.stopping.is_set():
             pass
         after_step()
     # What still works is let come to its end, so that nothing touches files after this call; what hangs is
     # given up in time.
     while busy:
-        _collect(busy, reports)
-
-
-def _fill(
-    engine: Engine,
-    operation: Operation,
-    idle: list[Part],
-    busy: list[_Task],
-    *,
-    workers: int,
-    reports: queue.SimpleQueue[_Report],
-) -> None:
-    while idle and len(busy) < workers:
-        parts = engine.bunch(operation, idle)
-        idle = [part for part in idle if part not in parts]
-        task = _Task(parts)
-        busy.append(task)
-        threading.Thread(
-            target=_work,
-            args=(engine, operation, task, reports),
-            name=f"strandline-{operation.id}-worker",
-            daemon=True,
-        ).start()
-
-
-def _work(engine: Engine, operation: Operation, task: _Task, reports: queue.SimpleQueue[_Report]) -> None:
-    try:
-        engine.advance(operation, *task.parts)
-    except BaseException as error:
-        reports.put(_Report(task, error))
-    else:
-        reports.put(_Report(task, None))
-
-
-def _collect(busy: list[_Task], reports: queue.SimpleQueue[_Report]) -> bool:
-    """Wait for a report; False if none has come for some time."""
-    try:
-        report = reports.get(timeout=_POLL_SECONDS)
-    except queue.Empty:
-        return False
-    busy.remove(report.task)
-    if report.error is not None:
-        raise report.error
-    return True
+        at_work.collect()
