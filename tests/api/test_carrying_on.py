@@ -161,6 +161,20 @@ def test_who_has_changed_something_carries_it_on_in_the_background(
         read_restored(db)
 
 
+def test_who_finds_it_when_he_connects_carries_it_on_and_changes_nothing_himself(
+    folder: Path, catalog_url: str | None
+) -> None:
+    die_in(folder, catalog_url, "RESTORE c INTO 'r'")
+    with open_at(folder, catalog_url, settings={"carry_on_seconds": 0.01}) as db:
+        restore = db.operations()[-1].id
+        while not db.operation(restore).is_over:
+            pass
+        assert db.operation(restore).state == "done"
+        read_restored(db)
+    with open_at(folder, catalog_url, settings={"carry_on_seconds": 0.01}) as db:
+        assert db._carrier is None
+
+
 def test_a_live_process_keeps_its_work_and_a_dead_one_does_not(folder: Path, catalog_url: str | None) -> None:
     process = processes.start(OWNER, str(folder), catalog_url or "")
     assert process.stdout is not None

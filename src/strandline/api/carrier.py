@@ -1,7 +1,7 @@
 """Carries on, in the background, what processes left unfinished that died.
 
-A process that has changed something looks now and then for operations whose owner is dead; one that only
-reads does not, and neither does a command that is over before the first look. What a live process carries out
+A process that has changed something, or that met such operations when it connected, looks now and then for
+those whose owner is dead. A command that is over before the first look does nothing of the kind. What a live process carries out
 is never taken from it, and what a newer version began is left to that.
 """
 

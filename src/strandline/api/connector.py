@@ -71,7 +71,9 @@ def connect(
             raise
     if spark is not None:
         _let_know(spark)
-    return Database(Runtime(opened, the_files, the_settings, the_clock, spark))
+    database = Database(Runtime(opened, the_files, the_settings, the_clock, spark))
+    database.note_orphans()
+    return database
 
 
 def _let_know(spark: SparkSession) -> None:

@@ -415,6 +415,13 @@ class Database:
                 if self._carrier is None:
                     self._carrier = Carrier(self.runtime, lambda: self._running)
 
+    def note_orphans(self) -> None:
+        """If a dead process has left something unfinished, this one carries it on, in a while."""
+        with self.runtime.catalog.read() as conn:
+            found = owners.orphans(conn, self.runtime.clock.now())
+        if found:
+            self.note_change()
+
     def persist(self, act: Callable[[], T]) -> T:
         """Return what ``act`` returns. If it is refused because of an operation whose process died, that is
         carried to its end first."""
