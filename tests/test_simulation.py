@@ -62,6 +62,8 @@ def test_whatever_gets_in_its_way_a_statement_sees_and_makes_what_the_model_says
         "deaths",
         "transact",
         "back_up",
+        "drop_backup",
+        "prune",
         "told done",
         "told rows",
         "told CONFLICT",

@@ -379,10 +379,11 @@ def all_paths(conn: Connection) -> list[paths.Path]:
     return [paths.of_row(row, name(row.id) or "/") for row in rows.values()]
 
 
+_IDS = ("table_id", "index_id", "impl_id", "owner", "source_id", "target_id")
+"""The fields of records that are ids of paths."""
+
+
 def _named(body: Any, named: dict[int, str]) -> Any:
     if isinstance(body, dict):
-        return {
-            k: named.get(v, "?") if k in ("table_id", "index_id", "impl_id", "owner") else _named(v, named)
-            for k, v in body.items()
-        }
+        return {k: named.get(v, "?") if k in _IDS else _named(v, named) for k, v in body.items()}
     return [_named(v, named) for v in body] if isinstance(body, list) else body

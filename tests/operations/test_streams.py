@@ -9,7 +9,7 @@ from sqlalchemy import select
 from strandline.catalog import paths, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.streams import StreamBody
-from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, UnderOperation
 from strandline.operations.streams import StreamRequest
 from strandline.records import Record
 from tests.world import BY_N, BY_V, create, drop_of, dump, engine_of, execute, kept, leaks, stream_on, write
@@ -77,6 +77,34 @@ def test_many_streams_of_one_table_move_it_once(orders: Catalog) -> None:
     assert moved(orders, before) == dict.fromkeys(
         ("/orders", INDEX, IMPL, "/orders/by_n", "/orders/by_n/indexImplTable"), 1
     )
+
+
+@pytest.mark.parametrize(("kind", "stream_is"), [("create stream", "creating"), ("drop streams", "dropping")])
+@pytest.mark.parametrize("table", ["/orders", IMPL])
+def test_nobody_else_gets_at_a_stream_and_its_table_before_the_end(
+    orders: Catalog, kind: str, stream_is: str, table: str
+) -> None:
+    engine, other = engine_of(orders), engine_of(orders)
+    if kind == "drop streams":
+        execute(engine, "create stream", request(table))
+    before = versions(orders)
+    asked: Record = request(table) if kind == "create stream" else drop_of(f"{table}/feed")
+    operation_id = engine.start(kind, asked)
+    while True:
+        for refused in (request("/orders", "other"), request(IMPL, "other")):
+            with pytest.raises(UnderOperation, match=operation_id):
+                other.start("create stream", refused)
+        assert versions(orders).items() >= before.items(), "nothing is published before the end"
+        with orders.read() as conn:
+            stream = paths.find(conn, f"{table}/feed")
+            assert stream is None or (stream.state, stream.operation_id) == (stream_is, operation_id)
+            assert paths.require(conn, table).state == "altering"
+        if not engine.step(operation_id):
+            break
+    with orders.read() as conn:
+        stream = paths.find(conn, f"{table}/feed")
+        assert (None if stream is None else stream.state) == ("ready" if stream_is == "creating" else None)
+    execute(other, "create stream", request(table, "other"))
 
 
 def test_a_change_after_the_step_of_a_stream_belongs_to_it(orders: Catalog) -> None:

@@ -172,7 +172,12 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
         removal = plan_removal(tx.conn, run.request, tx.now)
         heights = removal.heights
         parts = [
-            PartPlan("drop backup", DroppedBackup(backup_id=path.id, backup=path.name), heights[path.name])
+            PartPlan(
+                "drop backup",
+                DroppedBackup(backup_id=path.id, backup=path.name),
+                heights[path.name],
+                path=path.path,
+            )
             for path in removal.going
         ]
         below = [p for path in removal.going for p in paths.subtree(tx.conn, path)]

@@ -63,7 +63,7 @@ class Leases:
             lease = self._held.get(operation_id)
             try:
                 if lease is not None:
-                    lease.renew()
+                    lease.keep()
             except Fenced:
                 lease = None  # Another process went on with the operation, and now this one does.
             if lease is None:
@@ -96,9 +96,9 @@ class WritingPart(Handler[RunT, P]):
         return self.leases.writing(body.root, operation.id, body.collection_id, operation.kind)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return pause_after(error, attempt)
+        return pause_after(error, attempt, self.runtime.settings.pauses)
 
-    def time_limit(self, part: Part[P]) -> float | None:
+    def time_limit(self, run: RunT, part: Part[P]) -> float | None:
         return self.runtime.settings.shard_seconds
 
 

@@ -98,12 +98,12 @@ class ObjectFiles:
         # If it fails, nothing is taken back: what is there may be another's, and if it is ours, it is whole.
         return self._create(name, data, undo=False)
 
-    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         return self._stored(name, chunks, undo=True)
 
-    def _stored(self, name: str, chunks: Iterable[bytes], *, undo: bool) -> int:
+    def _stored(self, name: str, chunks: Iterable[bytes | memoryview], *, undo: bool) -> int:
         check_name(name)
-        coming, first, size = iter(chunks), list[bytes](), 0
+        coming, first, size = map(bytes, chunks), list[bytes](), 0
         for chunk in coming:
             first.append(chunk)
             size += len(chunk)
@@ -124,7 +124,7 @@ class ObjectFiles:
         self._send(name, counted(), undo=undo)
         return size
 
-    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         try:
             # If it fails, nothing is taken back: others may have written the same meanwhile, and need it.
             self._stored(name, chunks, undo=False)

@@ -19,7 +19,9 @@ from strandline.operations.engine import Engine
 from strandline.settings import Settings
 from strandline.storage.files import Files, LocalFiles
 
-IN_PROCESS = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0, grace_seconds=0)
+IN_PROCESS = Settings(
+    bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0, grace_seconds=0, carry_on_seconds=0
+)
 
 TABLES = ("/orders", "/dir/items")
 INDEXES = ("/orders/by_customer", "/dir/items/by_name")
@@ -31,10 +33,12 @@ TOLD_AT = 1_750_000_000.0
 
 @dataclass
 class Story:
-    """``states``: for each backup, every table and index as rows, and the digests that were recorded."""
+    """``states``: for each backup, every table and index as rows, and the digests that were recorded.
+    ``versions``: what each of them was published with when the backup had ended."""
 
     backups: list[str] = field(default_factory=list)
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,14 @@ def _rows(db: Database, path: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(r) for r in db.sql(f"SELECT * FROM `{path}`").rows()), key=repr)
 
 
+def versions(db: Database, prefix: str = "") -> dict[str, int]:
+    """Of all tables and indexes below a prefix."""
+    return {path: db.describe(prefix + path)["version"] for path in (*TABLES, *INDEXES)}
+
+
 def _backup(db: Database, story: Story, statement: str) -> None:
     db.sql(statement)
     name = db.ls("/.backups/collections/c")[-1].name
     story.backups.append(name)
     story.states[name] = state(db)
+    story.versions[name] = versions(db)

@@ -7,6 +7,7 @@ import errno
 import random
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 from sqlalchemy import select, update
 
 from strandline.api.database import Database
+from strandline.backups.record import BackupRecord
 from strandline.backups.restore_plan import RestoreRequest
-from strandline.catalog import operations, sqltables
+from strandline.catalog import many, operations, paths, sqltables
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, TimedOut, Unavailable
-from strandline.operations.kind import RETRY_SECONDS
+from strandline.settings import Settings
 from strandline.storage.files import Source
 from tests.backups.restore.story import (
     TABLES,
@@ -32,6 +34,7 @@ from tests.backups.restore.story import (
 )
 from tests.world import ManualClock, counted, leaks, parts_of
 
+RETRY_SECONDS = Settings().pauses
 COPY = RestoreRequest(collection="c", into="r", copy=True)
 WAYS = {"MODE = 'copy'": "copied", "VERIFY = 'data'": "verified"}
 
@@ -287,6 +290,28 @@ def test_a_segment_that_the_catalog_lost_is_missed(warehouse: tuple[Path, Story]
         refused(db, {"MODE = 'reference'": "shared", **WAYS})
         db.sql(f"RESTORE c AT '{story.backups[0]}' INTO 'r'")
         assert state(db, "/r") == story.states[story.backups[0]]
+
+
+def test_an_index_that_is_as_recorded_but_not_what_its_table_says_is_refused(tmp_path: Path) -> None:
+    """Two tables alike, whose indexes were mistaken for each other: every byte and every digest is right."""
+    with open_at(tmp_path / "w") as db:
+        for number, table in enumerate("tu"):
+            db.sql(
+                f"""CREATE TABLE {table} (k Int64, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v));
+                    UPSERT INTO {table} (k, v) VALUES (1, 'v{number}')"""
+            )
+        db.sql("CREATE BACKUP COLLECTION c (TABLE t, TABLE u) WITH (STORAGE = 'cluster'); BACKUP c")
+        with db.runtime.catalog.write() as tx:
+            (backup,) = paths.backups(tx.conn, paths.require(tx.conn, "/.backups/collections/c"))
+            record = backup.record(BackupRecord)
+            t, u = record.tables["/t"], record.tables["/u"]
+            mistaken = {"/t": replace(t, indexes=u.indexes), "/u": replace(u, indexes=t.indexes)}
+            many.set_bodies(tx, {backup.id: replace(record, tables=mistaken)})
+        for settings in WAYS:
+            with pytest.raises(Corrupted, match=r"the restored index /r/./by_v does not match its table"):
+                db.sql(f"RESTORE c INTO 'r' WITH ({settings})")
+            with pytest.raises(PathNotFound):
+                db.describe("/r")
 
 
 def segments_of_backups(db: Database) -> list[Any]:

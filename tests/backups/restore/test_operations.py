@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from strandline.errors import (
     OperationNotFound,
     PathNotFound,
     PreconditionFailed,
+    TimedOut,
     UnderOperation,
 )
 from strandline.storage.files import Source
@@ -81,6 +83,40 @@ def test_one_begins_dies_and_another_carries_on(
     assert engine.step(operation) is False, "it is not the first one's any more"
     assert state(first, "/r") == story.states[story.backups[-1]]
     assert counted(second.runtime.metrics, "operations_resumed_total", kind="restore") == 1
+
+
+@pytest.mark.parametrize("resumed_after", [LEASE + 1, 1001.0])
+def test_a_deadline_counts_from_the_first_start_and_not_from_who_carries_on(
+    world: tuple[Database, Database, Story], clock: ManualClock, resumed_after: float
+) -> None:
+    first, second, _ = world
+    engine, operation = started(first, replace(REQUEST, deadline_seconds=1000.0))
+    for _ in range(3):
+        assert engine.step(operation)
+    clock.sleep(resumed_after)
+    assert second.operation(operation).state == "running", "nobody looked at it in the meantime"
+    seen = 0
+
+    def later(info: OperationInfo) -> None:
+        nonlocal seen
+        seen += 1
+        clock.sleep(950.0 if seen == 5 else 0.0)
+
+    with pytest.raises(TimedOut, match="did not finish within 1000 seconds"):
+        second.wait(operation, on_progress=later)
+    assert (seen > 5) == (resumed_after < 1000)
+    with pytest.raises(PathNotFound):
+        second.describe("/r")
+
+
+def test_who_carries_on_in_time_has_all_the_time_that_is_left(
+    world: tuple[Database, Database, Story], clock: ManualClock
+) -> None:
+    first, second, story = world
+    _, operation = started(first, replace(REQUEST, deadline_seconds=1000.0))
+    clock.sleep(999.0)
+    assert second.wait(operation).state == "done"
+    assert state(second, "/r") == story.states[story.backups[-1]]
 
 
 @pytest.mark.slow

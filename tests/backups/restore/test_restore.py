@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import random
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +25,22 @@ from strandline.errors import (
     UnderOperation,
 )
 from strandline.model import Digest
-from strandline.operations.engine import InOrder
-from tests.backups.restore.story import INDEXES, TABLES, Story, Told, open_at, started, state
-from tests.schedulers import Explicit, Shuffled
-from tests.world import parts_of
+from strandline.storage.files import Source
+from tests.backups.restore.story import (
+    INDEXES,
+    TABLES,
+    TOLD_AT,
+    QuickFiles,
+    Story,
+    Told,
+    open_at,
+    started,
+    state,
+    versions,
+)
+from tests.effort import EVERY
+from tests.schedulers import Shuffled
+from tests.world import ManualClock, parts_of
 
 
 def agree(db: Database, prefix: str = "") -> bool:
@@ -52,6 +66,17 @@ def test_every_backup_of_the_chain_comes_back_as_it_was(told: tuple[Database, St
         assert agree(db, f"/r{number}")
         for table in TABLES:
             assert db.check(f"/r{number}{table}").ok
+
+
+def test_what_comes_back_has_the_versions_that_the_backup_captured(
+    on_sqlite: tuple[Database, Story],
+) -> None:
+    """Whoever compares it with the backup, or goes on from it, finds the descriptions of that time."""
+    db, story = on_sqlite
+    for number, backup in enumerate(story.backups):
+        db.sql(f"RESTORE c AT '{backup}' INTO 'r{number}'")
+        assert versions(db, f"/r{number}") == story.versions[backup]
+    assert len({tuple(found.values()) for found in story.versions.values()}) == len(story.backups)
 
 
 def test_a_restored_table_lives_on_its_own(told: tuple[Database, Story]) -> None:
@@ -202,7 +227,7 @@ def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -
     assert state(db, "/r") == story.states[story.backups[-1]]
 
 
-def test_a_deadline_counts_from_the_first_start(on_sqlite: tuple[Database, Story]) -> None:
+def test_a_restore_without_any_time_leaves_nothing(on_sqlite: tuple[Database, Story]) -> None:
     db, _ = on_sqlite
     engine, operation = started(db, RestoreRequest(collection="c", into="r", deadline_seconds=1e-9))
     ended = engine.run(operation)
@@ -247,31 +272,60 @@ def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story
 
 
 @pytest.mark.slow
-def test_all_orders_of_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> None:
+def test_shuffled_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> None:
+    """All orders, of fewer shards: tests/backups/test_orders.py."""
     db, story = on_sqlite
-    engine, operation = started(db, RestoreRequest(collection="c", into="r0"))
-    parts = parts_of(engine, operation)
-    engine.run(operation)
-    last = [p.id for p in parts if p.stage == 3]
-    assert len(last) >= 3
-    for number, order in enumerate(itertools.islice(itertools.permutations(last), 24), start=1):
-        engine, operation = started(db, RestoreRequest(collection="c", into=f"r{number}"))
-        engine.scheduler = Explicit([p.id for p in parts if p.stage < 3] + list(order))
-        assert engine.run(operation).state == "done"
-        assert state(db, f"/r{number}") == story.states[story.backups[-1]]
-    for seed in range(10):
+    for seed in range(60 if EVERY else 10):
         engine, operation = started(db, RestoreRequest(collection="c", into=f"s{seed}"))
         engine.scheduler = Shuffled(random.Random(seed))
         assert engine.run(operation).state == "done"
         assert state(db, f"/s{seed}") == story.states[story.backups[-1]]
 
 
-def test_shards_in_parallel(on_sqlite: tuple[Database, Story]) -> None:
-    db, story = on_sqlite
-    engine, operation = started(db, RestoreRequest(collection="c", into="r", copy=True))
-    engine.scheduler = InOrder()
-    assert engine.run(operation, workers=4).state == "done"
-    assert state(db, "/r") == story.states[story.backups[-1]]
+class Meeting(QuickFiles):
+    """Who copies waits until so many do it at the same time, and a little longer for one too many."""
+
+    def __init__(self, root: Path, number: int) -> None:
+        super().__init__(root)
+        self.number, self.now, self.most = number, 0, 0
+        self._met, self._lock = threading.Event(), threading.Lock()
+
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            is_last = self.now == self.number
+        if is_last:
+            time.sleep(0.2)
+            self._met.set()
+        self._met.wait(20)
+        self._met.set()  # Whoever waited in vain is told by how many there were.
+        try:
+            return super().copy(source, source_name, name, checksum)
+        finally:
+            with self._lock:
+                self.now -= 1
+
+
+@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("who", ["who asks", "who takes over"])
+def test_as_many_shards_at_a_time_as_there_are_workers(
+    in_files: Told, copy_of: Callable[[Told], Told], number: int, who: str
+) -> None:
+    folder, story = copy_of(in_files).folder, in_files.story
+    clock, files = ManualClock(TOLD_AT), Meeting(folder, number)
+    with (
+        open_at(folder, clock=clock) as other,
+        open_at(folder, clock=clock, files=files, workers=number, parts_together=1) as db,
+    ):
+        if who == "who asks":
+            db.sql("RESTORE c INTO 'r' WITH (MODE = 'copy')")
+        else:
+            _, operation = started(other, RestoreRequest(collection="c", into="r", copy=True))
+            clock.sleep(3600)
+            assert db.wait(operation).state == "done"
+        assert files.most == number
+        assert state(db, "/r") == story.states[story.backups[-1]]
 
 
 def test_progress_only_grows(on_sqlite: tuple[Database, Story]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from strandline.errors import (
     UnderOperation,
 )
 from tests.simulation.data import model
-from tests.simulation.data.judge import GaveUp, Judge, Told
+from tests.simulation.data.judge import GaveUp, Judge, Reason, Told
 from tests.simulation.data.model import INDEXES, Effect, State, Violation
 from tests.simulation.data.processes import Intent, Process
 from tests.world import LEASE_SECONDS
@@ -77,7 +77,7 @@ class Actions:
         # Each seed has its own mix: where everything happens, little of it meets.
         self.choices = [
             (weight * self.random.choice((0, 1, 1, 4)), action) for weight, action in everything
-        ] + [(10, self.write), (4, self.replace)]
+        ] + [(10, self.write), (4, self.replace), (4, self.drop_backup), (3, self.prune)]
         self.adverse: list[Callable[[Process], str]] = [
             self.write,
             self.write_many,
@@ -86,6 +86,7 @@ class Actions:
             self.drop_and_restore,
         ]
         self.adverse += [self.drop_and_create, self.compact_and_collect, self.write_often, self.replace]
+        self.adverse += [self.drop_backup]
         self.paths = self.random.choice((("/a",), MEMBERS, (*MEMBERS, "/a", "/r")))
         self.sleeps = 0.5
         if focus is not None:
@@ -315,7 +316,7 @@ class Actions:
             if after:
                 return self._told(process, f"read the feed of {path}", "gone meanwhile")
             text = f"ALTER TABLE {path[1:]} ADD CHANGEFEED feed WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')"
-            return self._operate(process, text, lambda state: True, (AlreadyExists.code, PathNotFound.code))
+            return self._operate(process, text, {AlreadyExists.code: always, PathNotFound.code: always})
         except (PreconditionFailed, InvalidArgument, UnderOperation) as error:
             return self._told(
                 process, f"read the feed of {path}", error.code
@@ -364,17 +365,31 @@ class Actions:
 
     def back_up(self, process: Process) -> str:
         text = f"BACKUP {COLLECTION}" + self.random.choice(("", " INCREMENTAL", " INCREMENTAL"))
-        codes = (
-            (PathNotFound.code, PreconditionFailed.code) if "INCREMENTAL" in text else (PathNotFound.code,)
-        )
-        # An increment needs tables that were there all the time since the last backup, which the model does
-        # not follow.
-        missing = (
-            (lambda state: True)
-            if "INCREMENTAL" in text
-            else (lambda state: any(path not in state for path in MEMBERS))
-        )
-        return self._operate(process, text, missing, codes)
+        if "INCREMENTAL" in text:
+            # It needs tables that were there all the time since the last backup, which the model does not
+            # follow.
+            return self._operate(process, text, {PathNotFound.code: always, PreconditionFailed.code: always})
+        missing = partial(_is_missing, MEMBERS)
+        return self._operate(process, text, {PathNotFound.code: missing})
+
+    def drop_backup(self, process: Process) -> str:
+        """One of the backups goes, with all that build on it."""
+        backup = self._a_backup()
+        text = f"DROP BACKUP {COLLECTION} '{backup}' CONFIRM"
+        return self._operate(process, text, {PathNotFound.code: self._gone(backup)})
+
+    def prune(self, process: Process) -> str:
+        """All but the last chains go."""
+        number = self.random.choice((1, 1, 2))
+        return self._operate(process, f"PRUNE {COLLECTION} KEEP LAST {number} FULL CONFIRM", {})
+
+    def _a_backup(self) -> str:
+        """One of the last backups that there are; if there is none, one that is not there."""
+        return self.random.choice(sorted(self.history.backups)[-3:] or ["20200101000000Z_full"])
+
+    def _gone(self, backup: str) -> Reason:
+        """That it was dropped; names are not given twice."""
+        return lambda state: backup not in self.history.backups
 
     def restore(self, process: Process) -> str:
         source, target = self.random.choice((("/a", "/r"), ("/b", "/r"), ("/a", "/a")))
@@ -400,17 +415,22 @@ class Actions:
 
     def replace(self, process: Process) -> str:
         """A restore over whatever is there, of one table or of both."""
-        backup = self.random.choice(sorted(self.history.backups)[-3:])
+        backup = self._a_backup()
         what = self.random.choice(("", f" TABLE a AS {process.path[1:]}"))
         text = f"RESTORE {COLLECTION} AT '{backup}'{what} WITH (REPLACE = 'true')"
-        return self._operate(process, text, lambda state: False, ())
+        return self._operate(process, text, self._no_backup(backup))
 
     def _restore(self, process: Process, source: str, target: str) -> str:
-        backup = self.random.choice(sorted(self.history.backups)[-3:])
+        backup = self._a_backup()
         text = f"RESTORE {COLLECTION} AT '{backup}' TABLE {source[1:]}" + (
             f" AS {target[1:]}" if target != source else ""
         )
-        return self._operate(process, text, lambda state: target in state, (AlreadyExists.code,))
+        reasons = {AlreadyExists.code: lambda state: target in state, **self._no_backup(backup)}
+        return self._operate(process, text, reasons)
+
+    def _no_backup(self, backup: str) -> dict[str, Reason]:
+        gone = self._gone(backup)
+        return {PathNotFound.code: gone, PreconditionFailed.code: gone}
 
     def cancel(self, process: Process) -> str:
         running = [o for o in process.db.operations() if not o.is_over]
@@ -444,8 +464,8 @@ class Actions:
         return self._care(process, "collect", process.db.collect)
 
     def _care(self, process: Process, what: str, act: Callable[[], Any]) -> str:
-        codes = (PathNotFound.code, Conflict.code)
-        told = self.judge.operate(process, what, act, lambda state: True, codes)
+        reasons = {PathNotFound.code: always, Conflict.code: always}
+        told = self.judge.operate(process, what, act, reasons)
         return self._told(process, what, told)
 
     # -------------------------------------------------------------------------------------------------------------------------------
@@ -455,16 +475,22 @@ class Actions:
             process, text, self.judge.change(process, text, effect, lambda: process.db.sql(text).step)
         )
 
-    def _operate(
-        self, process: Process, text: str, may: Callable[[State], bool], codes: tuple[str, ...]
-    ) -> str:
+    def _operate(self, process: Process, text: str, reasons: Mapping[str, Reason]) -> str:
         return self._told(
-            process, text, self.judge.operate(process, text, lambda: process.db.sql(text), may, codes)
+            process, text, self.judge.operate(process, text, lambda: process.db.sql(text), reasons)
         )
 
     def _told(self, process: Process, what: str, told: str) -> str:
         process.baton.trace(f"{process.name} {what}: {told}")
         return told
+
+
+def always(state: State) -> bool:
+    return True
+
+
+def _is_missing(paths: Iterable[str], state: State) -> bool:
+    return any(path not in state for path in paths)
 
 
 def _one_more(row: model.Row) -> dict[str, Any]:

@@ -35,6 +35,10 @@ BUSY = (UnderOperation.code,)
 """What anybody may be told at any time; that nothing stays locked is checked in the end."""
 
 
+Reason = Callable[[State], bool]
+"""Whether a state is a reason for a refusal."""
+
+
 class Judge:
     """Knows the history, and so what may be answered."""
 
@@ -103,21 +107,21 @@ class Judge:
         process: Process,
         what: str,
         act: Callable[[], Any],
-        may: Callable[[State], bool],
-        codes: tuple[str, ...],
+        reasons: Mapping[str, Reason],
     ) -> str:
-        """An operation; the witness models its end, whoever brought it about. ``may``: whether a state gives
-        a reason for one of the codes."""
+        """An operation; the witness models its end, whoever brought it about. ``reasons``: the codes with which
+        it may be refused, and which states are a reason for that."""
         begin, began = self.history.head, process.baton.clock.now()
         try:
             act()
         except StrandlineError as error:
             if error.code in (*BUSY, Cancelled.code):
                 return error.code
-            reason = any(may(state) for _, state in self.history.between(begin)) or self.is_restoring(
-                process, began
-            )
-            if error.code not in codes or not reason:
+            may = reasons.get(error.code)
+            if may is None or not (
+                any(may(state) for _, state in self.history.between(begin))
+                or self.is_restoring(process, began)
+            ):
                 raise Violation(f"{what} was refused for no reason: {error}{_cause(error)}") from error
             return error.code
         return "done"

@@ -77,6 +77,9 @@ class Witness:
         self.baton.trace(f"step {facts['step']}: the end of a {operation.kind}")
         if operation.kind in ("backup", "incremental backup"):
             self.history.backups[facts["backup"]] = body["step"]
+        if operation.kind == "drop backups":
+            for name in body["backups"]:
+                del self.history.backups[name]
         if operation.kind != "restore":
             return before
         source = self.history.at(self.history.backups[body["backup"]])

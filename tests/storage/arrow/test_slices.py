@@ -69,9 +69,8 @@ def test_every_window_of_every_history(tmp_path_factory: pytest.TempPathFactory,
     made = slice_of(history, Window(after, upto, logs))
     rows = rows_of(history.files, history.schema, made.segments)
     assert applied(history.states[after], history.schema, rows) == history.states[upto]
-    touched = {change.key for step, change in history.log if after < step <= upto}
-    assert {tuple(r[n] for n in history.schema.key) for r in rows} == touched
-    assert all(after < row[STEP] <= upto for row in rows)
+    touched = {change.key: step for step, change in history.log if after < step <= upto}
+    assert {tuple(r[n] for n in history.schema.key): r[STEP] for r in rows} == touched
     assert made.rows == len(rows)
     assert made.tombstones == sum(row[OP] == "E" for row in rows)
     assert history.digests[after] + made.delta == history.digests[upto]
@@ -156,6 +155,16 @@ def test_a_key_changed_many_times_is_one_row(tmp_path: Path) -> None:
     made = slice_of(history, Window(0, 300, tuple(history.segments)))
     assert (made.rows, made.tombstones) == (1, 0)
     assert rows_of(history.files, KV, made.segments) == [{"k": 1, "v": None, "n": 299, OP: "U", STEP: 300}]
+
+
+def test_each_row_has_the_step_of_its_last_change(tmp_path: Path) -> None:
+    history = History(QuickFiles(tmp_path), KV)
+    for keys in ([1, 2, 3], [2, 3], [3]):
+        history.write("UPSERT", ["k"], [(key,) for key in keys])
+    for window in (Window(0, 3, tuple(history.segments)), Window(0, 3, chain=history.chain())):
+        made = slice_of(history, window)
+        found = rows_of(history.files, KV, made.segments)
+        assert {row["k"]: row[STEP] for row in found} == {1: 1, 2: 2, 3: 3}
 
 
 def test_nothing_but_deletes(tmp_path: Path) -> None:

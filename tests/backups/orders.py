@@ -1,0 +1,96 @@
+"""The orders in which the parts of an operation can come."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+
+from strandline.catalog import operations
+from strandline.catalog.operations import DONE, Part
+from strandline.records import Record
+from tests import world
+from tests.backups.branches import Branches
+
+
+class Orders:
+    """One operation that has begun, and all ways to its end."""
+
+    def __init__(self, branches: Branches, kind: str, request: Record) -> None:
+        self.branches = branches
+        self.engine = branches.process()
+        self.engine.start(kind, request)
+        self.start = branches.keep()
+        self.nodes: dict[frozenset[str], str] = {}
+        self.edges = self.deaths = 0
+
+    def plain(self) -> str:
+        """How it ends if its parts come as they were planned."""
+        self._again(self.start)
+        assert self.engine.run("op").state == DONE
+        return self.branches.canonical()
+
+    def shuffled(self, random_: random.Random, *, whole: bool, dies: float) -> str:
+        """How it ends in an order that the random numbers say: one part after the other, or with their phases
+        mixed. ``dies``: how often its process dies after a transition."""
+        self._again(self.start)
+        while runnable := self.engine.runnable("op")[1]:
+            part = random_.choice(runnable)
+            while True:
+                part = self._transition(part)
+                if random_.random() < dies:
+                    self._die()
+                if not whole or part.state == DONE:
+                    break
+        self.engine.step("op")
+        return self.branches.canonical()
+
+    def explore(self, *, deaths: bool) -> set[str]:
+        """All ends. A node is a set of parts that are done; all ways to it lead to the same catalog, so one of
+        them is followed further: then all orders lead to the same end. ``deaths``: after each transition the
+        process dies, and another one takes over."""
+        level = {frozenset[str](): self.start}
+        ends = set()
+        while level:
+            following: dict[frozenset[str], sqlite3.Connection] = {}
+            for done, here in level.items():
+                self._again(here)
+                runnable = self.engine.runnable("op")[1]
+                for part in runnable:
+                    self._again(here)
+                    self._carry_out(part, deaths=deaths)
+                    node, state = done | {f"{part.kind} {part.stage} {part.body}"}, self.branches.canonical()
+                    assert state == self.nodes.setdefault(node, state), sorted(node)
+                    if node not in following:
+                        following[node] = self.branches.keep()
+                if not runnable:
+                    self.engine.step("op")
+                    ends.add(self.branches.canonical())
+                if here is not self.start:
+                    here.close()
+            level = following
+        return ends
+
+    def _again(self, kept: sqlite3.Connection) -> None:
+        """Go on from what was kept, as the process that the operation belongs to."""
+        self.branches.go_back(kept)
+        self.engine = self.branches.process()
+        session = self.engine.get("op").session_id
+        self.engine.lease = world.Process(self.branches.catalog, session)
+
+    def _carry_out(self, part: Part, *, deaths: bool) -> None:
+        self.edges += 1
+        while part.state != DONE:
+            part = self._transition(part)
+            if deaths:
+                self._die()
+
+    def _transition(self, part: Part) -> Part:
+        assert self.engine.advance(self.engine.get("op"), part)
+        with self.branches.catalog.read() as conn:
+            return operations.present_parts(conn, "op", [part.id])[part.id]
+
+    def _die(self) -> None:
+        self.deaths += 1
+        self.branches.bury()
+        self.engine = self.branches.process()
+        assert self.engine.take_over() == ["op"]

@@ -1,0 +1,68 @@
+"""The mutants themselves: each is another function, and those on the list are still there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import FunctionType
+
+from tools.mutants import SOURCE, TARGETS, known
+from tools.mutations import mutants, mutated
+
+EXAMPLE = """
+def plain(a, b=2):
+    \"\"\"Says something.\"\"\"
+    if a < b and not a == 3:
+        return dict(least=a, most=b + 1)
+    raise ValueError("no")
+
+class Some:
+    @property
+    def many(self):
+        def inner(x):
+            return x - 1
+        return [inner(5)]
+"""
+EXPECTED = [
+    "plain: a < b and (not a == 3) -> a < b or not a == 3",
+    "plain: a < b -> a <= b",
+    "plain: not a == 3 -> a == 3",
+    "plain: a == 3 -> a != 3",
+    "plain: 3 -> 4",
+    "plain: return dict(least=a, most=b + 1) -> return None",
+    "plain: dict(least=a, most=b + 1) -> dict(most=b + 1)",
+    "plain: dict(least=a, most=b + 1) -> dict(least=a)",
+    "plain: b + 1 -> b - 1",
+    "plain: 1 -> 2",
+    "plain: raise ValueError('no') -> pass",
+    "Some.many: return x - 1 -> return None",
+    "Some.many: x - 1 -> x + 1",
+    "Some.many: 1 -> 2",
+    "Some.many: return [inner(5)] -> return None",
+    "Some.many: 5 -> 6",
+]
+
+
+def test_what_may_be_changed(tmp_path: Path) -> None:
+    (file := tmp_path / "m.py").write_text(EXAMPLE, "utf-8")
+    assert [mutant.name for mutant in mutants(tmp_path, file)] == [f"m.py {each}" for each in EXPECTED]
+
+
+def test_a_living_function_becomes_the_mutant(tmp_path: Path) -> None:
+    (file := tmp_path / "m.py").write_text(EXAMPLE, "utf-8")
+    found = {mutant.name.split(": ", 1)[1]: mutant for mutant in mutants(tmp_path, file)}
+    there: dict[str, FunctionType] = {}
+    exec(compile(EXAMPLE, str(file), "exec"), there)
+    plain = there["plain"]
+    before, after = mutated(file, found["b + 1 -> b - 1"])
+    assert (before.co_name, before.co_firstlineno) == (plain.__code__.co_name, plain.__code__.co_firstlineno)
+    assert plain(1) == {"least": 1, "most": 3}
+    plain.__code__ = after
+    assert plain(1) == {"least": 1, "most": 1}
+    some = vars(there["Some"])["many"].fget
+    some.__code__ = mutated(file, found["x - 1 -> x + 1"])[1]
+    assert there["Some"]().many == [6]
+
+
+def test_what_the_list_has_a_reason_for_is_there() -> None:
+    there = {m.name for pattern in TARGETS for file in SOURCE.glob(pattern) for m in mutants(SOURCE, file)}
+    assert known() <= there, "its function has changed: try it again"

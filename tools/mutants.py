@@ -1,0 +1,205 @@
+"""Changes functions, one place at a time, and tells which changes no test notices.
+
+    python -m tools.mutants --sample 200           # a sample that a seed decides on
+    python -m tools.mutants --only backups/lease   # all of a module
+    python -m tools.mutants --again                # find out anew which tests come to which lines
+
+A mutant is tried in a process that was forked from one that has imported everything: the code of the one
+function is exchanged, and the tests that come to the changed lines run, fastest first, until one fails.
+Nothing is written to the sources. What survives is compared with the list in tests/mutants.md, which says why
+it may.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import os
+import random
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import pytest
+
+from tools.mutations import Mutant, mutants, mutated
+from tools.reached import Reached, watched
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "strandline"
+LIST = ROOT / "tests" / "mutants.md"
+MAP = ROOT / "build" / "mutants" / "reached.json"
+TARGETS = (
+    "operations/*.py", "backups/*.py", "catalog/versions.py", "catalog/chains.py", "catalog/cache.py",
+    "catalog/operations.py", "catalog/holds.py", "storage/arrow/changes.py", "storage/arrow/slices.py",
+    "storage/arrow/write.py", "storage/arrow/merge.py", "storage/arrow/feed.py", "storage/slices.py",
+)  # fmt: skip
+TESTS = ["tests", "-m", "not spark", "--ignore=tests/cluster", "--ignore=tests/cli", "--ignore=tests/sql"]
+TESTS += ["-k", "not postgres", "-o", "timeout=600"]
+"""Those that may be asked: without Spark and without any other server, whose start takes too long."""
+SECONDS = 20.0
+"""So much processor time of tests is spent on one that survives, unless the fastest takes longer."""
+KILLED, SURVIVED, UNREACHED, TIMED_OUT, UNFIT = "killed", "survived", "not reached", "timed out", "unfit"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.mutants", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--sample", type=int, help="how many of them, chosen by the seed; all without it")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="those in whose names this regular expression is found")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of tests for one that survives")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
+    parser.add_argument("--again", action="store_true", help="run all tests to see which lines they come to")
+    parser.add_argument("--more", action="store_true", help="run other tests, too, and add what they come to")
+    parser.add_argument("tests", nargs="*", default=TESTS, help="what pytest is given to choose tests")
+    chosen = parser.parse_args()
+    files = [file for pattern in TARGETS for file in sorted(SOURCE.glob(pattern))]
+    if chosen.again or chosen.more or not MAP.exists():
+        sys.stderr.write("running the tests to see which lines they come to\n")
+        watched_in_child(files, chosen.tests, add=chosen.more and MAP.exists())
+    reached = Reached.read(MAP)
+    every = [m for file in files for m in mutants(SOURCE, file) if re.search(chosen.only, m.name)]
+    if chosen.sample is not None and chosen.sample < len(every):
+        every = random.Random(chosen.seed).sample(every, chosen.sample)
+    # What is imported before the first fork is imported once, and only what is there can be exchanged: much
+    # is imported where it is first used. Importing is all that is done before it.
+    for file in files:
+        importlib.import_module(".".join(file.relative_to(SOURCE.parent).with_suffix("").parts))
+    with open(os.devnull, "w") as nowhere, _output(nowhere.fileno()):
+        pytest.main(["-q", "--collect-only", "-n", "0", "-p", "no:cacheprovider", *chosen.tests])
+    gc.freeze()
+    until = time.monotonic() + 60 * chosen.minutes
+    outcomes: dict[Mutant, str] = {}
+    for mutant in every:
+        if time.monotonic() > until:
+            break
+        outcomes[mutant] = attempt(mutant, reached, chosen.seconds)
+        say(f"{outcomes[mutant]:11} {mutant.name}")
+    return report(outcomes, len(every))
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def watched_in_child(files: Sequence[Path], tests: Sequence[str], *, add: bool) -> None:
+    """In a process of its own: what tests leave behind must not be there when others are forked."""
+    if (child := os.fork()) == 0:
+        found = watched(SOURCE, files, tests)
+        (Reached.read(MAP).with_more(found) if add else found).write(MAP)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def attempt(mutant: Mutant, reached: Reached, seconds: float) -> str:
+    """What the tests say to it."""
+    found = reached.by(mutant.file, mutant.lines)
+    if not found:
+        return UNREACHED
+    asked: list[str] = []
+    total = 0.0
+    for test in found:
+        if asked and total + reached.seconds[test] > seconds:
+            break
+        asked.append(reached.tests[test])
+        total += reached.seconds[test]
+    if (child := os.fork()) == 0:
+        os.setsid()
+        os._exit(_asked(mutant, asked))
+    # The processor may be shared, and what loops must not loop for ever.
+    return _outcome_of(child, 30 + 10 * total)
+
+
+def _asked(mutant: Mutant, tests: Sequence[str]) -> int:
+    """Exchange the code, and run the tests: 0 if all of them pass."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    try:
+        before, after = mutated(SOURCE / mutant.file, mutant)
+        for function in _functions_with(before):
+            function.__code__ = after
+    except (SyntaxError, ValueError):
+        return 99  # It would not be a function any more.
+    return int(pytest.main(["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]))
+
+
+def _functions_with(code: CodeType) -> list[FunctionType]:
+    key = (code.co_filename, code.co_name, code.co_firstlineno)
+    # Those that were there before the first fork are not among the objects that are looked through otherwise.
+    gc.unfreeze()
+    found = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, FunctionType)
+        and (each.__code__.co_filename, each.__code__.co_name, each.__code__.co_firstlineno) == key
+    ]
+    if not found:
+        raise ValueError(f"nothing has the code of {key}")
+    return found
+
+
+def _outcome_of(child: int, seconds: float) -> str:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return SURVIVED if code == 0 else UNFIT if code in (4, 5, 99) else KILLED
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return TIMED_OUT
+
+
+class _output:
+    """Standard output goes elsewhere while the block lasts."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> None:
+        self._before = os.dup(1)
+        os.dup2(self._descriptor, 1)
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout.flush()
+        os.dup2(self._before, 1)
+        os.close(self._before)
+
+
+def known() -> set[str]:
+    """The names of survivors that the list gives a reason for."""
+    return (
+        set(re.findall(r"^\| `(.+?)` \|", LIST.read_text("utf-8"), re.MULTILINE)) if LIST.exists() else set()
+    )
+
+
+def report(outcomes: dict[Mutant, str], wanted: int) -> int:
+    counts = Counter(outcomes.values())
+    tried = sum(number for outcome, number in counts.items() if outcome != UNFIT)
+    noticed = counts[KILLED] + counts[TIMED_OUT]
+    explained = known()
+    alive = [m for m, outcome in outcomes.items() if outcome in (SURVIVED, UNREACHED)]
+    news = [m for m in alive if m.name not in explained]
+    say("")
+    for mutant in news:
+        say(f"{outcomes[mutant]}, and not in the list: {mutant.file}:{mutant.lines[0]} {mutant.name}")
+    say(", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items())))
+    if tried:
+        say(f"noticed: {noticed} of {tried} ({100 * noticed / tried:.1f} %)")
+    if wanted > len(outcomes):
+        say(f"not tried for lack of time: {wanted - len(outcomes)}")
+    return 1 if news else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Which tests come to which lines, and how long each takes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass
+class Reached:
+    """``lines``: for each file, by line, the numbers of the tests that come to it. ``seconds``: of processor
+    time, for each test."""
+
+    tests: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+
+    def by(self, file: str, lines: tuple[int, int]) -> list[int]:
+        """The tests that come to a place, fastest first."""
+        known = self.lines.get(file, {})
+        found = {test for line in range(lines[0], lines[1] + 1) for test in known.get(str(line), ())}
+        return sorted(found, key=lambda test: (self.seconds[test], test))
+
+    def with_more(self, other: Reached) -> Reached:
+        """With other tests, too."""
+        new = [number for number, test in enumerate(other.tests) if test not in set(self.tests)]
+        numbers = {number: len(self.tests) + place for place, number in enumerate(new)}
+        lines = {file: dict(found) for file, found in self.lines.items()}
+        for file, found in other.lines.items():
+            known = lines.setdefault(file, {})
+            for line, tests in found.items():
+                known[line] = known.get(line, []) + [numbers[test] for test in tests if test in numbers]
+        seconds = self.seconds + [other.seconds[number] for number in new]
+        return Reached(self.tests + [other.tests[number] for number in new], seconds, lines)
+
+    def write(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(self)), "utf-8")
+
+    @staticmethod
+    def read(file: Path) -> Reached:
+        return Reached(**json.loads(file.read_text("utf-8")))
+
+
+class _Watch:
+    """Tells the coverage whose turn it is. What a fixture does for several tests counts for the first."""
+
+    def __init__(self, cover: Any) -> None:
+        self._cover = cover
+        self.seconds: dict[str, float] = {}
+        self.failed: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._cover.switch_context(item.nodeid)
+        began = time.process_time()
+        try:
+            return (yield)
+        finally:
+            self.seconds[item.nodeid] = time.process_time() - began
+            self._cover.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self.failed.add(report.nodeid)
+
+
+def watched(root: Path, files: Sequence[Path], arguments: Sequence[str]) -> Reached:
+    """Run tests and note which lines of some files each of them comes to. One that fails, or is skipped by
+    itself, cannot find anything."""
+    import coverage  # Of an extra of its own; who only asks for the names of mutants does without it.
+
+    cover = coverage.Coverage(data_file=None, include=[str(file) for file in files], config_file=False)
+    cover.start()
+    watch = _Watch(cover)
+    pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *arguments], plugins=[watch])
+    cover.stop()
+    tests = [test for test in watch.seconds if test not in watch.failed]
+    made = Reached(tests, [watch.seconds[test] for test in tests])
+    numbers = {test: number for number, test in enumerate(tests)}
+    data = cover.get_data()
+    for file in data.measured_files():
+        made.lines[Path(file).relative_to(root).as_posix()] = {
+            str(line): sorted(numbers[test] for test in contexts if test in numbers)
+            for line, contexts in data.contexts_by_lineno(file).items()
+        }
+    return made
