@@ -4,6 +4,7 @@ it seemed to fail."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -101,23 +102,26 @@ def test_a_backup_that_was_not_known_to_be_there_leaves_it_when_it_is_dropped(
 
 
 class Dozer(QuickFiles):
-    """A process that is stopped between two of its parts: when its objects are there, and before it asks for the
-    lease again to list them."""
+    """A process that is stopped between two of its parts: when its objects are there, and before it looks
+    whether the repository is still its own."""
 
     def __init__(self, root: Path, clock: ManualClock) -> None:
         super().__init__(root)
         self.clock, self.sent, self.sleeps = clock, 0, False
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
-        if self.sleeps and self.sent >= 2 and name.startswith("leases/"):
+        self.sent += name.startswith("objects/")
+        return super().write_if_absent(name, data)
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        if self.sleeps and self.sent >= 2 and folder == "owners":
             self.sleeps = False
             self.clock.sleep(3 * DAY)
             other = Repository(LocalFiles(self.root), self.root)
             lease = take(other.plain, self.clock, "another", "sweep", 600)
             sweep(other, self.clock.now(), 0.0, lease.check)
             lease.release()
-        self.sent += name.startswith("objects/")
-        return super().write_if_absent(name, data)
+        return super().names(folder)
 
 
 def test_what_was_swept_between_two_parts_is_not_listed(
