@@ -4,7 +4,7 @@ it seemed to fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -125,8 +125,11 @@ class Dozer(QuickFiles):
 
 
 def test_what_was_swept_between_two_parts_is_not_listed(
-    kept: Database, repository: Path, clock: ManualClock
+    connect: Callable[..., Database], repository: Path, clock: ManualClock
 ) -> None:
+    kept = connect(clock=clock, settings={"shard_seconds": 10 * DAY})  # It is not tried again meanwhile.
+    kept.sql(TABLE)
+    kept.sql(collection(repository))
     take_chains(kept, clock, 1)
     there = Dozer(repository, clock)
     kept.runtime.files._opened.clear()
