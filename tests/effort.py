@@ -18,7 +18,7 @@ MIX_SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "4"))
 """How long the mix of all that can happen at once lasts."""
 REPOSITORY_MIX_SECONDS = float(os.environ.get("STRANDLINE_REPOSITORY_MIX_SECONDS", "60" if EVERY else "2"))
 """How long the mix of all that works on the backups of one repository lasts."""
-NIGHTS = int(os.environ.get("STRANDLINE_NIGHTS", "365" if EVERY else "21"))
+NIGHTS = int(os.environ.get("STRANDLINE_NIGHTS", "365" if EVERY else "16"))
 """So many nights backups are taken in simulated time."""
 
 

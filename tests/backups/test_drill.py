@@ -97,7 +97,6 @@ FORMS = list(
 elsewhere before it is attached, or stays; or its backups hold no data of indexes."""
 FEW = [
     ("folder", "encrypted", "sqlite", "moved"),
-    ("folder", "plain", "postgresql", "whole"),
     ("s3", "encrypted", "postgresql", "moved"),
     ("s3", "plain", "sqlite", "whole"),
 ]

@@ -319,7 +319,7 @@ def test_a_repository_can_be_moved(kept: Database, repository: Path, tmp_path: P
         assert_sound(other, "t")
 
 
-ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds=0.0)
+ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds=0.0, inline_rows=0)
 
 
 def living(folder: Path, repository: Path) -> Database:
@@ -344,7 +344,7 @@ def test_death_at_every_write(tmp_path: Path, statement: str) -> None:
     stride = 1 if EVERY else 13
     with living(folder, repository) as db:
         db.sql(TABLE)
-        load(db, 0, 3_000)
+        load(db, 0, 40)
         db.sql(collection(repository))
         db.sql("BACKUP c")
     for number in itertools.count():
