@@ -4,6 +4,7 @@ machine in the same run.
     python bench/tables.py [--rows 5000000] [--folder DIR] [--keep]
 
 Prints a table of figures. The exit code says nothing about them. Needs about 3 GB of disk for 5 million rows.
+What each further index costs: bench/indexes.py.
 """
 
 from __future__ import annotations

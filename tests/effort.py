@@ -14,7 +14,7 @@ CLUSTER = EVERY or bool(os.environ.get("STRANDLINE_CLUSTER"))
 """All that is tried on a cluster and over Spark Connect, instead of a smoke."""
 FACTOR = int(os.environ.get("STRANDLINE_EXAMPLES", "0"))
 """So many times as many random examples, and other ones each time; 0: always the same ones."""
-MIX_SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "8"))
+MIX_SECONDS = float(os.environ.get("STRANDLINE_MIX_SECONDS", "4"))
 """How long the mix of all that can happen at once lasts."""
 REPOSITORY_MIX_SECONDS = float(os.environ.get("STRANDLINE_REPOSITORY_MIX_SECONDS", "60" if EVERY else "2"))
 """How long the mix of all that works on the backups of one repository lasts."""

@@ -48,7 +48,19 @@ BUILT_ON = {
 }
 """Where one engine truly builds on the other, and for what."""
 
-MIRRORED = ("changes", "check", "compact", "digest", "entries", "feed", "scan", "slices", "stored", "write")
+MIRRORED = (
+    "changes",
+    "check",
+    "compact",
+    "digest",
+    "entries",
+    "feed",
+    "scan",
+    "slices",
+    "stored",
+    "unique",
+    "write",
+)
 """The modules that both engines have."""
 
 THRESHOLDS = {"bulk_rows", "bulk_bytes", "scan_rows", "inline_rows", "inline_bytes", "target_file_bytes"}
@@ -172,7 +184,7 @@ def test_spark_is_loaded_only_when_it_is_needed() -> None:
     wrong = [
         f"{where(path, found.line)}: {found.target} is loaded behind the store, elsewhere under TYPE_CHECKING only"
         for path, tree in MODULES.items()
-        if not (name := path.relative_to(PACKAGE).as_posix()).startswith("storage/spark/")
+        if not (name := path.relative_to(PACKAGE).as_posix()).startswith(("storage/spark/", "api/source/"))
         for found in imports_of(tree, path)
         if found.is_of("pyspark") and not found.typing and (found.eager or name not in DOORS)
     ]

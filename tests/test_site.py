@@ -17,6 +17,7 @@ import typer
 
 import strandline
 from strandline import errors
+from strandline.api.gauges import GAUGES
 from strandline.api.progress import OperationInfo
 from strandline.api.result import Result
 from strandline.api.stream import Batch, Stream
@@ -45,7 +46,16 @@ CLASSES = (
     Report,
 )
 FOR_THE_PACKAGE = {
-    strandline.Database: {"start", "run_operation", "current_transaction", "transact", "look", "guard"},
+    strandline.Database: {
+        "start",
+        "run_operation",
+        "current_transaction",
+        "transact",
+        "look",
+        "guard",
+        "note_change",
+        "persist",
+    },
     OperationInfo: {"of"},
 }
 """What other modules of the package call and users do not."""
@@ -140,7 +150,8 @@ def test_every_error_has_an_entry(site: Path) -> None:
 
 def test_every_metric_has_an_entry(site: Path) -> None:
     text = text_of(site, "reference/metrics")
-    assert [m.name for m in Metrics().registry.collect() if m.name not in text] == []
+    names = [m.name for m in Metrics().registry.collect()] + [gauge.name for gauge in GAUGES]
+    assert [name for name in names if name not in text] == []
 
 
 def test_the_forms_of_statements_are_there(site: Path) -> None:

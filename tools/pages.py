@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from strandline import errors
+from strandline.api.gauges import GAUGES
 from strandline.metrics import Metrics
 
 
@@ -48,6 +49,9 @@ def _metrics() -> Iterator[tuple[str, ...]]:
         labels = ", ".join(f"`{label}`" for label in getattr(collector, "_labelnames", ()))
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
         yield f"`{name}`", metric.type, labels, metric.documentation
+    for gauge in GAUGES:
+        labels = ", ".join(f"`{label}`" for label in gauge.labels)
+        yield f"`{gauge.name}`", "gauge", labels, gauge.meaning
 
 
 def forms() -> str:

@@ -19,10 +19,11 @@ from strandline.version import VERSION
 
 if TYPE_CHECKING:
     from strandline.api import Database, Entry, connect
+    from strandline.api.source.register import register
 
 __version__ = VERSION
 
-__all__ = ["Database", "Entry", "Settings", "__version__", "connect", "errors"]
+__all__ = ["Database", "Entry", "Settings", "__version__", "connect", "errors", "register"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,6 +33,10 @@ def __getattr__(name: str) -> Any:
         from strandline import api
 
         return getattr(api, name)
+    if name == "register":
+        from strandline.api.source import register
+
+        return register.register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

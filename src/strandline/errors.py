@@ -70,6 +70,11 @@ class UnderOperation(StrandlineError):
     exit_code = 5
     default_hint = "Wait for that operation with db.wait(id), or cancel it with db.cancel(id)."
 
+    def __init__(self, message: str, hint: str | None = None, operation_id: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.operation_id = operation_id
+        """The operation, if it is one of this warehouse."""
+
 
 class PreconditionFailed(StrandlineError):
     """The request is well formed, but the present state does not allow it."""

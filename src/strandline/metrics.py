@@ -1,5 +1,5 @@
 """What the process counts and what it logs. One ``Metrics`` per database, shared by all threads; nothing
-global but the logger.
+global but the logger. What all processes have counted is kept by the catalog (``catalog/ledger.py``).
 
 A log line is an event name and a JSON object, so that a person can read it and a program can parse it.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -47,7 +49,9 @@ class Metrics:
             "Time from the last part of an operation to the publication of its paths.",
         )
         self.delivery_delay = self._histogram(
-            "delivery_delay_seconds", "Time from a publication to its arrival in this process's cache."
+            "delivery_delay_seconds",
+            "Time from a publication to its arrival in the cache of a process, which is when that looks at "
+            "the catalog next.",
         )
         for result in ("seen", "cured", "failed"):
             self.mismatches.labels(
@@ -69,14 +73,36 @@ class Metrics:
         self.published_paths.inc(len(versions))
         event("publication", operation=operation_id, generation=generation, step=step, paths=versions)
 
+    def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        """What was counted so far: names with labels, and their values."""
+        for family in self.registry.collect():
+            for sample in family.samples:
+                if not sample.name.endswith("_created"):  # No count: when it began to be counted here.
+                    yield sample.name, sample.labels, sample.value
+
     def render(self) -> str:
         """Everything in the text format that Prometheus scrapes."""
         return generate_latest(self.registry).decode()
 
 
+_SECRETS = (
+    (re.compile(r"(://[^/@:\s]*):[^/@\s]+@"), r"\1:***@"),
+    (re.compile(r"(?i)\b(sig|x-amz-(?:signature|credential|security-token))=[^&\s\"']+"), r"\1=***"),
+)
+"""Passwords and signatures in URLs, as messages of drivers may show them."""
+
+
+def masked(text: str) -> str:
+    """The text without what is secret in it."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
 def event(name: str, **fields: Any) -> None:
     """One structured log line, also reachable as ``record.strandline`` for handlers that want the fields."""
     if log.isEnabledFor(logging.INFO):
+        shown = {key: masked(value) if isinstance(value, str) else value for key, value in fields.items()}
         log.info(
-            "%s %s", name, json.dumps(fields, default=str), extra={"strandline": {"event": name, **fields}}
+            "%s %s", name, json.dumps(shown, default=str), extra={"strandline": {"event": name, **shown}}
         )

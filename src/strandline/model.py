@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from strandline import records
-from strandline.records import Record, kept
+from strandline.records import Record, kept, later
 from strandline.types import Type, parse_type
 
 Key: TypeAlias = tuple[Any, ...]
@@ -118,16 +118,23 @@ class TableSchema:
 @dataclass(frozen=True)
 class IndexDef(Record):
     """The definition of a global index. Its implementation table has the key (columns, then the primary key's
-    other columns) and the covered columns as values."""
+    other columns) and the covered columns as values. ``unique``: no two rows have the same values in all of
+    ``columns``, unless one of these is NULL."""
 
     name: str
     kind: IndexKind
     columns: tuple[str, ...]
     cover: tuple[str, ...] = ()
+    unique: bool = later(False)
 
     @property
     def is_sync(self) -> bool:
         return self.kind == "GLOBAL SYNC"
+
+    @property
+    def words(self) -> str:
+        """What kind of an index it is, as a statement says it."""
+        return self.kind.replace("GLOBAL", "GLOBAL UNIQUE") if self.unique else self.kind
 
     def impl_schema(self, table: TableSchema) -> TableSchema:
         """The schema of the implementation table: fresh ids, same names and types. Nothing in it is NOT NULL

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,10 +72,18 @@ class Runtime:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What this process counts."""
+        """What this process counts. The catalog hears of it by and by."""
+        from strandline.catalog.ledger import Count
         from strandline.metrics import Metrics
 
-        return self._made_once("metrics", Metrics)
+        def make() -> Metrics:
+            made = Metrics()
+            self.catalog.ledger.counted = lambda: {
+                Count.of(name, labels): value for name, labels, value in made.samples()
+            }
+            return made
+
+        return self._made_once("metrics", make)
 
     @cached_property
     def moments(self) -> Moments:
@@ -107,6 +115,14 @@ class Runtime:
     def spark(self) -> SparkSession:
         """The Spark session: the caller's own, or one that is started."""
         return self.store.spark
+
+    def tagged(self, tag: str) -> AbstractContextManager[None]:
+        """While the block lasts, Spark jobs that this thread begins bear the tag."""
+        return self.store.tagged(tag)
+
+    def interrupt(self, tag: str) -> None:
+        """End all Spark jobs that bear the tag."""
+        self.store.interrupt(tag)
 
     def _made_once(self, name: str, make: Callable[[], T]) -> T:
         """What all threads share, also those that ask for it first at the same time: from Python 3.12 on

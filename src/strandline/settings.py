@@ -47,7 +47,7 @@ class Settings:
     bulk_bytes: int = 48 * 1024 * 1024
     """... and so is work on rows that take more memory than this, however few they are. More bytes of files
     than this are copied, checked and described by executors; fewer in the process, and up to eight times as
-    many if a restore has no more to copy."""
+    many if a restore, or the compaction of a chain of backups, has no more to do."""
     scan_rows: int = 200_000
     """A statement that must look at more rows than this is evaluated on Spark."""
     inline_rows: int = 2_000
@@ -64,6 +64,8 @@ class Settings:
     """About how large a file of a base is made; more rows than fit go into several files."""
     history_seconds: float = 24 * 3600.0
     """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them."""
+    version_history_seconds: float = 30 * 24 * 3600.0
+    """What happened to the versions of paths, as SHOW VERSIONS tells it, is kept for this long."""
     session_seconds: float = 60.0
     """A process that has not renewed its session for this long counts as dead."""
     grace_seconds: float = 60.0
@@ -75,7 +77,16 @@ class Settings:
     """About how much of a table or an index is one shard, which is backed up, restored and verified by
     itself; a table is cut into a thousand of them at most, beside its PARTITION_AT_KEYS."""
     shard_seconds: float = 3600.0
-    """A shard that has not answered after this long is tried again."""
+    """A shard that has not answered after this long is interrupted and tried again, and so is any other part
+    of an operation that works on files."""
+    part_retries: int = 4
+    """How often a part of an operation that works on files is tried again after a failure that may pass, or
+    because it did not answer in time ..."""
+    part_retry_seconds: float = 0.1
+    """... and the pause before the first of these tries; each later one is four times as long."""
+    carry_on_seconds: float = 10.0
+    """How often a process that has changed something looks for operations whose process died, to carry them
+    on in the background; 0: never."""
     workers: int = 4
     """How many parts of an operation run at the same time."""
     parts_together: int = 500
@@ -114,6 +125,11 @@ class Settings:
     """... or the name of a variable of the environment that holds them ..."""
     repository_key_command: str | None = field(default=None, repr=False)
     """... or a command that prints them, which is run without a shell. The key itself is kept nowhere."""
+
+    @property
+    def pauses(self) -> tuple[float, ...]:
+        """Those before a part is tried for the second time, the third time and so on."""
+        return tuple(self.part_retry_seconds * 4**n for n in range(self.part_retries))
 
     @property
     def limits(self) -> Limits:

@@ -272,14 +272,24 @@ def test_a_catalog_of_an_older_version_learns_its_place_from_the_first_folder_th
     assert location(url) == str(here / "one")
 
 
+SEEN = ("increment", "path", "shard", "bytes", "began", "seconds", "process", "errors")
+"""What is kept of parts since people can see them."""
+
+
 def _make_older(url: str) -> None:
     """The catalog as it was before it knew of places: what came since is undone."""
     engine = create_engine(url)
     with engine.begin() as conn:
-        for index in ("parts_open", "paths_by_owner", "holds_by_table"):
+        for index in ("parts_open", "parts_begun", "paths_by_owner", "holds_by_table"):
             conn.execute(text(f"DROP INDEX {index}"))
-        conn.execute(text("DROP TABLE verified"))
+        for table in ("verified", "claimed", "noticed", "counts", "applied"):
+            conn.execute(text(f"DROP TABLE {table}"))
         for undone in (
+            "board DROP COLUMN step",
+            "board DROP COLUMN operation_id",
+            *(f"parts DROP COLUMN {name}" for name in SEEN),
+            "operations DROP COLUMN process",
+            "sessions DROP COLUMN seen",
             "paths DROP COLUMN owner_id",
             "chains DROP COLUMN removed_at",
             "sessions DROP COLUMN reads_from",

@@ -28,7 +28,12 @@ from tests.s3 import S3, Line, cut, reset, says, unheard
 
 FILES: dict[str, Any] = {"inline_rows": 0, "history_seconds": 0.0, "grace_seconds": 0.0}
 """Every commit makes an object, and what is not needed goes at once."""
-HASTY: dict[str, Any] = {"storage_retries": 2, "storage_retry_seconds": 20.0, "storage_timeout_seconds": 5.0}
+HASTY: dict[str, Any] = {
+    "storage_retries": 2,
+    "storage_retry_seconds": 20.0,
+    "storage_timeout_seconds": 5.0,
+    "part_retry_seconds": 0.01,
+}
 
 
 @pytest.fixture

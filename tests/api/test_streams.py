@@ -417,6 +417,8 @@ def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
     ):
         with pytest.raises(UnderOperation, match="/t/f is creating"):
             look(db.stream("/t/f"))
+    with pytest.raises(UnderOperation, match="/t/f is creating"):
+        alter(db, "KEYS_ONLY")
     db.wait(operation_id)
     assert db.stream("/t/f").records() == []
 
@@ -452,3 +454,96 @@ def test_a_window_that_others_let_go_of_and_collect_meanwhile_is_no_damage(
     files.before_read = let_go
     with pytest.raises(PreconditionFailed, match="has let go of what came before"):
         db.stream(path).records(after=db.stream(path).position)
+
+
+# --- another mode -----------------------------------------------------------------------------------------
+
+
+def alter(db: Database, mode: str, name: str = "f") -> None:
+    db.sql(f"ALTER TABLE t ALTER CHANGEFEED {name} SET (MODE = '{mode}')")
+
+
+@pytest.mark.parametrize("after", MODES)
+def test_an_altered_feed_shows_what_is_not_committed_in_its_new_mode(db: Database, after: str) -> None:
+    for number, before in enumerate(MODES):
+        feed(db, before, f"f{number}")
+    steps = work(db)
+    for number, before in enumerate(MODES):
+        stream = db.stream(f"/t/f{number}")
+        stream.commit(steps[0])
+        version = db.describe(stream.path)["version"]
+        alter(db, after, f"f{number}")
+        described = db.describe(stream.path)
+        assert (described["mode"], described["position"]) == (after, steps[0])
+        assert described["version"] == version + (before != after)
+        assert stream.records() == expected(after, steps)[2:]
+    db.compact("/t")
+    db.collect()
+    for number in range(len(MODES)):
+        assert db.stream(f"/t/f{number}").records() == expected(after, steps)[2:]
+
+
+def test_a_mode_that_shows_what_was_there_needs_a_position_that_is_still_kept(db: Database) -> None:
+    stream = db.stream(feed(db, "NEW_IMAGE"))
+    steps = work(db)
+    db.compact("/t")
+    db.collect()  # A feed of new rows holds their changes, not what was there before.
+    kept = db.describe("/t")["readable_from"]
+    assert kept > stream.position
+    with refused(db, "PRECONDITION_FAILED", "no longer kept"):
+        alter(db, "OLD_IMAGE")
+    alter(db, "KEYS_ONLY")
+    assert stream.records() == expected("KEYS_ONLY", steps)
+    stream.commit(kept)
+    alter(db, "OLD_IMAGE")
+    db.sql("UPSERT INTO t (k, v) VALUES (2, 'z')")
+    db.compact("/t")
+    db.collect()  # From now on it is held.
+    assert [(r["k"], r["v"]) for r in stream.records()] == [(2, "b")]
+
+
+def test_a_feed_that_needs_it_no_more_lets_the_past_go(db: Database) -> None:
+    feed(db, "OLD_IMAGE")
+    work(db)
+    db.compact("/t")
+    db.collect()
+    created = db.describe("/t")["readable_from"]
+    alter(db, "NEW_IMAGE")
+    db.collect()
+    assert db.describe("/t")["readable_from"] > created
+
+
+def test_what_cannot_be_altered_of_a_feed_is_refused(db: Database) -> None:
+    feed(db)
+    db.sql("ALTER TABLE t ALTER CHANGEFEED f SET (FORMAT = 'JSON')")
+    for settings, said in (
+        ("MODE = 'ALL'", "MODE cannot be 'ALL'"),
+        ("FORMAT = 'DEBEZIUM_JSON'", "FORMAT cannot be"),
+        ("RETENTION_PERIOD = 'P1D'", "no setting RETENTION_PERIOD"),
+        ("MODE = 'UPDATES', MODE = 'UPDATES'", "given twice"),
+    ):
+        with refused(db, "INVALID_ARGUMENT", said):
+            db.sql(f"ALTER TABLE t ALTER CHANGEFEED f SET ({settings})")
+    with refused(db, "PATH_NOT_FOUND"):
+        alter(db, "UPDATES", "g")
+    with refused(db, "INVALID_ARGUMENT", "not a stream"):
+        alter(db, "UPDATES", "by_v")
+    with refused(db, "UNSUPPORTED", "statement of its own"):
+        db.sql("ALTER TABLE t ALTER CHANGEFEED f SET (MODE = 'UPDATES'), ADD COLUMN x Int32")
+    with refused(db, "SYNTAX_ERROR", "SET"):
+        db.sql("ALTER TABLE t ALTER CHANGEFEED f (MODE = 'UPDATES')")
+    db.sql(
+        "CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
+    )
+    db.sql("BACKUP c")
+    (own,) = [e.name for e in db.ls("/t") if e.type == "stream" and e.name != "f"]
+    with refused(db, "PRECONDITION_FAILED", "belongs to a backup collection"):
+        alter(db, "UPDATES", f"`{own}`")
+
+
+def test_a_feed_is_restored_in_the_mode_that_it_was_altered_to(db: Database) -> None:
+    feed(db)
+    alter(db, "KEYS_ONLY")
+    db.sql("CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster'); BACKUP c; DROP TABLE t")
+    db.sql("RESTORE c WITH (CHANGEFEEDS = 'true')")
+    assert db.describe("/t/f")["mode"] == "KEYS_ONLY"

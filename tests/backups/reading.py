@@ -24,7 +24,9 @@ from tests.tables.examples import NoSpark, QuickFiles
 Row = tuple[Any, ...]
 State = dict[Key, Row]
 
-HERE = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0.0, grace_seconds=0.0)
+HERE = Settings(
+    bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0.0, grace_seconds=0.0, carry_on_seconds=0.0
+)
 """Everything in this process and this thread, and nothing kept for its history."""
 
 CLUSTER = "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"

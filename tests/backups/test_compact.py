@@ -42,13 +42,13 @@ CHANGES = (
 class Story:
     """A warehouse with a full backup and increments, and what each of them holds."""
 
-    def __init__(self, db: Database, storage: str) -> None:
+    def __init__(self, db: Database, storage: str, options: str = "") -> None:
         self.db = db
         self.storage = storage
         db.sql(
             f"""{TABLES};
                 CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`)
-                    WITH (STORAGE = '{storage}', INCREMENTAL_BACKUP_ENABLED = 'true');
+                    WITH (STORAGE = '{storage}', INCREMENTAL_BACKUP_ENABLED = 'true'{options});
                 BACKUP c"""
         )
         for change in CHANGES:

@@ -28,19 +28,22 @@ CHAINED = 3
 """So many deaths happen to one chain."""
 
 
-def begin(db: Database, storage: str) -> None:
+def begin(db: Database, storage: str, *, encrypted: bool) -> None:
     """A new chain, so that the last place takes no longer than the first."""
     db.sql(
         f"""DROP BACKUP COLLECTION IF EXISTS c;
             CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`)
-                WITH (STORAGE = '{storage}', INCREMENTAL_BACKUP_ENABLED = 'true');
+                WITH (STORAGE = '{storage}', INCREMENTAL_BACKUP_ENABLED = 'true'
+                    {", ENCRYPTION = 'true'" if encrypted else ""});
             BACKUP c"""
     )
     for operation in db.operations():
         db.forget(operation.id)
 
 
-def die_everywhere(folder: Path, storage: str, ends: Sequence[End], stride: int) -> list[str]:
+def die_everywhere(
+    folder: Path, storage: str, ends: Sequence[End], stride: int, *, encrypted: bool = False
+) -> list[str]:
     """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers
     the places that the last one, which survived, came to."""
     with living(folder, None) as db:
@@ -49,7 +52,7 @@ def die_everywhere(folder: Path, storage: str, ends: Sequence[End], stride: int)
         place = storage if storage == "cluster" else f"{storage}-{number // CHAINED}"
         with living(folder, None) as db:
             if number % CHAINED == 0:
-                begin(db, place)
+                begin(db, place, encrypted=encrypted)
             for again in range(2):
                 change_rows(db, 2 * number + again)
                 db.sql("BACKUP c INCREMENTAL")
@@ -57,7 +60,7 @@ def die_everywhere(folder: Path, storage: str, ends: Sequence[End], stride: int)
         fate = Places(1 + number * stride)
         mortal = connect(folder, None, fate, ALONE)
         if storage != "cluster":
-            mortal.runtime.files._opened[place] = MortalFiles(place, fate)
+            mortal.runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
         try:
             mortal.sql("COMPACT c")
             mortal.close()
@@ -114,9 +117,15 @@ BOTH_ENDS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", BOTH_ENDS if EVERY else BOTH_ENDS[:1])
-@pytest.mark.parametrize("storage", ["cluster", "repository"])
-def test_death_at_every_write(tmp_path: Path, storage: str, ends: tuple[End, End]) -> None:
+@pytest.mark.parametrize(
+    "storage", ["cluster", "repository", "encrypted"] if EVERY else ["cluster", "encrypted"]
+)
+def test_death_at_every_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str, ends: tuple[End, End]
+) -> None:
+    monkeypatch.setenv("REPOSITORY_KEY", "ab" * 32)
     place = storage if storage == "cluster" else str(tmp_path / storage)
-    trail = die_everywhere(tmp_path / "w", place, ends, 1 if EVERY else 11 if storage == "cluster" else 29)
+    stride = 1 if EVERY else 11 if storage == "cluster" else 29
+    trail = die_everywhere(tmp_path / "w", place, ends, stride, encrypted=storage == "encrypted")
     assert trail.count("after the catalog committed") > 6
     assert "middle of append" in trail

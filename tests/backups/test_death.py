@@ -26,7 +26,14 @@ from tests.tables.examples import content
 from tests.world import Death
 
 ROOT = Path(__file__).resolve().parents[2]
-ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds=0.0, inline_rows=0)
+ALONE = Settings(
+    workers=1,
+    parts_together=1,
+    history_seconds=0.0,
+    grace_seconds=0.0,
+    inline_rows=0,
+    repository_key_env="REPOSITORY_KEY",
+)
 """One part after the other, so that a number says where the process dies; and every slice is a file."""
 TOGETHER = replace(ALONE, parts_together=3)
 """Parts make their transitions together, and not all of them at once."""

@@ -1,8 +1,10 @@
 """The disaster drill: the warehouse and its catalog are gone, and all that is left is the repository. Whoever
-attaches it has everything again: rows, digests, versions, indexes and changefeeds."""
+attaches it has everything again: rows, digests, versions, indexes and changefeeds. Whoever takes it over goes on
+with its increments, until the next disaster."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +15,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from strandline import Database
-from tests.backups.reading import open_at
+from strandline.storage.marker import plain
+from tests.backups.reading import last, open_at
 from tests.effort import EVERY
 from tests.s3 import S3
 from tests.tables.examples import assert_sound
@@ -82,16 +85,39 @@ def tables(db: Database) -> list[str]:
     return sorted(found)
 
 
+FORMS = list(
+    itertools.product(
+        ("folder", "s3"),
+        ("plain", "encrypted"),
+        ("sqlite", "postgresql"),
+        ("moved", "whole", "omitting"),
+    )
+)
+"""Where the repository is, what its files are, what the catalogs are in, and what is done: the repository is taken
+elsewhere before it is attached, or stays; or its backups hold no data of indexes."""
+FEW = [
+    ("folder", "encrypted", "sqlite", "moved"),
+    ("folder", "plain", "postgresql", "whole"),
+    ("s3", "encrypted", "postgresql", "moved"),
+    ("s3", "plain", "sqlite", "whole"),
+]
+
+
+def _param(form: tuple[str, str, str, str]) -> Any:
+    is_quick = form[0] == "folder" and form[2] == "sqlite"
+    return pytest.param(*form, id="-".join(form), marks=() if is_quick else pytest.mark.slow)
+
+
 @dataclass
 class Places:
-    """Where a drill takes place. ``moved``: takes the repository elsewhere, and says where."""
+    """Where a drill takes place. ``move``: takes the repository elsewhere, and says where."""
 
     repository: str
     settings: dict[str, Any]
-    moved: Callable[[], str]
+    move: Callable[[], str]
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.fixture
 def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
     if request.param == "folder":
         place = tmp_path / "repository"
@@ -116,19 +142,15 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
 
 
 @pytest.fixture
-def catalogs(catalog_url: str | None, request: pytest.FixtureRequest) -> tuple[str | None, str | None]:
-    """Two catalogs: one that will be lost, and a new one."""
-    if catalog_url is None:
-        return None, None
-    return request.getfixturevalue("emptied_database"), catalog_url
-
-
-@pytest.fixture
 def open_(places: Places, tmp_path: Path) -> Iterator[Callable[..., Database]]:
+    """Opens a warehouse. What opens an encrypted repository is not in it."""
     opened: list[Database] = []
+    key = tmp_path / "key"
+    key.write_text("ab" * 32)
 
     def make(name: str, url: str | None = None) -> Database:
-        opened.append(open_at(tmp_path / name, url, settings={**SMALL, **places.settings}))
+        settings = {**SMALL, **places.settings, "repository_key_file": str(key)}
+        opened.append(open_at(tmp_path / name, url, settings=settings))
         return opened[-1]
 
     yield make
@@ -154,73 +176,106 @@ def run(db: Database, statements: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("omitted", "moved"),
-    [
-        pytest.param(False, True, id="moved"),
-        *(
-            [pytest.param(False, False, id="whole"), pytest.param(True, False, id="omitting")]
-            if EVERY
-            else []
-        ),
-    ],
+    ("places", "files", "catalog_url", "how"),
+    [_param(form) for form in (FORMS if EVERY else FEW)],
+    indirect=["places", "catalog_url"],
 )
 def test_everything_comes_back(
     open_: Callable[..., Database],
     places: Places,
-    catalogs: tuple[str | None, str | None],
+    files: str,
+    catalog_url: str | None,
+    how: str,
     tmp_path: Path,
-    omitted: bool,
-    moved: bool,
 ) -> None:
-    db = open_("lost", catalogs[0])
+    omitted, encrypted = how == "omitting", files == "encrypted"
+    db = open_("lost", catalog_url)
     run(db, FIRST)
     db.table("orders").upsert(
         [{"id": k, "customer": f"c{k % 5}", "total": k, "note": f"{k}"} for k in range(40)]
     )
     db.sql(
         f"CREATE BACKUP COLLECTION nightly DATABASE WITH (STORAGE = '{places.repository}', "
-        f"INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = '{str(omitted).lower()}')"
+        f"INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = '{omitted}', ENCRYPTION = '{encrypted}')"
     )
-    expected: list[dict[str, Any]] = []
-    for statements, how in (("", ""), (SECOND, " INCREMENTAL"), (THIRD, " INCREMENTAL")):
+    expected: dict[str, dict[str, Any]] = {}
+    for statements, kind in (("", ""), (SECOND, " INCREMENTAL"), (THIRD, " INCREMENTAL")):
         if statements:
             run(db, statements)
-        db.sql(f"BACKUP nightly{how}")
-        db.maintain()  # Brings the asynchronous index to where the restore will have it.
-        expected.append(facts(db, tables(db)))
-    names = [entry.name for entry in db.ls("/.backups/collections/nightly")]
-    assert max(one[0]["version"] for one in expected[-1].values() if isinstance(one[0], dict)) > 3
-    lose(db, tmp_path / "lost", catalogs[0])
-    place = places.moved() if moved else places.repository
+        db.sql(f"BACKUP nightly{kind}")
+        expected[last(db, "nightly").name] = everything(db)
+    names = list(expected)
+    assert [entry.name for entry in db.ls("/.backups/collections/nightly")] == names
+    facts_then = expected[names[-1]].values()
+    assert max(one[0]["version"] for one in facts_then if isinstance(one[0], dict)) > 3
+    lose(db, tmp_path / "lost", catalog_url)
+    place = places.move() if how == "moved" else places.repository
 
-    new = open_("new", catalogs[1])
-    found = new.sql("ATTACH BACKUP COLLECTION again FROM " + _text(place)).rows()
-    assert [(row[0], row[4]) for row in found] == [(name, "attached") for name in names]
+    new = open_("new", catalog_url)
+    attach(new, place, names, " WITH (TAKE_OVER = 'true')")
+    assert_files(new, place, encrypted=encrypted)
     assert new.verify("again") == []
-    assert new.describe("/.backups/collections/again")["settings"] == {
-        "STORAGE": place,
-        "INCREMENTAL_BACKUP_ENABLED": True,
-        "OMIT_INDEXES": omitted,
-    }
-    for name, was in zip(names, expected, strict=True):
-        operation = new.sql(f"RESTORE again AT '{name}' WITH (VERIFY = 'data', CHANGEFEEDS = 'true')")
-        restored = tables(new)
-        assert facts(new, restored) == was
-        for path in restored:
-            assert_sound(new, path)
-        result = new.operation(str(operation.operation_id)).result
-        assert result is not None
+    settings = {"STORAGE": place, "INCREMENTAL_BACKUP_ENABLED": True, "OMIT_INDEXES": omitted}
+    assert new.describe("/.backups/collections/again")["settings"] == (
+        {**settings, "ENCRYPTION": True} if encrypted else settings
+    )
+    for name in names if EVERY else names[::2]:
+        if name != names[0]:
+            drop_all(new)
+        result = restore(new, name, expected[name])
         assert "/orders/by_total" in result["rebuilt_indexes"]
         assert ("/orders/by_customer" in result["rebuilt_indexes"]) == omitted
         assert "/orders/feed" in result["changefeeds"]
-        if name != names[-1]:
-            for path in restored:
-                new.sql(f"DROP TABLE {quoted(path)}")
-    # It is a warehouse like others.
+
+    # It is a warehouse like others, and the repository is its own.
     new.sql("UPSERT INTO orders (id, customer) VALUES (777, 'after')")
     assert [record["id"] for record in new.stream("/orders/feed").records()] == [777]
     assert rows(new, "SELECT id FROM orders VIEW by_customer WHERE customer = 'after'") == [(777,)]
+    new.sql("DELETE FROM `dir/items` WHERE a = 'q'; BACKUP again INCREMENTAL")
+    made = last(new, "again")
+    assert (made.kind, made.parent, made.stored) == ("incremental", names[-1], place)
+    after = everything(new)
+    lose(new, tmp_path / "new", catalog_url)
+
+    third = open_("third", catalog_url)
+    attach(third, place, [*names, made.name])
+    assert_files(third, place, encrypted=encrypted)
+    restore(third, made.name, after)
+    assert third.verify("again") == []
 
 
-def _text(place: str) -> str:
-    return "'" + place.replace("'", "\\'") + "'"
+def everything(db: Database) -> dict[str, Any]:
+    db.maintain()  # Brings the asynchronous index to where the restore will have it.
+    return facts(db, tables(db))
+
+
+def attach(db: Database, place: str, names: list[str], options: str = "") -> None:
+    quoted = place.replace("'", "\\'")
+    found = db.sql(f"ATTACH BACKUP COLLECTION again FROM '{quoted}'{options}").rows()
+    assert [(row[0], row[4]) for row in found] == [(name, "attached") for name in names]
+
+
+def restore(db: Database, name: str, was: dict[str, Any]) -> dict[str, Any]:
+    """All of a backup, which must be what was there then; return what the restore says that it did."""
+    operation = db.sql(f"RESTORE again AT '{name}' WITH (VERIFY = 'data', CHANGEFEEDS = 'true')")
+    restored = tables(db)
+    assert facts(db, restored) == was
+    for path in restored:
+        assert_sound(db, path)
+    result = db.operation(str(operation.operation_id)).result
+    assert result is not None
+    return result
+
+
+def drop_all(db: Database) -> None:
+    for path in tables(db):
+        db.sql(f"DROP TABLE {quoted(path)}")
+
+
+def assert_files(db: Database, place: str, *, encrypted: bool) -> None:
+    """What lies in the repository tells its rows, or does not."""
+    there = plain(db.runtime.files.at(place))
+    for folder in ("objects", "backups"):
+        names = list(there.names(folder))
+        assert names
+        assert {there.read(name)[:6] == b"STRSEA" for name in names} == {encrypted}

@@ -112,6 +112,22 @@ def test_a_dead_owners_lease_ends_by_itself_and_who_only_slept_finds_out(
     assert len(list(files.names())) == 1
 
 
+def test_it_is_kept_without_a_write_while_most_of_its_time_is_left(files: Files, clock: ManualClock) -> None:
+    lease = take(files, clock, "one", "a test", SECONDS)
+    first = list(files.names("leases"))
+    lease.keep()
+    assert list(files.names("leases")) == first
+    clock.sleep(SECONDS / 2)
+    lease.keep()
+    assert list(files.names("leases")) != first
+    clock.sleep(SECONDS - 1)
+    lease.check()
+    clock.sleep(SECONDS + ALLOWANCE_SECONDS)
+    take(files, clock, "two", "a test", SECONDS)
+    with pytest.raises(Fenced):
+        lease.keep()
+
+
 def test_one_that_nobody_took_can_be_renewed_although_it_is_over(files: Files, clock: ManualClock) -> None:
     lease = take(files, clock, "one", "a test", SECONDS)
     clock.sleep(10 * SECONDS)

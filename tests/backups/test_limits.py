@@ -12,6 +12,7 @@ from strandline.backups.collection import SendRequest
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations
 from strandline.errors import InvalidArgument
+from strandline.operations.kind import read_part
 from strandline.records import Record
 from strandline.settings import Limits
 from strandline.storage.files import Source
@@ -151,7 +152,11 @@ def test_a_slow_copy_is_not_taken_for_one_that_hangs(
         started = engine.start(kind, requests[kind])
         with db.runtime.catalog.read() as conn:
             operation, parts = operations.get(conn, started), operations.parts(conn, started)
-        slow = [engine.time_limit(operation, part) for part in parts if part.kind in ("shard", "objects")]
+        run, slow = engine.run_of(operation), []
+        for part in parts:
+            if part.kind in ("shard", "objects"):
+                handler = engine.handler_of(operation, part)
+                slow.append(handler.time_limit(run, read_part(part, handler.record)))
         total = db.operation(started).progress["bytes_total"]
         assert total > 8_000 and len(slow) > 1
         assert set(slow) == {60.0 + total / 10.0}

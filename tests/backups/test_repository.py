@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.backups.collection import SendRequest
+from strandline.backups.manifest import Manifest
 from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
 from strandline.settings import Settings
+from strandline.storage.marker import from_bytes
 from tests.backups.reading import backups, contents, hurry, leaks, open_at, records
 from tests.crash.mortal import Fate, MortalFiles, bury
 from tests.crash.mortal import connect as mortal_connect
@@ -93,6 +96,24 @@ def test_what_the_repository_has_is_not_sent_again(kept: Database, repository: P
     assert objects(repository) == second
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_what_was_cut_is_sent_again(
+    connect: Callable[..., Database], repository: Path, encrypted: bool
+) -> None:
+    (key := repository.with_name("key")).write_text("ab" * 32)
+    db = connect(settings={"repository_key_file": str(key)})
+    db.sql(TABLE)
+    db.sql(collection(repository).removesuffix(")") + f", ENCRYPTION = '{encrypted}')")
+    load(db, 0, 5_000)
+    db.compact("t")
+    load(db, 0, 1)  # One of them is a file, and one is packed.
+    db.sql("BACKUP c")
+    for number, path in enumerate(sorted((repository / "objects").rglob("*.parquet"))):
+        path.write_bytes(path.read_bytes()[: (0, 40, 300)[number % 3]])
+    db.sql("BACKUP c; RESTORE c TABLE t AS back")
+    assert sorted(content(db, "back")) == sorted(content(db, "t"))
+
+
 def test_small_commits_are_packed(kept: Database, repository: Path) -> None:
     for number in range(40):
         kept.sql(f"UPSERT INTO t (k, v, n) VALUES ({number}, 'x', {number})")
@@ -107,6 +128,32 @@ def test_an_index_that_no_backup_had_before_is_sound_when_it_is_restored(kept: D
     kept.sql("UPSERT INTO t (k, v) VALUES (50, 'x'); ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'false')")
     kept.sql("BACKUP c INCREMENTAL; RESTORE c TABLE t AS back")
     assert_sound(kept, "back")
+
+
+class Watched(QuickFiles):
+    """A repository that looks at the manifests which it is given."""
+
+    listed = 0
+
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        if name.startswith("backups/"):
+            manifest = from_bytes(Manifest, data, name)
+            assert manifest.objects() and all(map(self.exists, manifest.objects())), "it names what is there"
+            parent = manifest.backup.parent
+            assert parent is None or self.exists(f"backups/{parent}.json")
+            self.listed += 1
+        return super().write_if_absent(name, data)
+
+
+def test_a_manifest_comes_after_all_that_it_needs(kept: Database, repository: Path) -> None:
+    there = Watched(repository)
+    kept.runtime.files.opener = lambda root: there
+    for statement in ("BACKUP c", "BACKUP c INCREMENTAL", "BACKUP c INCREMENTAL", "COMPACT c"):
+        load(kept, 50, 3)
+        kept.sql(statement)
+    load(kept, 5_000, 5_000)  # more than the catalog itself keeps
+    kept.sql("BACKUP c")
+    assert there.listed == 5
 
 
 class Broken(QuickFiles):

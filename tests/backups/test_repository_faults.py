@@ -5,18 +5,21 @@ is not needed goes, and the next try succeeds."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import shutil
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from strandline import Database
-from strandline.errors import StrandlineError
-from tests.backups.reading import HERE, State, backups, contents, hurry, leaks, open_at, records
+from strandline.backups.repository import Repository
+from strandline.errors import PreconditionFailed, StrandlineError
+from tests.backups.reading import HERE, State, backups, contents, hurry, last, leaks, open_at, records
 from tests.backups.test_repository import TABLE, collection, load
-from tests.backups.test_sweep import DAY, files, needed
-from tests.backups.unreliable import WAYS, Line, go_through
+from tests.backups.test_sweep import DAY, files
+from tests.backups.unreliable import READS, WAYS, Line, go_through, ways_of
 from tests.crash.mortal import Fate, bury
 from tests.crash.mortal import connect as mortal_connect
 from tests.effort import EVERY
@@ -24,28 +27,36 @@ from tests.tables.examples import NoSpark, content
 from tests.world import Death, ManualClock
 
 PRUNE = "PRUNE c KEEP LAST 1 FULL CONFIRM"
+ATTACH = "ATTACH BACKUP COLLECTION c FROM '{repository}'"
 STATEMENTS = {
     "full": ("BACKUP c", 31),
     "increment": ("BACKUP c INCREMENTAL", 29),
     "prune": (PRUNE, 43),
     "compact": ("COMPACT c", 26),
     "verify": ("VERIFY c WITH (AGAIN = 'true')", 47),
-    "attach": ("ATTACH BACKUP COLLECTION c FROM '{repository}'", 12),
+    "attach": (ATTACH, 12),
+    "take over": (f"{ATTACH} WITH (TAKE_OVER = 'true')", 12),
+    "new repository": ("BACKUP c", 31),
 }
 """What is done, and of how many requests one fails where not everything is tried."""
-FATAL = ("refused", "cut", "unanswered")
+FATAL = ("refused", "cut", "unanswered", "delayed")
+"""Of the ways that look the same to the dead, one."""
 KINDS = [(way, dies) for way in WAYS for dies in (False, True) if not dies or way in FATAL]
-"""Whether the process dies of it: of the ways that look the same to the dead, one."""
 
 LONG = 5
 """A chain with more backups is not gone on with."""
 
 
-def cases(stride: int) -> Iterator[tuple[int, str, bool]]:
-    """Which request fails, in which way, and whether the process dies of it."""
+def cases(stride: int) -> Generator[tuple[int, str, bool], str, None]:
+    """Which request fails, in which way, and whether the process dies of it. Sent back is what was asked."""
     for number in itertools.count():
         if EVERY:
-            yield from ((1 + number, *kind) for kind in KINDS)
+            asked = yield 1 + number, *KINDS[0]
+            ways, changes = ways_of(asked), asked not in READS
+            # Whoever dies while it reads leaves what it leaves that dies before its next change.
+            yield from (
+                (1 + number, way, dies) for way, dies in KINDS[1:] if way in ways and (changes or not dies)
+            )
         else:
             # Another way for each place, and another one than the last time for each statement.
             yield (1 + number * stride, *KINDS[(number * 2 + stride) % len(KINDS)])
@@ -57,6 +68,8 @@ class Story:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.folder, self.repository, self.other = folder / "w", folder / "r", folder / "other"
+        (folder / "key").write_text("ab" * 32)
+        self.settings = replace(HERE, repository_key_file=str(folder / "key"))
         self.number = 0
         self.db = self.living(self.folder)
         self.db.sql(f"{TABLE}; {collection(self.repository)}")
@@ -64,25 +77,34 @@ class Story:
         self.held: dict[str, dict[str, State]] = {}
 
     def living(self, folder: Path) -> Database:
-        db = open_at(folder, clock=self.clock)
+        key = self.settings.repository_key_file
+        db = open_at(folder, clock=self.clock, settings={"repository_key_file": key})
         go_through(db, Line(self.clock))
         return db
 
     def mortal(self, folder: Path, line: Line) -> Database:
         fate, spark = Fate(0), NoSpark()
-        db = mortal_connect(folder, None, fate, HERE, spark, clock=self.clock)
+        db = mortal_connect(folder, None, fate, self.settings, spark, clock=self.clock)
         hurry(db)
         line.fate = fate
         go_through(db, line)
         return db
 
-    def begin(self, statement: str) -> None:
+    def begin(self, what: str) -> None:
         """As many backups as there must be for something to be done."""
+        statement = STATEMENTS[what][0]
         self.clock.sleep(DAY)
         self.elsewhere.sql("DROP BACKUP COLLECTION IF EXISTS c")
         self.change()
-        if statement.startswith(("PRUNE", "COMPACT")) or len(backups(self.db)) > LONG:
+        for operation in self.db.operations():
+            self.db.forget(operation.id)
+        is_long = len(backups(self.db)) > LONG
+        if what == "new repository":
+            self.begin_again()
+        elif statement.startswith(("PRUNE", "COMPACT")) or is_long:
             # A new chain, so that the last request takes no longer than the first.
+            if is_long:
+                self.db.sql(PRUNE)
             self.db.sql("BACKUP c")
             self.change()
             self.db.sql("BACKUP c INCREMENTAL")
@@ -90,7 +112,17 @@ class Story:
             self.change()
             self.db.sql("BACKUP c")
         self.change()
-        self.held = {name: contents(self.db, name) for name in backups(self.db)}
+        self.held = {
+            name: self.held.get(name) or contents(self.db, name)  # What it held once it holds for ever.
+            for name in backups(self.db)
+        }
+
+    def begin_again(self) -> None:
+        """In another place, and encrypted: that needs all that it takes to make a plain one, and its keys."""
+        self.db.sql("DROP BACKUP COLLECTION c")
+        shutil.rmtree(self.repository)
+        self.repository = self.repository.with_name(f"r{self.number}")
+        self.db.sql(f"{collection(self.repository).removesuffix(')')}, ENCRYPTION = 'true')")
 
     def change(self) -> None:
         self.number += 1
@@ -121,6 +153,7 @@ class Story:
             bury(mortal, folder, None)
         again = self.living(folder)
         again.resume()
+        line.arrive()
         if folder == self.other:
             self.elsewhere = again
         else:
@@ -142,23 +175,62 @@ class Story:
         self.assert_kept()
         if not statement.startswith("ATTACH") or not is_done:
             self.carry_out_again(statement)
+        if "TAKE_OVER" in statement:
+            self.change_places()
+        if statement.startswith("BACKUP"):
+            self.assert_up_to_date()
         self.assert_kept()
+
+    def settle(self) -> None:
+        """The next backup succeeds, and after the next prunes nothing is left of whatever has happened."""
         self.db.sql("BACKUP c INCREMENTAL OR FULL")
-        assert sorted(contents(self.db)["/t"].values()) == sorted(content(self.db, "t"))
+        self.assert_up_to_date()
         for _ in range(2):
             self.clock.sleep(2 * DAY)
             self.db.sql(PRUNE)
         assert all(record.stored for record in records(self.db))
         self.assert_kept()
-        assert files(self.repository, "objects") == needed(self.repository), "no orphan survives"
-        assert {name.partition(".")[0] for name in files(self.repository, "backups")} == {
-            f"backups/{name}" for name in backups(self.db)
-        }
+        self.assert_no_orphans()
         assert self.db.verify("c") == []
         self.db.collect()
         assert leaks(self.db) == []
         if EVERY:
             self.attach()
+
+    def change_places(self) -> None:
+        """The warehouse that has taken the repository over goes on with it, and the other one is refused."""
+        for refused in ("BACKUP c", f"DROP BACKUP c '{backups(self.db)[-1]}' CONFIRM"):
+            with pytest.raises(PreconditionFailed, match="belongs to the warehouse"):
+                self.db.sql(refused)
+        self.db.sql("DROP BACKUP COLLECTION c; DROP TABLE t")
+        self.db.collect()
+        assert leaks(self.db) == []
+        self.db, self.elsewhere = self.elsewhere, self.db
+        self.folder, self.other = self.other, self.folder
+        self.assert_kept()
+        before = backups(self.db)[-1]
+        self.db.sql("RESTORE c")
+        self.change()
+        self.db.sql("BACKUP c INCREMENTAL")
+        assert (last(self.db).kind, last(self.db).parent) == ("incremental", before)
+
+    def assert_up_to_date(self) -> None:
+        assert sorted(contents(self.db)["/t"].values()) == sorted(content(self.db, "t"))
+
+    def assert_no_orphans(self) -> None:
+        """The repository has what its backups need, and nothing else."""
+        assert files(self.repository, "objects") == self.needed(), "no orphan survives"
+        assert {name.partition(".")[0] for name in files(self.repository, "backups")} == {
+            f"backups/{name}" for name in backups(self.db)
+        }
+        assert len(files(self.repository, "leases")) == 1
+        for folder in ("owners", "trash"):
+            assert all(name.endswith(".json") for name in files(self.repository, folder))
+
+    def needed(self) -> set[str]:
+        root = str(self.repository)
+        there = Repository(self.db.runtime.files.at(root), root)
+        return {name for backup in there.backups() for name in there.manifest(backup).objects()}
 
     def carry_out_again(self, statement: str) -> None:
         assert self.carry_out(statement, Line(self.clock), dies=False), "the next try succeeds"
@@ -166,8 +238,10 @@ class Story:
     def assert_kept(self) -> None:
         """Every backup that there is holds what it held, and its repository has all of it."""
         for name in backups(self.db):
-            assert contents(self.db, name) == self.held.get(name, contents(self.db, name))
-        assert needed(self.repository) <= files(self.repository, "objects")
+            found = contents(self.db, name)
+            assert found == self.held.get(name, found)
+        if self.held:
+            assert self.needed() <= files(self.repository, "objects")
 
     def attach(self) -> None:
         """Whoever knows nothing but the repository finds the same."""
@@ -189,7 +263,7 @@ class Story:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """One for all statements: each leaves it whole."""
     made = Story(tmp_path_factory.mktemp("faults"))
-    made.begin(PRUNE)
+    made.begin("prune")
     yield made
     made.close()
 
@@ -199,15 +273,20 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 @pytest.mark.parametrize("what", STATEMENTS)
 def test_every_request_fails_in_every_way(story: Story, what: str) -> None:
     statement, stride = STATEMENTS[what]
-    for at, way, dies in cases(stride):
-        story.begin(statement)
+    each, asked = cases(stride), None
+    while True:
+        at, way, dies = each.send(asked)  # type: ignore[arg-type]
+        story.begin(what)
         line = Line(story.clock, at, way)
         try:
             is_done = story.carry_out(statement, line, dies=dies)
-            if line.failed is None:
+            if (asked := line.failed) is None:
                 assert is_done and at > 3
                 break
             story.survive(statement, is_done=is_done)
+            if not EVERY or (way, dies) == KINDS[-1]:
+                story.settle()
         except BaseException as error:
             raise AssertionError(f"request {at} ({line.failed}) {way}{', death' * dies}") from error
+    print(f"{what}: {len(line.trail)} requests")
     story.attach()

@@ -15,6 +15,7 @@ from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
 from strandline.backups.repository import Owner
 from strandline.backups.writing import Trash
+from strandline.model import IndexDef
 from strandline.storage.marker import Marker
 from tests.backups.reading import open_at
 from tests.samples.repository import rows_of
@@ -40,6 +41,7 @@ KEPT_HERE = {"pinned", "stored", "continued"}
         TableRecord,
         SliceRecord,
         IndexRecord,
+        IndexDef,
     ],
 )
 def test_the_page_on_the_format_names_every_field(record: type) -> None:

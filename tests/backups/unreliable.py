@@ -9,18 +9,21 @@ A request is one call of ``Files`` that touches storage. The ways in which one f
 - ``late``: nothing was done, and by the time at which that is known the lease on the repository is over;
 - ``unanswered``: it was done, and the answer was an error;
 - ``twice``: the same, and the client has asked again by itself, so that only the second answer is seen;
+- ``delayed``: it was not done when the error came, nor when somebody looked, and is done after that. If its process
+  has died, ``arrive`` says when;
 - ``away``: nothing was done, and from then on nothing is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from strandline.backups.writing import LEASE_SECONDS
 from strandline.clock import Clock
-from strandline.errors import Unavailable
+from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.files import Files
 from tests.crash.mortal import Fate
 from tests.tables.examples import QuickFiles
@@ -28,7 +31,17 @@ from tests.world import Death
 
 T = TypeVar("T")
 
-WAYS = ("refused", "cut", "late", "unanswered", "twice", "away")
+WAYS = ("refused", "cut", "late", "unanswered", "twice", "delayed", "away")
+READS = ("open", "look for", "measure", "read", "find", "check", "stream", "list")
+"""Requests that change nothing: whether one was carried out that failed is all the same."""
+
+
+def ways_of(request: str) -> tuple[str, ...]:
+    """The ways in which a request can fail that are not the same as another one."""
+    if request not in READS:
+        return WAYS
+    told_in_pieces = request in ("stream", "list")
+    return tuple(way for way in ("refused", "cut", "late", "away") if told_in_pieces or way != "cut")
 
 
 class Line:
@@ -40,6 +53,7 @@ class Line:
         self.trail: list[str] = []
         self.is_away = False
         self._clock = clock
+        self._on_its_way: Callable[[], object] | None = None
 
     @property
     def failed(self) -> str | None:
@@ -54,7 +68,10 @@ class Line:
         if self.is_away:
             raise self._problem(what)
         if len(self.trail) != self.at:
-            return do()
+            try:
+                return do()
+            finally:
+                self.arrive()
         match self.way:
             case "cut":
                 part()
@@ -66,12 +83,21 @@ class Line:
                 do()
                 if self.fate is None:
                     return do()
+            case "delayed":
+                self._on_its_way = do
             case "away":
                 self.is_away = True
         if self.fate is not None:
             self.fate.dead = True
             raise Death
         raise self._problem(what)
+
+    def arrive(self) -> None:
+        """Let be done what is on its way."""
+        if (do := self._on_its_way) is not None:
+            self._on_its_way = None
+            with suppress(StrandlineError):  # Nobody hears of it.
+                do()
 
     def _problem(self, what: str) -> Unavailable:
         return Unavailable(f"cannot {what}: the line is down", "Mend it.")

@@ -11,7 +11,7 @@ from strandline import records
 from strandline.catalog import board, cache, chains, many, operations, paths, sessions, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.many import NewPath
-from strandline.catalog.operations import DONE, RUNNING, Failure, Operation
+from strandline.catalog.operations import DONE, RUNNING, Failure, NewPart, Operation
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
@@ -68,7 +68,9 @@ def test_an_operation_comes_back_as_it_was_stored(catalog: Catalog) -> None:
     with catalog.write() as tx:
         operations.add(tx, operation())
         operations.add_parts(
-            tx, "op", [("table", 0, "propose", "one thing"), ("index", 1, "configure", "another")]
+            tx,
+            "op",
+            [NewPart("table", 0, "propose", "one thing"), NewPart("index", 1, "configure", "another")],
         )
         operations.save(tx, "op", progress=Half(half=True), state=DONE, ended=9.0, result=Nothing())
     with catalog.read() as conn:
@@ -173,7 +175,7 @@ def test_nothing_is_announced_when_nothing_changed(orders: Catalog) -> None:
 def test_forgetting_removes_the_parts_as_well(catalog: Catalog) -> None:
     with catalog.write() as tx:
         operations.add(tx, operation())
-        operations.add_parts(tx, "op", [("table", 0, "propose", "")])
+        operations.add_parts(tx, "op", [NewPart("table", 0, "propose", "")])
         operations.forget(tx, "op")
         assert tx.conn.execute(select(sqltables.parts)).all() == []
         assert operations.listed(tx.conn) == []

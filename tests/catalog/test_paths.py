@@ -241,8 +241,8 @@ ODD = ["plain", "a'b", 'a"b', "a\\b", "tab\tnew\nline", "ü € 語", "{1,2}", "
 @pytest.mark.parametrize("count", [1, FEW_ROWS - 1, FEW_ROWS, 3 * FEW_ROWS])
 def test_rows_by_the_thousand_are_what_they_were(catalog: Catalog, count: int) -> None:
     """However the driver takes them: text of any kind, numbers, yes and no, nothing."""
-    columns = ("generation", "path_id", "path", "version", "dropped", "time")
-    rows = [(7, i, ODD[i % len(ODD)], 2**40 + i, i % 2 == 0, i / 3) for i in range(count)]
+    columns = ("generation", "path_id", "path", "version", "dropped", "time", "step", "operation_id")
+    rows = [(7, i, ODD[i % len(ODD)], 2**40 + i, i % 2 == 0, i / 3, i, f"op{i}") for i in range(count)]
     states = [(i, 1, i, "00", 1, None if i % 2 else i) for i in range(count)]
     with catalog.write() as tx:
         many.insert_rows(tx, sqltables.board, columns, [])

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 import typer
+from sqlalchemy import delete, update
 
+import strandline
+from strandline.backups.collection import CollectionRequest
+from strandline.catalog import sqltables
+from strandline.catalog.sessions import HOST
 from strandline.cli.app import app
 from strandline.sql.tokens import quote
 from tests.cli.conftest import Run
@@ -93,6 +100,11 @@ def test_describe_tells_columns_and_indexes(shop: Run) -> None:
     said = shop("describe", "/orders")
     assert "by_customer | GLOBAL SYNC | customer | total |" in said.out
     assert shop("describe", "orders", "--json").json["key"] == ["id"]
+    assert shop("sql", "ALTER TABLE orders ADD INDEX by_total GLOBAL UNIQUE ON (total)").code == 0
+    assert "by_total    | GLOBAL UNIQUE SYNC | total " in shop("describe", "/orders").out
+    said = shop("sql", "UPSERT INTO orders (id, total) VALUES (3, 20)")
+    assert said.code == 6
+    assert "(total = 20) in the rows (id = 2) and (id = 3)" in said.err
     assert "kind" in shop("describe", "/orders/by_customer").out
 
 
@@ -239,8 +251,12 @@ def test_check_maintain_and_metrics(shop: Run) -> None:
     ]
     assert shop("maintain", "--json").json["removed_orphans"] == 0
     assert shop("maintain", "/orders", "--compact", "--json").json["compacted"][0] == "/orders"
-    assert "# TYPE strandline_operations_total counter" in shop("metrics").out
+    told = shop("metrics").out
+    assert "# TYPE strandline_operations_total counter" in told
+    assert 'strandline_operations_total{kind="backup",result="done"} 1.0' in told, "by another command"
     assert {"name", "labels", "value"} == set(shop("metrics", "--json").json[0])
+    story = shop("sql", "SHOW VERSIONS OF orders", "--json").json
+    assert [row[1] for row in story["rows"]] == ["published", "claimed", "published"]
 
 
 def test_compact_backups(shop: Run) -> None:
@@ -320,3 +336,58 @@ def test_a_command_is_in_the_module_of_its_name() -> None:
         for name, command in vars(typer.main.get_command(app))["commands"].items()
     }
     assert places == {name: {f"strandline.cli.{name.replace('-', '_')}"} for name in COMMANDS.split()}
+
+
+def test_an_operation_is_told_with_its_stages_and_shards(shop: Run) -> None:
+    shop("backup", "nightly")
+    shop("sql", "UPSERT INTO orders (id, total) VALUES (3, 30)")
+    shop("backup", "nightly", "--incremental")
+    made = shop("restore", "nightly", "--into", "r", "--json").json["id"]
+    told = shop("operations", "get", made, "--json").json
+    assert [(s["increment"], s["path"], s["state"]) for s in told["shards"]] == [
+        (increment, path, "done") for increment in (0, 1) for path in ("/r/orders", "/r/orders/by_customer")
+    ]
+    assert [(s["increment"], s["parts"], s["parts_done"], s["retries"]) for s in told["stages"]] == [
+        (0, 2, 2, 0),
+        (1, 2, 2, 0),
+    ]
+    assert told["owner"] is None
+    told = shop("operations", "get", made).out
+    assert "1 | /r/orders/by_customer |     0 | inline shard | done" in told
+    rows = shop("sql", f"SHOW OPERATION '{made}'", "--json").json["rows"]
+    assert [row[:5] for row in rows] == [
+        [increment, path, 0, "inline shard", "done"]
+        for increment in (0, 1)
+        for path in ("/r/orders", "/r/orders/by_customer")
+    ]
+    assert shop("sql", f"SHOW OPERATION '{made}' ALL", "--json").json["rows"] == rows
+
+
+def test_no_more_shards_are_told_than_a_person_reads(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shop("backup", "nightly", "--json").json["id"]
+    monkeypatch.setattr("strandline.cli.operations.SHOWN", 2)
+    assert "(2 of 3 are shown; --all shows the others)" in shop("operations", "get", made).out
+    assert len(shop("operations", "get", made, "--json").json["shards"]) == 2
+    everything = shop("operations", "get", made, "--all")
+    assert "are shown" not in everything.out
+    assert len(shop("operations", "get", made, "--all", "--json").json["shards"]) == 3
+
+
+def test_who_works_on_a_path_is_told_where_it_is_listed(shop: Run) -> None:
+    with strandline.connect("wh") as db:
+        operation = db._running.engine.start("backup", CollectionRequest(collection="nightly"))
+        process = f"{HOST}:{os.getpid()}"
+        said = f"orders is copying: operation {operation} (backup), carried out by {process}\n"
+        assert said in shop("ls").err
+        assert said in shop("ls", "-l").err
+        assert shop("ls", "-l", "--json").json[-1]["owner"]["process"] == process
+        assert f" by {process}\n" in shop("describe", "/orders").out
+        assert f"carried out  by {process}\n" in shop("operations", "get", operation).out
+        with db.runtime.catalog.write() as tx:
+            seen = time.time() - 90
+            tx.conn.execute(update(sqltables.sessions).values(pid=2**30, seen=seen))
+        assert f"by {HOST}:{2**30}, which is silent for 1:3" in shop("ls").err
+        assert f"by {HOST}:{2**30}, which is silent for 1:3" in shop("describe", "/orders").out
+        with db.runtime.catalog.write() as tx:
+            tx.conn.execute(delete(sqltables.sessions))
+        assert f"by {process}, which has ended" in shop("describe", "/orders").out

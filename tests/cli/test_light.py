@@ -52,6 +52,7 @@ def test_a_look_at_the_catalog_loads_nothing_that_handles_rows(shop: Run) -> Non
         ["sql", "SHOW BACKUPS IN nightly"],
         ["sql", "SHOW OPERATIONS"],
         ["sql", "DESCRIBE orders"],
+        ["operations", "get", shop("backup", "nightly", "--json").json["id"]],
     )
     # A catalog is made by its migrations.
     load_nothing_of((*DATA, *(m for m in HEAVY if m != "alembic")), ["init", "another"])

@@ -153,6 +153,35 @@ def smoke(folder: str) -> None:
         _assert_whole(db, model)
 
 
+def source(folder: str) -> None:
+    """Tables and changefeeds as a data source: written, read, and followed from one table into another."""
+    spark = session.get_session(None, OPTIONS)
+    with strandline.connect(f"{folder}/warehouse", spark=spark, settings=MANY_ROWS) as db:
+        db.sql(f"{TABLE}; {TABLE.replace('TABLE t', 'TABLE u')}")
+        db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+        strandline.register(spark, f"{folder}/warehouse", views="")
+        _frame(spark).write.format("strandline").mode("append").save("/t")
+        model = _model()
+        _assert_whole(db, model)
+        found = spark.sql("SELECT k, v, n, j FROM t WHERE k >= 900 AND k < 1100").collect()
+        assert {row.k: (row.v, row.n, row.j) for row in found} == {k: model[k] for k in range(900, 1100)}
+        view = spark.read.format("strandline").option("view", "by_v").load("/t").where("v = 'v3'")
+        assert {row.k for row in view.collect()} == {k for k, row in model.items() if row[0] == "v3"}
+        for value in ("first", "second"):
+            db.sql(f"UPSERT INTO t (k, v) VALUES (1, '{value}')")
+            _follow(spark, f"{folder}/checkpoint")
+            model[1] = (value, *model[1][1:])
+            _assert_whole(db, model, "u")
+
+
+def _follow(spark: SparkSession, checkpoint: str) -> None:
+    """Bring to one table what has happened to the other."""
+    changes = spark.readStream.format("strandline").option("changefeed", "/t/f").load()
+    writer = changes.select("k", "v", "n", "j").writeStream.format("strandline")
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start("/u")
+    query.awaitTermination()
+
+
 def command_line(folder: str) -> None:
     """The command line finds Spark where the environment says."""
     source = f"{folder}/orders.parquet"

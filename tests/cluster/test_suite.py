@@ -47,5 +47,11 @@ def test_backups(driver: Driver, tmp_path: Path) -> None:
 
 @ALL
 @pytest.mark.parametrize("driver", ["standalone", "connect"], indirect=True)
+def test_the_data_source(driver: Driver, tmp_path: Path) -> None:
+    driver.run("source", folder=str(tmp_path))
+
+
+@ALL
+@pytest.mark.parametrize("driver", ["standalone", "connect"], indirect=True)
 def test_the_command_line(driver: Driver, tmp_path: Path) -> None:
     driver.run("command_line", folder=str(tmp_path))

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -141,6 +142,8 @@ def connect(
 ) -> Database:
     """A connection that lives until its fate meets it."""
     files = MortalObjects(str(folder), fate) if is_url(folder) else MortalFiles(folder, fate)
+    # When it looks for what others left is up to time, and a place of death is not.
+    settings = replace(settings, carry_on_seconds=0.0)
     db = strandline.connect(folder, catalog=url, files=files, settings=settings, spark=spark, clock=clock)
     engine = db.runtime.catalog.engine
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline import Database
-from strandline.errors import StrandlineError
+from strandline.errors import Corrupted, StrandlineError
 from tests.backups.reading import records
 from tests.crash.mix import SETTINGS
 from tests.crash.mix_worker import connect
@@ -31,14 +31,16 @@ REFUSED = ("UNDER_OPERATION",)
 
 class Worker:
     """What all roles share: its log says what was done, what was refused, and what is wrong. ``pause``: how
-    long it leaves the collection to others, at most."""
+    long it leaves the collection to others, at most; ``patience``: how long it tries to get it."""
 
     pause = 0.2
+    patience = 0.0
 
-    def __init__(self, folder: str, logs: Path, name: str) -> None:
+    def __init__(self, folder: Path, logs: Path, name: str) -> None:
         self.name = name
         self.rng = random.Random(name)
-        self.db: Database = connect(folder, None, GRACE)
+        self.repository = folder.with_name("repository")
+        self.db: Database = connect(str(folder), None, GRACE)
         self.number = 0
         self._log = (logs / f"{name}.log").open("a", buffering=1)
 
@@ -49,14 +51,21 @@ class Worker:
         self._log.write(json.dumps({"what": what, **about}) + "\n")
 
     def attempt(self, what: str, act: Callable[[], dict[str, Any] | None], *codes: str) -> None:
-        """Errors with these codes are part of the game; anything else that comes is wrong."""
-        try:
-            self.write(what, **(act() or {}))
-        except StrandlineError as error:
-            known = error.code in (*REFUSED, *codes)
-            self.write(what, **{"refused" if known else "wrong": error.code}, message=str(error))
-        except Exception:
-            self.write(what, wrong=traceback.format_exc())
+        """Errors with these codes are part of the game; anything else that comes is wrong. Whoever is patient
+        tries again while another one is at it."""
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                self.write(what, **(act() or {}))
+            except StrandlineError as error:
+                if error.code in REFUSED and time.monotonic() < until:
+                    time.sleep(0.02)
+                    continue
+                known = error.code in (*REFUSED, *codes)
+                self.write(what, **{"refused" if known else "wrong": error.code}, message=str(error))
+            except Exception:
+                self.write(what, wrong=traceback.format_exc())
+            return
 
 
 class Taker(Worker):
@@ -83,6 +92,7 @@ class Keeper(Worker):
     """Lets old backups go, folds chains, and verifies what is there."""
 
     pause = 0.6
+    patience = 2.0
 
     def act(self) -> None:
         match self.rng.randrange(3):
@@ -104,6 +114,7 @@ class Restorer(Worker):
     """Restores any backup beside the table, and says what came of it."""
 
     pause = 0.6
+    patience = 2.0
 
     def act(self) -> None:
         known = records(self.db)
@@ -120,14 +131,45 @@ class Restorer(Worker):
         return {"at": step, "rows": found}
 
 
+class Stranger(Worker):
+    """Has a warehouse of its own, and knows nothing but the repository. Nobody there knows that it reads."""
+
+    pause = 0.3
+
+    def __init__(self, folder: Path, logs: Path, name: str) -> None:
+        super().__init__(folder.with_name(name), logs, name)
+
+    def act(self) -> None:
+        self.attempt("attach", self._attach)
+        self.db.sql("DROP TABLE IF EXISTS t; DROP BACKUP COLLECTION IF EXISTS c")
+
+    def _attach(self) -> dict[str, Any]:
+        self.db.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.repository}'")
+        begun = time.monotonic()
+        # What is old is about to go.
+        record = records(self.db)[0]
+        try:
+            self.db.sql(f"RESTORE c AT '{record.name}' WITH (VERIFY = 'data')")
+        except Corrupted:
+            if time.monotonic() - begun > GRACE.repository_grace_seconds:
+                return {"refused": "too late"}
+            raise
+        return {"at": record.step, "rows": content(self.db, "/t")}
+
+
 def _nothing(_: object) -> None:
     return None
 
 
-ROLES: dict[str, type[Worker]] = {"taker": Taker, "keeper": Keeper, "restorer": Restorer}
+ROLES: dict[str, type[Worker]] = {
+    "taker": Taker,
+    "keeper": Keeper,
+    "restorer": Restorer,
+    "stranger": Stranger,
+}
 
 
-def run(folder: str, logs: Path, name: str) -> None:
+def run(folder: Path, logs: Path, name: str) -> None:
     worker = ROLES[name.partition("-")[0]](folder, logs, name)
     with worker.db:
         while not (logs / "stop").exists():
@@ -137,7 +179,7 @@ def run(folder: str, logs: Path, name: str) -> None:
 
 def main(folder: str, logs: str, *names: str) -> None:
     fork = multiprocessing.get_context("fork")
-    started = [fork.Process(target=run, args=(folder, Path(logs), name)) for name in names]
+    started = [fork.Process(target=run, args=(Path(folder), Path(logs), name)) for name in names]
     for process in started:
         process.start()
     for process in started:

@@ -8,9 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 import strandline
 from strandline import Database
+from strandline.api.source.options import Application, Place
+from strandline.api.source.writer import Job
+from strandline.catalog import paths
+from strandline.catalog.tables import TableInfo
 from strandline.settings import Settings
+from strandline.storage.staging import Staging, fresh_folder, stage
 from tests.crash.mortal import NOW, lost_files, rows, unknown_files
 
 Rows: TypeAlias = dict[Any, tuple[Any, ...]]
@@ -116,6 +123,18 @@ def write_frame(db: Database, i: int) -> None:
     db.table("u").upsert(db.runtime.spark.createDataFrame([("u1", i), ("x", i)], "k string, w bigint"))
 
 
+def write_staged(db: Database, i: int) -> None:
+    """The same as a job of Spark's brings it: rows that two tasks have staged, committed once."""
+    with db.runtime.catalog.read() as conn:
+        info = TableInfo.of(paths.require(conn, "/u", "table"))
+    own, folder = db.runtime.files.own, fresh_folder(db.runtime.clock.now())
+    staging = Staging(files=own, folder=folder, schema=info.schema, mode="UPSERT")
+    job = Job(place=Place(own.location), path="/u", table_id=info.id, staging=staging)
+    tasks = [pa.RecordBatch.from_pydict({"k": [k], "w": [i]}) for k in ("u1", "x")]
+    job.apply(db, [stage(staging, [task]) for task in tasks], Application("job", i))
+    job.clear(())
+
+
 def frame_written(model: Model, i: int) -> Model:
     return {"t": model["t"], "u": model["u"] | {"u1": ("u1", i), "x": ("x", i)}}
 
@@ -181,6 +200,7 @@ HERE = [
     Scenario("inline commit", NOW, write, after=written),
     Scenario("commit to files", FILES, write, after=written),
     Scenario("commit with merge", MERGING, write, after=written),
+    Scenario("commit of staged rows", FILES, write_staged, after=frame_written),
     Scenario("compaction", FILES, compact, litter, again=lambda db: True),
     Scenario("index build", FILES, build_index, without_extra, again=lacks_extra),
     Scenario("description", FILES, ddl, without_extra_table),

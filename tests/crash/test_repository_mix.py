@@ -23,8 +23,8 @@ from tests.crash.repository_mix import COLUMNS, GRACE
 from tests.effort import REPOSITORY_MIX_SECONDS as SECONDS
 from tests.processes import SOURCE
 
-NAMES = ("taker-1", "taker-2", "keeper-1", "keeper-2", "restorer-1")
-AT_LEAST = ("increment", "prune", "compact", "verify", "restore")
+NAMES = ("taker-1", "taker-2", "keeper-1", "keeper-2", "restorer-1", "stranger-1")
+AT_LEAST = ("increment", "prune", "compact", "verify", "restore", "attach")
 """What must have been done."""
 PRUNE = "PRUNE c KEEP LAST 2 FULL CONFIRM"
 

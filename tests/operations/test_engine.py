@@ -573,7 +573,8 @@ def test_parts_run_on_several_threads(tmp_path: Path) -> None:
         assert leaks(conn) == []
 
 
-def test_a_part_that_hangs_is_given_up_and_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_part_that_hangs_is_given_up_and_tried_again(tmp_path: Path, workers: int) -> None:
     release = threading.Event()
 
     class Hanging(Trouble):
@@ -583,13 +584,13 @@ def test_a_part_that_hangs_is_given_up_and_tried_again(tmp_path: Path) -> None:
             if part.id == 2 and part.row.attempt == 0:
                 release.wait(300)
 
-        def time_limit(self, part: Part) -> float | None:
+        def time_limit(self, run: AnyRun, part: Part) -> float | None:
             return 0.2 if part.id == 2 and part.row.attempt == 0 else None
 
     handler = Hanging(pause=0.0)
     engine = real_time(tmp_path, Tried(handler))
     try:
-        ended = execute(engine, "tried", Nothing(), workers=2)
+        ended = execute(engine, "tried", Nothing(), workers=workers)
         assert ended.state == DONE
         assert [p.attempt for p in parts_of(engine, ended.id)] == [0, 1, 0]
         (late,) = [t for t in threading.enumerate() if t.name == f"strandline-{ended.id}-2"]
@@ -675,7 +676,8 @@ def test_what_was_made_for_others_is_discarded_when_one_fails_for_good(orders: C
     assert state(orders) == before
 
 
-def test_parts_that_hang_together_are_tried_one_by_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_parts_that_hang_together_are_tried_one_by_one(tmp_path: Path, workers: int) -> None:
     release = threading.Event()
 
     class Hanging(Sharing):
@@ -684,7 +686,7 @@ def test_parts_that_hang_together_are_tried_one_by_one(tmp_path: Path) -> None:
             release.wait(300)
             return made
 
-        def time_limit(self, part: Part[Told]) -> float | None:
+        def time_limit(self, run: AnyRun, part: Part[Told]) -> float | None:
             return 0.2 if part.row.attempt == 0 else None
 
     handler = Hanging()
@@ -692,7 +694,7 @@ def test_parts_that_hang_together_are_tried_one_by_one(tmp_path: Path) -> None:
     create(catalog, "/orders", [BY_V])
     engine = engine_of(catalog, kinds=[Tried(handler)], together=100)
     try:
-        ended = execute(engine, "tried", Nothing(), workers=2)
+        ended = execute(engine, "tried", Nothing(), workers=workers)
         assert [p.attempt for p in parts_of(engine, ended.id)] == [1, 1, 1]
         (late,) = [t for t in threading.enumerate() if t.name == f"strandline-{ended.id}-1"]
     finally:

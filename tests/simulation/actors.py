@@ -56,12 +56,13 @@ class EagerRegistry(VersionRegistry):
     """The original mistake: whoever claims a version publishes it at once, before its siblings are done."""
 
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
-        known = self.held(tx.conn, [wish.path.id for wish in wishes])
+        known = set(self.held(tx.conn, [wish.path.id for wish in wishes]))
         claims = super().claim_all(tx, operation_id, wishes)
         for wish, claim in zip(wishes, claims, strict=True):
             if wish.path.id not in known and isinstance(claim, Claimed):
                 paths.set_version(tx, wish.path.id, claim.version)
                 board.publish(tx, [wish.path._replace(version=claim.version)])
+                known.add(wish.path.id)
         return claims
 
     def _write(self, tx: Writer, held: Sequence[Held], known: Mapping[int, Path]) -> None:

@@ -19,6 +19,7 @@ from strandline.sql.statements import (
     Explain,
     Select,
     ShowCreateTable,
+    ShowOperation,
     ShowOperations,
     ShowTables,
 )
@@ -81,6 +82,10 @@ def test_show_and_describe() -> None:
         ShowTables("/"),
     ]
     assert parse("SHOW OPERATIONS; SHOW CREATE TABLE t") == [ShowOperations(), ShowCreateTable("/t")]
+    assert parse("SHOW OPERATION 'a'; SHOW OPERATION 'b' ALL") == [
+        ShowOperation("a"),
+        ShowOperation("b", all=True),
+    ]
     assert parse("DESCRIBE t; DESC TABLE t; DESCRIBE Table; DESCRIBE TABLE `a/Table`") == [
         Describe("/t"),
         Describe("/t"),

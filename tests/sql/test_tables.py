@@ -13,6 +13,7 @@ from strandline.sql.statements import (
     AddChangefeed,
     AddColumn,
     AddIndex,
+    AlterChangefeed,
     AlterTable,
     CheckTable,
     ColumnDef,
@@ -97,11 +98,18 @@ def test_alter_table() -> None:
     assert parse("ALTER TABLE t ADD INDEX i GLOBAL ON (c)") == [
         AlterTable("/t", (AddIndex(IndexDef("i", "GLOBAL SYNC", ("c",))),))
     ]
+    for kind in ("GLOBAL UNIQUE SYNC", "GLOBAL UNIQUE", "global unique"):
+        assert parse(f"ALTER TABLE t ADD INDEX i {kind} ON (c, d) COVER (e)") == [
+            AlterTable("/t", (AddIndex(IndexDef("i", "GLOBAL SYNC", ("c", "d"), ("e",), True)),))
+        ]
     assert parse("ALTER TABLE t DROP INDEX i, DROP CHANGEFEED f") == [
         AlterTable("/t", (DropIndex("i"), DropChangefeed("f")))
     ]
     assert parse("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_AND_OLD_IMAGES', FORMAT = 'JSON')") == [
         AlterTable("/t", (AddChangefeed("f", (("MODE", "NEW_AND_OLD_IMAGES"), ("FORMAT", "JSON"))),))
+    ]
+    assert parse("ALTER TABLE t ALTER CHANGEFEED f SET (MODE = 'UPDATES', FORMAT = JSON)") == [
+        AlterTable("/t", (AlterChangefeed("f", (("MODE", "UPDATES"), ("FORMAT", "JSON"))),))
     ]
     assert parse("ALTER TABLE t ADD INDEX Int32, DROP INDEX") == [
         AlterTable("/t", (AddColumn(ColumnDef("INDEX", "Int32")), DropColumn("INDEX")))
@@ -144,7 +152,9 @@ def test_drop_and_check() -> None:
         ("CREATE TABLE t (`` Int32, PRIMARY KEY (k))", "empty"),
         ("CREATE TABLE a.b (k Int32, PRIMARY KEY (k))", "has no dot"),
         ("CREATE TABLE a/b (k Int32, PRIMARY KEY (k))", "has no slash"),
-        ("ALTER TABLE t", "expected ADD or DROP"),
+        ("ALTER TABLE t", "expected ADD, ALTER or DROP"),
+        ("ALTER TABLE t ALTER CHANGEFEED f WITH (MODE = 'UPDATES')", "expected SET"),
+        ("CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i GLOBAL SYNC UNIQUE ON (k))", "expected ON"),
         ("ALTER TABLE t ADD CHANGEFEED f", "expected WITH"),
         ("ALTER TABLE t DROP", "expected COLUMN, INDEX or CHANGEFEED"),
         ("DROP TABLE t u", "end of the statement"),
@@ -162,7 +172,8 @@ def test_faults_say_what_was_expected(text: str, message: str) -> None:
     [
         "CREATE TABLE t AS SELECT 1",
         "CREATE TABLE t (k Int32 DEFAULT 1, PRIMARY KEY (k))",
-        "CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i GLOBAL UNIQUE ON (k))",
+        "CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i GLOBAL UNIQUE ASYNC ON (k))",
+        "ALTER TABLE t ALTER COLUMN c",
         "CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i LOCAL ON (k))",
         "CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i GLOBAL USING vector_kmeans_tree ON (k))",
         "ALTER TABLE t RENAME TO u",

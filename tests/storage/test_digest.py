@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from strandline.model import Digest, TableSchema
-from strandline.storage.digest import digest_of, row_hashes, signed, unsigned
+from strandline.storage.digest import BLOCK, FEW, LONG, digest_of, row_digests, row_hashes, signed, unsigned
 from strandline.types import Type, parse_type
 from strandline.types.arrays import python_to_array
 from tests.values import TYPE_NAMES, values_of
@@ -131,6 +131,44 @@ GOLDEN = [
 @pytest.mark.parametrize(("name", "value", "expected"), GOLDEN)
 def test_hashes_never_change(name: str, value: Any, expected: str) -> None:
     assert f"{hash_of(parse_type(name), value):032x}" == expected
+
+
+def test_many_rows_have_the_hashes_that_each_has_alone() -> None:
+    schema = every_type()
+    columns = arrays(schema, generated(schema, 2 * FEW))
+    alone = [{name: column.slice(i, 1) for name, column in columns.items()} for i in range(2 * FEW)]
+    assert hashes(schema, columns) == [found for row in alone for found in hashes(schema, row)]
+
+
+TEXTS: dict[str, list[str | None]] = {
+    "of one length": [f"{i:055}" for i in range(FEW)],
+    "of one length, a multiple of eight": [f"{i:064}" for i in range(FEW)],
+    "empty": [""] * FEW,
+    "of every length": ["ab" * i for i in range(LONG)],
+    "short, behind a long one": ["x" * LONG * 2, *(f"{i:07}" for i in range(FEW))],
+    "with nulls": [None if i % 3 == 0 else "é" * (i % 50) for i in range(2 * FEW)],
+    "in two blocks": [str(i) for i in range(BLOCK + FEW)],
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_are_hashed_together_as_each_is_alone(name: str) -> None:
+    schema = TableSchema.of([("k", parse_type("Int32"), True), ("v", parse_type("Utf8"), False)], ("k",))
+    columns = arrays(schema, list(enumerate(["before", *TEXTS[name]])))
+    columns = {of: column.slice(1) for of, column in columns.items()}  # An array may be a part of another.
+    some = sorted({*range(0, len(TEXTS[name]), 1 + len(TEXTS[name]) // 300), len(TEXTS[name]) - 1})
+    found = hashes(schema, columns)
+    for i in some:
+        assert hashes(schema, {of: column.slice(i, 1) for of, column in columns.items()}) == [found[i]], i
+
+
+def test_a_table_and_its_indexes_are_hashed_in_one_go() -> None:
+    schema = TableSchema.of([("k", parse_type("Int32"), True), ("v", parse_type("Utf8"), False)], ("k",))
+    index = TableSchema.of([("v", parse_type("Utf8"), False), ("k", parse_type("Int32"), True)], ("v", "k"))
+    columns = arrays(schema, [(i, None if i % 5 == 0 else f"v{i}") for i in range(BLOCK + 1)])
+    each = [digest_of(*row_hashes(of, columns)) for of in (schema, index)]
+    assert row_digests([schema, index], columns) == each
+    assert each[0] != each[1]
 
 
 def test_zeros_are_one_and_nans_are_one() -> None:

@@ -137,6 +137,24 @@ def test_what_another_has_made_is_not_taken_back(files: ObjectFiles, line: Line,
     assert s3.objects(bucket) == {"w/marker": 6}
 
 
+def test_content_that_another_has_sent_as_well_is_not_taken_back(
+    files: ObjectFiles, line: Line, bucket: str, s3: S3
+) -> None:
+    """Whoever was held up while it sent an object may fail when somebody needs that already."""
+    other = ObjectFiles(files.location, s3.settings())
+
+    def held_up(name: str, data: bytes) -> Iterator[bytes]:
+        yield data
+        other.write(name, data)
+        line.fail(says("500 Internal Server Error"), of="PUT" if len(data) < len(LARGE) else "uploadId")
+
+    for name, data in {"little": b"the same", "large": LARGE}.items():
+        with pytest.raises(Unavailable, match="500"):
+            files.store_if_absent(name, held_up(name, data))
+        line.heal()
+    assert s3.objects(bucket) == {"w/little": 8, "w/large": len(LARGE)}
+
+
 def test_parts_that_fail_are_given_up(files: ObjectFiles, line: Line, bucket: str, s3: S3) -> None:
     line.fail(says("500 Internal Server Error"), of="partNumber=2")
     with pytest.raises(Unavailable, match="500"):

@@ -14,7 +14,7 @@ import pytest
 from strandline.errors import Corrupted
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import LocalFiles
-from strandline.storage.pieces import BLOCK, PIECE, pieces
+from strandline.storage.pieces import BLOCK, PIECE, gathered, pieces
 
 SIZES = [0, 1, BLOCK, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + BLOCK, 2 * PIECE + 3 * BLOCK + 7]
 
@@ -83,6 +83,28 @@ def test_copies_have_the_same_bytes(tmp_path: Path, kind: type[Watched], size: i
     assert files.read("b") == data
     assert files.copy(Elsewhere(tmp_path), "a", "c", checksum_of(data)) == size
     assert files.read("c") == data
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", [Watched, Refusing, Greedy])
+def test_a_file_is_stored_from_pieces_of_any_size(tmp_path: Path, kind: type[Watched], size: int) -> None:
+    files, data = kind(tmp_path), content(size)
+    files.store_if_absent("a", (data[at : at + 1_000_003] for at in range(0, size, 1_000_003)))
+    assert files.read("a") == data
+    if kind is Watched and size >= 2 * PIECE and takes_direct(tmp_path):
+        assert [length for length, direct in files.writes if direct][:2] == [PIECE, PIECE]
+
+
+def test_files_that_are_read_by_turns_do_not_get_into_each_others_way(tmp_path: Path) -> None:
+    files, size = LocalFiles(tmp_path), 2 * PIECE + 5
+    for name in "ab":
+        files.write(name, content(size + ord(name)))
+    for _ in range(2):  # The second time in places that were used before.
+        read: dict[str, bytes] = {"a": b"", "b": b""}
+        for one, other in zip(files.chunks("a"), gathered(files.chunks("b")), strict=True):
+            read["a"] += bytes(one)
+            read["b"] += bytes(other)
+        assert all(read[name] == content(size + ord(name)) for name in "ab")
 
 
 def test_a_large_copy_goes_past_memory_and_its_end_does_not(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_a_newer_format_is_refused_and_named(
 
 
 def test_content_goes_in_and_out_by_copies(tmp_path: Path, plain: LocalFiles, files: SealedFiles) -> None:
-    content = os.urandom(3 * CHUNK + 17)
+    content = os.urandom(9 * CHUNK + 17)
     outside, checksum = QuickFiles(tmp_path / "outside"), checksum_of(content)
     outside.write("x", content)
     assert files.copy(outside, "x", "objects/x", checksum) == len(content)

@@ -12,7 +12,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.model import EVERYWHERE, Key, KeyRange, Segment, may_hold, order
-from strandline.storage.shards import MOST, begins_in, cuts, lies_in, ranges, segments_by_shard, spread
+from strandline.storage.shards import (
+    MOST,
+    begins_in,
+    coarser,
+    cuts,
+    lies_in,
+    ranges,
+    segments_by_shard,
+    spread,
+)
 
 
 def segment(first: Key, last: Key, size: int = 1, *, fresh: bool = True) -> Segment:
@@ -150,3 +159,11 @@ def test_a_range_ends_before_its_end_unless_it_is_closed(
 ) -> None:
     assert [key for key in inside if not may_hold(segment(key, key), within)] == []
     assert [key for key in outside if may_hold(segment(key, key), within)] == []
+
+
+@given(st.integers(0, 40), st.integers(-1, 60))
+def test_coarser_shards_are_some_of_the_others_joined_evenly(limits: int, most: int) -> None:
+    made = coarser([(i,) for i in range(limits)], most)
+    assert len(made) + 1 == max(1, min(most, limits + 1))
+    sizes = [b - a for (a,), (b,) in pairwise([(-1,), *made, (limits,)])]
+    assert max(sizes) - min(sizes) <= 1

@@ -17,7 +17,7 @@ from strandline.settings import Limits, Settings
 from strandline.storage.pace import Pace
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.slices import Window
-from strandline.storage.store import COPIED, Store
+from strandline.storage.store import COPIED, HASHED, Store
 from strandline.storage.stored import Copies
 from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema
@@ -74,13 +74,11 @@ def calls(state: State) -> dict[str, Callable[[Store], Any]]:
     """Everything that is done in the process up to ``bulk_rows`` rows, folding up to some more."""
     table, chain = state.schema, state.chain
     return {
-        "digest": lambda s: s.digest(state),
         "examine": lambda s: s.examine(table, chain.segments),
         "doubled keys": lambda s: s.doubled_keys(state),
         "compare index": lambda s: s.compare_index(state, state, "i"),
         "entries": lambda s: s.entries(state, BY_V, "entries"),
         "compact": lambda s: s.compact(state, "compacted"),
-        "fold": lambda s: s.fold(state, "folded"),
         "slice": lambda s: s.slice(table, Window(0, chain.step, chain.segments), "slice"),
         "collapse": lambda s: s.collapse(table, chain.segments, lambda: "collapsed"),
     }
@@ -93,7 +91,7 @@ def test_up_to_so_many_rows_are_dealt_with_here(files: QuickFiles, name: str) ->
     call = calls(State(KV, history.chain()))[name]
     assert call(Here(files, Settings(bulk_rows=3))) is not None
     with pytest.raises(Asked):
-        call(Here(files, Settings(bulk_rows=0 if name in ("slice", "fold") else 2)))
+        call(Here(files, Settings(bulk_rows=0 if name == "slice" else 2)))
 
 
 def test_eight_times_as_many_changes_are_folded_here(files: QuickFiles) -> None:
@@ -151,7 +149,7 @@ def stored(files: QuickFiles) -> list[Segment]:
     return history.segments
 
 
-@pytest.mark.parametrize("name", ["copy", "damaged"])
+@pytest.mark.parametrize("name", ["copy", "damaged", "digest"])
 def test_so_many_bytes_of_files_pass_through_the_process(
     files: QuickFiles, stored: list[Segment], name: str
 ) -> None:
@@ -159,8 +157,9 @@ def test_so_many_bytes_of_files_pass_through_the_process(
     call = {
         "copy": lambda s: s.copy([Copies(stored, "copies")], Pace(Limits(), SystemClock()), among=10**9),
         "damaged": lambda s: s.damaged(stored),
+        "digest": lambda s: s.digest(State(KV, Chain(tuple(stored), 3))),
     }[name]
-    assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=0))) is not None
+    assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=1))) is not None
     with pytest.raises(Asked):
         call(Here(files, Settings(bulk_bytes=size - 1)))
 
@@ -175,6 +174,52 @@ def test_more_are_copied_here_if_there_is_nothing_else_to_copy(
     with pytest.raises(Asked):
         store.copy([Copies(stored, "others")], pace, among=COPIED * 100 + 1)
     assert store.copied_together(COPIED * 100) == 0 < store.copied_together(COPIED * 100 + 1)
+
+
+def test_more_are_hashed_here_if_there_is_nothing_else_to_read(
+    files: QuickFiles, stored: list[Segment]
+) -> None:
+    state, store = State(KV, Chain(tuple(stored), 3)), Here(files, Settings(bulk_bytes=100))
+    assert [d.rows for d in store.digests(state, [KV, BY_V], among=COPIED * 100)] == [3, 3]
+    with pytest.raises(Asked):
+        store.digests(state, [KV, BY_V], among=COPIED * 100 + 1)
+
+
+def test_so_many_rows_are_hashed_here(files: QuickFiles) -> None:
+    """Rows pass through in pieces, but it takes a while, and executors are more."""
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(i,) for i in range(2 * HASHED)], inline=False)
+    state = State(KV, history.chain())
+    assert Here(files, Settings(bulk_rows=2)).digest(state).rows == 2 * HASHED
+    with pytest.raises(Asked):
+        Here(files, Settings(bulk_rows=1)).digest(state)
+
+
+def test_so_many_rows_are_folded_here_if_there_is_not_much_else(files: QuickFiles) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(i,) for i in range(2 * HASHED)], inline=False)
+    state = State(KV, history.chain())
+    for settings, among, is_here in (
+        (Settings(bulk_rows=2, bulk_bytes=100), COPIED * 100, True),
+        (Settings(bulk_rows=2, bulk_bytes=100), COPIED * 100 + 1, False),
+        (Settings(bulk_rows=1, bulk_bytes=100), 0, False),
+    ):
+        store = Here(files, settings)
+        if is_here:
+            assert store.fold(state, "folded", among=among).delta == history.digests[-1]
+        else:
+            with pytest.raises(Asked):
+                store.fold(state, "folded", among=among)
+
+
+def test_changes_of_other_rows_are_in_memory_while_they_are_hashed(files: QuickFiles) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(1,)], inline=False)
+    history.write("UPSERT", ["k", "v"], [(1, "x" * 100_000)], inline=False)
+    state = State(KV, history.chain())
+    assert Here(files, Settings(bulk_bytes=1_000_000)).digest(state).rows == 1
+    with pytest.raises(Asked):
+        Here(files, Settings(bulk_bytes=50_000)).digest(state)
 
 
 def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> None:

@@ -64,11 +64,13 @@ class Index:
     name: str
     columns: tuple[str, ...]
     cover: tuple[str, ...]
+    unique: bool = False
 
     @property
     def definition(self) -> str:
+        kind = "GLOBAL UNIQUE SYNC" if self.unique else "GLOBAL SYNC"
         cover = f" COVER ({', '.join(map(quoted, self.cover))})" if self.cover else ""
-        return f"INDEX {quoted(self.name)} GLOBAL SYNC ON ({', '.join(map(quoted, self.columns))}){cover}"
+        return f"INDEX {quoted(self.name)} {kind} ON ({', '.join(map(quoted, self.columns))}){cover}"
 
 
 Row = dict[str, Any]
@@ -117,6 +119,14 @@ class Model:
         key = [*index.columns, *(k for k in self.key if k not in index.columns)]
         found = sorted(self.rows.values(), key=lambda row: order(tuple(row[n] for n in key)))
         return [self._shown([*key, *index.cover], row) for row in found]
+
+    def check_unique(self, *indexes: Index) -> None:
+        """What a commit, or the build of an index, is refused for when all else is done."""
+        for index in indexes:
+            keys = [tuple(row[n] for n in index.columns) for row in self.rows.values()]
+            whole = [key for key in keys if None not in key]
+            if index.unique and len(set(whole)) < len(whole):
+                raise Refused("PRECONDITION_FAILED")
 
     def _shown(self, names: Sequence[str], row: Row) -> tuple[Any, ...]:
         return tuple(row_value(self[n].type, row[n]) for n in names)

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 import strandline
 from strandline import Database
-from strandline.errors import StrandlineError
+from strandline.errors import PreconditionFailed, StrandlineError
 from strandline.types import parse_type
 from tests.effort import FACTOR
 from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content
@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
         columns = tuple(data.draw(st.lists(st.sampled_from(orderable), min_size=1, max_size=2, unique=True)))
         rest = [n for n in self.model.names if n not in columns and n not in self.model.key]
         cover = tuple(data.draw(st.lists(st.sampled_from(rest), max_size=2, unique=True))) if rest else ()
-        return Index(name, columns, cover)
+        return Index(name, columns, cover, data.draw(st.integers(0, 3), label="unique") == 0)
 
     @precondition(lambda self: len(self.model.columns) < 8)
     @rule(data=st.data())
@@ -190,8 +190,15 @@ class Machine(RuleBasedStateMachine):
         index = self._index(
             data, next(n for n in ("i0", "i1", "i2", "i3") if n not in {i.name for i in self.model.indexes})
         )
-        self._alter(f"ADD {index.definition}")
-        self.model.indexes.append(index)
+        try:
+            self.model.check_unique(index)
+        except Refused:
+            for db in self.writers:
+                with pytest.raises(PreconditionFailed, match="is unique"):
+                    db.sql(f"ALTER TABLE t ADD {index.definition}")
+        else:
+            self._alter(f"ADD {index.definition}")
+            self.model.indexes.append(index)
         self.compare()
 
     @precondition(lambda self: self.model.indexes)
@@ -231,6 +238,7 @@ class Machine(RuleBasedStateMachine):
         try:
             for statement in statements:
                 statement.on(after)
+            after.check_unique(*after.indexes)
         except Refused as refused:
             expected = refused.codes
         for db in self.writers:

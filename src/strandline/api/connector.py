@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from strandline.storage.location import SCHEMES, bucket_of, files_at, is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("strandline")
 
 CATALOG_FILE = "catalog.sqlite"
 
@@ -66,7 +69,20 @@ def connect(
         except BaseException:
             opened.close()
             raise
+    if spark is not None:
+        _let_know(spark)
     return Database(Runtime(opened, the_files, the_settings, the_clock, spark))
+
+
+def _let_know(spark: SparkSession) -> None:
+    """Let a session of the caller's know ``format("strandline")``; it serves as well if it cannot."""
+    from strandline.api.source.register import register_once
+
+    if type(spark).__module__.startswith("pyspark."):
+        try:
+            register_once(spark)
+        except StrandlineError as error:
+            log.warning("the session does not know the format strandline: %s", error.message)
 
 
 def place_of(warehouse: str | os.PathLike[str]) -> str:

@@ -11,11 +11,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strandline import names
-from strandline.catalog import board, paths, sessions, tables
+from strandline.catalog import board, owners, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import (
@@ -25,18 +26,23 @@ from strandline.errors import (
     PreconditionFailed,
     StrandlineError,
     Unavailable,
+    UnderOperation,
 )
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from strandline.api.carrier import Carrier
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify import VerifyReport
+    from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
     from strandline.records import Record
     from strandline.tables.check import CheckReport
@@ -65,6 +71,7 @@ class Database:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._operations: Operations | None = None
+        self._carrier: Carrier | None = None
         self._closed = False
         self._process = os.getpid()
 
@@ -143,15 +150,48 @@ class Database:
     def describe(self, path: str) -> dict[str, Any]:
         """Return what there is to know about a path: ``path``, ``type``, ``version`` and ``state``; for a
         table also ``columns``, ``key``, ``step``, ``rows``, ``digest`` and ``indexes``, each with its name,
-        kind, columns, covered columns and version."""
+        kind, columns, covered columns, version and whether it is unique. If an operation works on it,
+        ``owner`` says whose that is: ``process`` (``host:pid``), ``is_alive`` and ``seen``, when that one was
+        last heard of. It is what the catalog says now, whatever this process remembers."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            return describe.describe(conn, paths.require(conn, path))
+            found = describe.describe(conn, paths.require(conn, path))
+            operation_id = found["operation_id"]
+            if operation_id is not None:
+                known = owners.owners(conn, [operation_id], self.runtime.clock.now())
+                found["owner"] = asdict(known[operation_id]) if operation_id in known else None
+            return found
+
+    def busy(self, path: str = "/") -> dict[str, dict[str, Any]]:
+        """Return what is directly below a path and under operation, by name: its ``state`` and the
+        ``owner``, as ``describe`` says it."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            found = owners.busy_below(conn, paths.require(conn, path), self.runtime.clock.now())
+            return {name: {"state": state, "owner": asdict(owner)} for name, (state, owner) in found.items()}
+
+    def versions(self, path: str) -> list[VersionEvent]:
+        """Return what happened to the version of a path, and of those that had its name before it, oldest
+        first: who claimed one, when it was published, refused claims, plans that did not fit. It is kept for
+        ``version_history_seconds``."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            from strandline.catalog.history import story
+
+            return story(conn, path)
 
     @property
     def step(self) -> int:
         """The step of the last commit."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return board.current_step(conn)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session: your own, or one that is started. It knows ``format("strandline")``."""
+        with self.guard():
+            from strandline.api.source.register import register_once
+
+            session = self.runtime.spark
+            register_once(session)
+            return session
 
     # --- streams, backups and operations -------------------------------------------------------------------
 
@@ -169,7 +209,8 @@ class Database:
             return all_operations(self.runtime)
 
     def operation(self, operation_id: str) -> OperationInfo:
-        """Return one operation as it is now."""
+        """Return one operation as it is now. Its ``shards`` and ``stages`` are read when they are asked
+        for."""
         with self.guard():
             from strandline.api.progress import one_operation
 
@@ -239,9 +280,12 @@ class Database:
             return reports_of(conn, collection)
 
     def metrics(self) -> str:
-        """Return the counters and histograms of this process, in Prometheus' text format."""
+        """Return what there is to watch in the warehouse, in Prometheus' text format: what all processes have
+        counted, and how operations, backups and streams are now."""
         with self.guard():
-            return self.runtime.metrics.render()
+            from strandline.api.gauges import render
+
+            return render(self.runtime)
 
     # --- care ----------------------------------------------------------------------------------------------
 
@@ -331,6 +375,8 @@ class Database:
         with self.guard():
             if self._operations is not None:
                 self._operations.close()
+            if self._carrier is not None:
+                self._carrier.stop()
             self._closed = True
             self.runtime.session.close()
             self.runtime.catalog.close()
@@ -353,10 +399,40 @@ class Database:
             return self._operations
 
     def start(self, kind: str, request: Record) -> str:
+        self.note_change()
         return self._running.start(kind, request)
 
     def run_operation(self, kind: str, request: Record) -> str:
+        self.note_change()
         return self._running.execute(kind, request)
+
+    def note_change(self) -> None:
+        """Something is changed by this process, which from now on carries on what others left unfinished."""
+        if self._carrier is None:
+            from strandline.api.carrier import Carrier
+
+            with self._lock:
+                if self._carrier is None:
+                    self._carrier = Carrier(self.runtime, lambda: self._running)
+
+    def persist(self, act: Callable[[], T]) -> T:
+        """Return what ``act`` returns. If it is refused because of an operation whose process died, that is
+        carried to its end first."""
+        while True:
+            try:
+                return act()
+            except UnderOperation as busy:
+                if not self._carry_on(busy.operation_id):
+                    raise
+
+    def _carry_on(self, operation_id: str | None) -> bool:
+        if operation_id is None or self.current_transaction() is not None:
+            return False
+        with self.runtime.catalog.read() as conn:
+            owner = owners.owners(conn, [operation_id], self.runtime.clock.now()).get(operation_id)
+        if owner is None or (owner.is_alive and owner.process != sessions.this_process()):
+            return False
+        return self._running.carry_on(operation_id)
 
     def _begin(self, named: Sequence[Named] = ()) -> Transaction:
         from strandline.tables.transaction import Transaction
@@ -390,7 +466,7 @@ class Database:
             try:
                 run(tx)
                 return tx.commit(), tx.rows_changed
-            except Stale:
+            except (Stale, UnderOperation):
                 with contextlib.ExitStack() as at_the_end:
                     at_the_end.callback(tx.abort)
                     before_abort(tx)
@@ -399,7 +475,9 @@ class Database:
                 tx.abort()
                 raise
 
-        return repeat(self.runtime, attempt)
+        done = self.persist(lambda: repeat(self.runtime, attempt))
+        self.note_change()
+        return done
 
     def look(self, run: Callable[[Reader], T], named: Sequence[Named] = ()) -> T:
         """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is stale.
@@ -410,7 +488,11 @@ class Database:
         if open_one is not None:
             with once(self.runtime, open_one.snapshot.mark):
                 return run(open_one)
-        return repeat(self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named))))
+        return self.persist(
+            lambda: repeat(
+                self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named)))
+            )
+        )
 
     @property
     def _is_inherited(self) -> bool:

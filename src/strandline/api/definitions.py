@@ -24,6 +24,10 @@ def alter_table(db: Database, statement: st.AlterTable) -> Result:
             names.check_place(statement.path)
             stream.add_changefeed(db, statement.path, action)
             return Result()
+        case (st.AlterChangefeed() as action,):
+            names.check_place(statement.path)
+            stream.alter_changefeed(db, statement.path, action)
+            return Result()
         case (st.DropChangefeed() as action,):
             names.check_no_backup(statement.path)
             stream.drop_changefeed(db, statement.path, action.name)

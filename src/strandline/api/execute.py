@@ -27,6 +27,8 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.ShowBackupCollections: "show.backup_collections",
     st.ShowBackups: "show.backups",
     st.ShowOperations: "show.operations",
+    st.ShowOperation: "show.operation",
+    st.ShowVersions: "show.versions",
     st.ExplainRestore: "show.restore",
     st.CreateTable: "definitions.create_table",
     st.AlterTable: "definitions.alter_table",
@@ -82,7 +84,10 @@ def _run(db: Database, group: list[st.Statement]) -> Result:
             "only statements that read or change rows can be part of a transaction",
             "Run this statement before or after the transaction.",
         )
-    result: Result = getattr(importlib.import_module(f"strandline.api.{module}"), name)(db, statement)
+    if module in _CHANGE_WHAT_EXISTS:
+        db.note_change()
+    run = getattr(importlib.import_module(f"strandline.api.{module}"), name)
+    result: Result = db.persist(lambda: run(db, statement))
     return result
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from strandline.api.progress import OperationInfo
+from strandline.api.progress import OperationInfo, info_of
 from strandline.backups.compact import CompactBackups
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
@@ -22,7 +22,7 @@ from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams
-from strandline.records import Record
+from strandline.records import Newer, Record
 from strandline.runtime import Runtime
 
 
@@ -50,6 +50,7 @@ class Operations:
             runtime.session,
             kinds,
             metrics=runtime.metrics,
+            jobs=runtime,
             together=runtime.settings.parts_together,
         )
         self._threads: list[threading.Thread] = []
@@ -77,6 +78,17 @@ class Operations:
         for operation_id in taken:
             self._run(operation_id)
         return taken
+
+    def carry_on(self, operation_id: str) -> bool:
+        """Carry an operation to its end if nobody else does, and return whether it has ended. Its error is
+        its own: what it had made is undone then. One that a newer version began is left alone."""
+        try:
+            taken = self.engine.take_over(operation_id)
+        except Newer:
+            return False
+        if taken:
+            self._run(operation_id)
+        return bool(taken) and self.engine.get(operation_id).is_over
 
     def _plan(self, kind: str, request: Record) -> str:
         """Operations of dead processes are finished first: they may hold what this one needs."""
@@ -112,13 +124,12 @@ class Operations:
 
         def tell(operation: Operation) -> None:
             if on_progress is not None:
-                on_progress(OperationInfo.of(operation, self._runtime.clock.now()))
+                on_progress(info_of(self._runtime, operation))
 
-        ended = self._wait(operation_id, timeout, tell)
-        return OperationInfo.of(ended, self._runtime.clock.now())
+        return info_of(self._runtime, self._wait(operation_id, timeout, tell))
 
     def cancel(self, operation_id: str) -> OperationInfo:
-        return OperationInfo.of(self.engine.cancel(operation_id), self._runtime.clock.now())
+        return info_of(self._runtime, self.engine.cancel(operation_id))
 
     def forget(self, operation_id: str) -> None:
         self.engine.forget(operation_id)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 from strandline import records
+from strandline.api.shards import ShardInfo, StageInfo, shards_of, slowest, stages_of
 from strandline.catalog import operations
 from strandline.catalog.operations import Operation
+from strandline.catalog.owners import Owner, owners
 from strandline.runtime import Runtime
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationInfo:
     """An operation at one moment. ``percent`` counts parts done of all that are expected and only grows;
     ``progress`` has what its kind tells beyond that (current increment, bytes). ``seconds_left`` is a guess
-    from the pace so far, None when there is none."""
+    from the pace so far, None when there is none. ``owner``: who carries it out, and ``slowest``: the shard
+    that is in progress for the longest time; None if it has ended, or was not asked for by itself."""
 
     id: str
     kind: str
@@ -30,6 +37,33 @@ class OperationInfo:
     created: float
     ended: float | None
     seconds_left: float | None = None
+    owner: Owner | None = None
+    slowest: ShardInfo | None = None
+
+    @cached_property
+    def shards(self) -> list[ShardInfo]:
+        """All of its parts, in the order in which they are carried out; read when they are first asked
+        for."""
+        return self._look(shards_of)
+
+    @cached_property
+    def stages(self) -> list[StageInfo]:
+        """How long each of its stages took, with bytes and retries; read when they are first asked for."""
+        return self._look(stages_of)
+
+    def first_shards(self, most: int) -> list[ShardInfo]:
+        """No more than so many of its parts, those first that matter most to whoever waits: what is in
+        progress, what has failed, what is waiting."""
+        return self._look(partial(shards_of, most=most))
+
+    def _look(self, at: Callable[[Runtime, Operation], list[T]]) -> list[T]:
+        runtime, operation = self.__dict__["_source"]
+        return at(runtime, operation)
+
+    def _from(self, runtime: Runtime, operation: Operation) -> OperationInfo:
+        """It, with where its shards are read."""
+        self.__dict__["_source"] = runtime, operation
+        return self
 
     @property
     def is_over(self) -> bool:
@@ -75,11 +109,19 @@ def all_operations(runtime: Runtime) -> list[OperationInfo]:
     """Those that are not forgotten, oldest first."""
     with runtime.catalog.read() as conn:
         found = operations.listed(conn)
-    now = runtime.clock.now()
-    return [OperationInfo.of(operation, now) for operation in found]
+    return [info_of(runtime, operation) for operation in found]
 
 
 def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
+    now = runtime.clock.now()
     with runtime.catalog.read() as conn:
         found = operations.get(conn, operation_id, counted=True)
-    return OperationInfo.of(found, runtime.clock.now())
+        slow = slowest(conn, found)
+        owner = None if found.is_over else owners(conn, [found.id], now).get(found.id)
+    info = replace(OperationInfo.of(found, now), owner=owner, slowest=slow)
+    return info._from(runtime, found)
+
+
+def info_of(runtime: Runtime, operation: Operation) -> OperationInfo:
+    """An operation as users see it, who may ask for its shards."""
+    return OperationInfo.of(operation, runtime.clock.now())._from(runtime, operation)

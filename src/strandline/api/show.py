@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result
@@ -15,7 +16,6 @@ from strandline.catalog.tables import TableInfo
 from strandline.sql import statements as st
 from strandline.sql.constants import constant
 from strandline.sql.tokens import quote
-from strandline.tables import describe as describing
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
@@ -28,14 +28,73 @@ def operations(db: Database, statement: st.ShowOperations) -> Result:
     return Result(("id", "kind", "state", "percent", "error"), rows)
 
 
+SHOWN = 100
+"""So many shards of an operation are shown if not all are asked for."""
+
+
+def operation(db: Database, statement: st.ShowOperation) -> Result:
+    found = db.operation(statement.operation_id)
+    listed = found.shards if statement.all else found.first_shards(SHOWN)
+    rows = [
+        (
+            s.increment,
+            s.path,
+            s.shard,
+            s.kind,
+            s.state,
+            s.attempt,
+            _moment(s.since),
+            s.seconds,
+            s.process,
+            s.bytes,
+            "; ".join(f"{failed.message} [{failed.code}]" for failed in s.errors) or None,
+        )
+        for s in listed
+    ]
+    columns = ("increment", "path", "shard", "kind", "state", "attempt", "since", "seconds", "process")
+    return Result((*columns, "bytes", "errors"), rows)
+
+
+def versions(db: Database, statement: st.ShowVersions) -> Result:
+    rows = [
+        (
+            _moment(e.time),
+            e.event,
+            e.version,
+            e.step,
+            e.operation_id,
+            e.operation,
+            e.writer,
+            ", ".join(map(str, e.siblings)) or None,
+            e.details,
+        )
+        for e in db.versions(statement.path)
+    ]
+    columns = (
+        "time",
+        "event",
+        "version",
+        "step",
+        "operation_id",
+        "operation",
+        "writer",
+        "siblings",
+        "details",
+    )
+    return Result(columns, rows)
+
+
+def _moment(epoch: float | None) -> datetime | None:
+    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
+
+
 def create_table(db: Database, statement: st.ShowCreateTable) -> Result:
     with db.runtime.catalog.read() as conn:
         return Result(("statement",), [(_create_statement(paths.require(conn, statement.path, "table")),)])
 
 
 def describe(db: Database, statement: st.Describe) -> Result:
-    with db.runtime.catalog.read() as conn:
-        described = describing.describe(conn, paths.require(conn, statement.path))
+    described = db.describe(statement.path)
     return Result(("property", "value"), [(name, str(value)) for name, value in described.items()])
 
 
@@ -61,10 +120,9 @@ def _create_statement(row: Path) -> str:
     lines.append(f"PRIMARY KEY ({', '.join(quote(n) for n in info.schema.key)})")
     for ref in info.indexes:
         index = ref.definition
-        cover = f" COVER ({', '.join(quote(n) for n in index.cover)})" if index.cover else ""
-        lines.append(
-            f"INDEX {quote(index.name)} {index.kind} ON ({', '.join(quote(n) for n in index.columns)}){cover}"
-        )
+        columns, cover = (", ".join(map(quote, of)) for of in (index.columns, index.cover))
+        covered = f" COVER ({cover})" if cover else ""
+        lines.append(f"INDEX {quote(index.name)} {index.words} ON ({columns}){covered}")
     body = ",\n    ".join(lines)
     keys = ", ".join(f"({', '.join(map(constant, bound))})" for bound in info.schema.bounds)
     settings = f" WITH (PARTITION_AT_KEYS = ({keys}))" if keys else ""

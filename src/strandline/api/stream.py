@@ -19,7 +19,7 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Internal, InvalidArgument, PreconditionFailed
-from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec
+from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec, alter_stream
 from strandline.sql import statements as st
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
 from strandline.tables.snapshot import Snapshot, repeat
@@ -55,6 +55,13 @@ class Stream:
         """The step up to which the stream's records are dealt with."""
         with self._database.guard(), self._database.runtime.catalog.read() as conn:
             return position(conn, _open_stream(conn, self.path))
+
+    @property
+    def head(self) -> int:
+        """The step of the last record that there is; the position, if there is none after it."""
+        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+            stream = _open_stream(conn, self.path)
+            return max(position(conn, stream), chains.state(conn, stream.parent_id or 0).step)
 
     def read(self, after: int | None = None, upto: int | None = None) -> DataFrame:
         """Return the changes in ``(after, upto]`` as a DataFrame: step, op (U upsert, R replace, E erase),
@@ -101,10 +108,7 @@ class Stream:
         """Let go of everything up to ``step``. Durable when it returns."""
         with self._database.guard(), self._database.runtime.catalog.write() as tx:
             stream = _open_stream(tx.conn, self.path)
-            if stream.record(StreamBody).owner is not None:
-                raise PreconditionFailed(
-                    f"{self.path} belongs to a backup collection", "Add a changefeed of your own."
-                )
+            _own_stream(tx.conn, self.path, "Add a changefeed of your own.")
             _check_step(step)
             here, now = position(tx.conn, stream), board.current_step(tx.conn)
             if not here <= step <= now:
@@ -125,41 +129,41 @@ class Stream:
 
         def attempt() -> T:
             snapshot = Snapshot(runtime)
-            feed = self._feed(after, upto)
+            feed = window_of(self._database, self.path, after, upto)
             snapshot.note((*feed.logs, *(feed.before.segments if feed.before is not None else ())))
             return give(feed)
 
         with self._database.guard():
             return repeat(runtime, attempt)
 
-    def _feed(self, after: int | None, upto: int | None) -> Feed:
-        with self._database.runtime.catalog.read() as conn:
-            stream = _open_stream(conn, self.path)
-            held, now = position(conn, stream), board.current_step(conn)
-            begin = held if after is None else after
-            end = now if upto is None else upto
-            _check_step(begin)
-            _check_step(end)
-            if begin < held:
-                raise PreconditionFailed(
-                    f"{self.path} has let go of what came before step {held}",
-                    f"Read from step {held} on, or add another changefeed.",
-                )
-            if end > now or end < begin:
-                raise InvalidArgument(
-                    f"cannot read from step {begin} to step {end}", f"The last step is {now}."
-                )
-            table = TableInfo.of(require_id(conn, stream.parent_id))
-            mode = stream.record(StreamBody).mode
-            before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
-            return Feed(
-                schema=table.schema,
-                mode=mode,
-                after=begin,
-                upto=end,
-                logs=chains.log_between(conn, table.id, begin, end),
-                before=before,
+
+def window_of(database: Database, path: str, after: int | None, upto: int | None) -> Feed:
+    """Return the changes in ``(after, upto]`` of a stream, as the store takes them."""
+    with database.runtime.catalog.read() as conn:
+        stream = _open_stream(conn, path)
+        held, now = position(conn, stream), board.current_step(conn)
+        begin = held if after is None else after
+        end = now if upto is None else upto
+        _check_step(begin)
+        _check_step(end)
+        if begin < held:
+            raise PreconditionFailed(
+                f"{path} has let go of what came before step {held}",
+                f"Read from step {held} on, or add another changefeed.",
             )
+        if end > now or end < begin:
+            raise InvalidArgument(f"cannot read from step {begin} to step {end}", f"The last step is {now}.")
+        table = TableInfo.of(require_id(conn, stream.parent_id))
+        mode = stream.record(StreamBody).mode
+        before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
+        return Feed(
+            schema=table.schema,
+            mode=mode,
+            after=begin,
+            upto=end,
+            logs=chains.log_between(conn, table.id, begin, end),
+            before=before,
+        )
 
 
 def _open_stream(conn: Connection, path: str) -> Path:
@@ -179,6 +183,36 @@ def position(conn: Connection, stream: Path) -> int:
 
 def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> None:
     paths.check_own_name(action.name, "changefeed")
+    settings = _settings(action)
+    if "MODE" not in settings:
+        raise InvalidArgument("a changefeed needs the setting MODE", f"It is one of {', '.join(MODES)}.")
+    spec = StreamSpec(action.name, settings["MODE"], settings.get("FORMAT", "JSON"), None)
+    database.run_operation("create stream", StreamRequest(table=path, stream=spec))
+
+
+def alter_changefeed(database: Database, path: str, action: st.AlterChangefeed) -> None:
+    settings = _settings(action)
+    with database.runtime.catalog.write() as tx:
+        stream = _own_stream(tx.conn, f"{path}/{action.name}", "It is for the collection to use.")
+        alter_stream(tx, stream, mode=settings.get("MODE"))
+
+
+def drop_changefeed(database: Database, path: str, name: str) -> None:
+    with database.runtime.catalog.read() as conn:
+        hint = "It goes with the collection: DROP BACKUP COLLECTION."
+        stream = _own_stream(conn, f"{path}/{name}", hint)
+    database.run_operation("drop streams", StreamPaths(streams=(stream.path,)))
+
+
+def _own_stream(conn: Connection, path: str, hint: str) -> Path:
+    """A stream that belongs to no collection."""
+    stream = paths.require(conn, path, "stream")
+    if stream.record(StreamBody).owner is not None:
+        raise PreconditionFailed(f"{stream.path} belongs to a backup collection", hint)
+    return stream
+
+
+def _settings(action: st.AddChangefeed | st.AlterChangefeed) -> dict[str, str]:
     settings: dict[str, str] = {}
     for name, value in action.settings:
         if name not in ("MODE", "FORMAT"):
@@ -189,26 +223,12 @@ def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> N
         if name in settings:
             raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
         settings[name] = str(value).upper()
-    if "MODE" not in settings:
-        raise InvalidArgument("a changefeed needs the setting MODE", f"It is one of {', '.join(MODES)}.")
     for name, allowed in (("MODE", MODES), ("FORMAT", FORMATS)):
         if settings.get(name, allowed[0]) not in allowed:
             raise InvalidArgument(
                 f"{name} cannot be {settings[name]!r}", f"It is one of {', '.join(allowed)}."
             )
-    spec = StreamSpec(action.name, settings["MODE"], settings.get("FORMAT", "JSON"), None)
-    database.run_operation("create stream", StreamRequest(table=path, stream=spec))
-
-
-def drop_changefeed(database: Database, path: str, name: str) -> None:
-    with database.runtime.catalog.read() as conn:
-        stream = paths.require(conn, f"{path}/{name}", "stream")
-        if stream.record(StreamBody).owner is not None:
-            raise PreconditionFailed(
-                f"{stream.path} belongs to a backup collection",
-                "It goes with the collection: DROP BACKUP COLLECTION.",
-            )
-    database.run_operation("drop streams", StreamPaths(streams=(stream.path,)))
+    return settings
 
 
 def _check_step(step: Any) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sqlalchemy import Connection
+
 from strandline import names
 from strandline.backups.collection import META, Collection, collection_path
 from strandline.backups.manifest import Manifest, ObjectRecord
@@ -55,22 +57,21 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
     names.check_not_reserved(name, "collection")
     repository = Repository(runtime.files.at(root), root)
     is_encrypted = repository.marker.encrypted  # What is no repository is refused before anything else.
-    found = [_read(repository, backup) for backup in repository.backups()]
-    usable = [each.manifest for each in found if each.manifest is not None]
-    if not usable:
-        raise _nothing_in(root, found[-1].problem if found else None)
+    path = collection_path(name)
     with runtime.catalog.read() as conn:
         here = warehouse.require(conn).id
+        _check_free(conn, path)
+    listed = set(repository.manifests())
+    found, usable = _all(repository)
     owner = repository.owner()
     if take_over:
         repository.own(here, runtime.clock.now(), take_over=True)
+        if set(repository.manifests()) != listed:
+            # The one that had it was at work up to now.
+            found, usable = _all(repository)
     attached = not take_over and owner is not None and owner.warehouse != here
     with runtime.catalog.write() as tx:
-        path = collection_path(name)
-        if paths.find(tx.conn, path) is not None:
-            raise AlreadyExists(
-                f"there is a backup collection {name!r} already", "Choose another name, or drop it first."
-            )
+        _check_free(tx.conn, path)
         tx.skip_to(max(manifest.backup.step for manifest in usable))
         last = usable[-1]
         settings = replace(last.settings, storage=root, encryption=is_encrypted)
@@ -81,6 +82,23 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
         for manifest in usable:
             _Attached(tx, row, manifest, root).make()
         return tx.step, found
+
+
+def _check_free(conn: Connection, path: str) -> None:
+    if paths.find(conn, path) is not None:
+        raise AlreadyExists(
+            f"there is a backup collection {path.rpartition('/')[2]!r} already",
+            "Choose another name, or drop it first.",
+        )
+
+
+def _all(repository: Repository) -> tuple[list[Found], list[Manifest]]:
+    """All backups of a repository, and the manifests of those that can be used: at least one."""
+    found = [_read(repository, backup) for backup in repository.backups()]
+    usable = [each.manifest for each in found if each.manifest is not None]
+    if not usable:
+        raise _nothing_in(repository.root, found[-1].problem if found else None)
+    return found, usable
 
 
 def _nothing_in(root: str, problem: str | None) -> PreconditionFailed:
@@ -95,9 +113,10 @@ def _read(repository: Repository, backup: str) -> Found:
     except Corrupted as error:
         return Found(backup, None, error.message)
     except StrandlineError as error:
-        if error.code != "PRECONDITION_FAILED":
+        # A later version wrote it, or its warehouse has dropped it since it was listed.
+        if error.code not in ("PRECONDITION_FAILED", "PATH_NOT_FOUND"):
             raise
-        return Found(backup, None, error.message)  # A later version wrote it.
+        return Found(backup, None, error.message)
 
 
 class _Attached:

@@ -24,7 +24,7 @@ from strandline.backups.compact_parts import (
     FoldPart,
     FullManifestPart,
 )
-from strandline.backups.compact_plan import FoldedShard, sources
+from strandline.backups.compact_plan import sources
 from strandline.backups.full import check_ours
 from strandline.backups.record import BackupRecord, require_collection
 from strandline.backups.restore_plan import RestoreRequest, find_chain
@@ -94,16 +94,15 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
             run.lock(tx, [path], "altering")  # A repository has one writer at a time.
         run.lock(tx, [there[last.name]], "altering")
         run.lock(tx, [there[record.name] for record in chain[:-1]], "copying")
-        shards = self._shards(tx, run, chain, there[last.name])
-        parts = [PartPlan("fold", shard) for shard in shards]
+        parts = self._shards(tx, run, chain, there[last.name])
+        total = sum(part.bytes or 0 for part in parts)
         if last.stored is not None:
-            parts.append(PartPlan("full manifest", Nothing(), 1))
-        total = sum(shard.bytes for shard in shards)
+            parts.append(PartPlan("full manifest", Nothing(), 1, path=there[last.name].path))
         return Plan(parts, body, CompactProgress(bytes=0, bytes_total=total))
 
     def _shards(
         self, tx: Writer, run: Planning[CompactRequest], chain: Sequence[BackupRecord], backup: Path
-    ) -> list[FoldedShard]:
+    ) -> list[PartPlan]:
         """The parts, and for each table and index of them a path in which new segments wait."""
         root, step = chain[-1].stored, chain[-1].step
         folded = [source for source in sources(tx.conn, chain) if not source.is_shared(root)]
@@ -113,9 +112,9 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
         ]
         staging = many.add(tx, new, step=step, state="creating", operation_id=run.id)
         return [
-            shard
+            PartPlan("fold", shard, path=source.name, shard=number, bytes=shard.bytes)
             for source, path in zip(folded, staging, strict=True)
-            for shard in source.shards(path.id, self._shard_bytes)
+            for number, shard in enumerate(source.shards(path.id, self._shard_bytes))
         ]
 
     def let_go(self, operation_id: str) -> None:

@@ -123,6 +123,7 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
 
     def work(self, run: CompactRun, part: Part[FoldedShard]) -> _Made:
         body, root, store = part.body, run.body.root, self.runtime.store
+        among = run.progress.bytes_total
         with self.runtime.catalog.read() as conn:
             schema = require_id(conn, body.staging_id).record(TableBody).schema
             found = [chains.load(conn, *each).narrowed(body.within).segments for each in body.slices]
@@ -133,19 +134,18 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
             and not changed
             and all(lies_in(s, body.within) and is_at(s, root) for s in found[0])
         ):
-            return _Made(found[0], (), store.digest(state))
-        folded = store.fold(state, self.runtime.session.file_name(body.staging_id))
+            (digest,) = store.digests(state, [schema], among=among)
+            return _Made(found[0], (), digest)
+        name = self.runtime.session.file_name(body.staging_id)
         if root is None:
+            folded = store.fold(state, name, among=among)
             return _Made((), folded.segments, folded.delta)
-        try:
-            with self.writing(run) as (there, _):
-                target = Destination(root, avoided(there))
-                pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
-                sent = store.send(folded.segments, target, pace, among=run.progress.bytes_total)
-        finally:
-            store.discard(folded.segments)
+        with self.writing(run) as (there, _):
+            target = Destination(root, avoided(there))
+            pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
+            folded = store.fold_into(target, state, name, pace, among=among)
         use = f"{body.staging_id}.{part.id}"
-        new = [ObjectRecord.of(s).segment(root, f"{use}.{n}") for n, s in enumerate(sent)]
+        new = [ObjectRecord.of(s).segment(root, f"{use}.{n}") for n, s in enumerate(folded.segments)]
         return _Made((), new, folded.delta)
 
     def configure(self, tx: Writer, run: CompactRun, part: Part[FoldedShard], made: _Made) -> FoldedShard:
@@ -156,7 +156,7 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         run.report(tx, run.progress.moved(body.bytes, began=run.operation.created, now=tx.now, beside=beside))
         return replace(body, digest=made.digest)
 
-    def time_limit(self, part: Part[FoldedShard]) -> float | None:
+    def time_limit(self, run: CompactRun, part: Part[FoldedShard]) -> float | None:
         settings = self.runtime.settings
         return settings.shard_seconds + settings.workers * settings.limits.seconds_for(part.body.bytes)
 

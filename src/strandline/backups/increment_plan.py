@@ -358,7 +358,8 @@ class _Increment:
             size |= sizes.bytes_of(conn, new)
         parts: list[PartPlan] = []
         for source, target in changed:
-            first, *others = self._shards(source, size.get(source.source.id, 0))
+            bytes_ = size.get(source.source.id, 0)
+            first, *others = self._shards(source, bytes_)
             slice_ = CutSlice(
                 table_id=source.source.id,
                 target_id=target.id,
@@ -371,8 +372,13 @@ class _Increment:
                 within=first,
                 continues=source.continues,
             )
-            parts.append(PartPlan("slice", slice_))
-            parts += [PartPlan("slice shard", slice_.shard(within)) for within in others]
+            path = source.source.path.removesuffix(f"/{paths.IMPL_TABLE}")
+            each = bytes_ // (len(others) + 1)  # Nobody knows how the changes are spread.
+            parts.append(PartPlan("slice", slice_, path=path, shard=0, bytes=each))
+            parts += [
+                PartPlan("slice shard", slice_.shard(within), path=path, shard=number, bytes=each)
+                for number, within in enumerate(others, start=1)
+            ]
         return parts
 
     def _shards(self, source: _Source, size: int) -> list[KeyRange]:

@@ -243,6 +243,9 @@ class _Cutter:
     def time_limit(self) -> float:
         return self._runtime.settings.shard_seconds
 
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        return pause_after(error, attempt, self._runtime.settings.pauses)
+
 
 class SliceShardPart(Handler[IncrementRun, CutShard]):
     """A shard of a source that has several."""
@@ -264,9 +267,9 @@ class SliceShardPart(Handler[IncrementRun, CutShard]):
         self._cutter.discard(made)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return pause_after(error, attempt)
+        return self._cutter.retry_after(error, attempt)
 
-    def time_limit(self, part: Part[CutShard]) -> float | None:
+    def time_limit(self, run: IncrementRun, part: Part[CutShard]) -> float | None:
         return self._cutter.time_limit
 
 
@@ -298,9 +301,9 @@ class SlicePart(StreamPart[CutSlice]):
         self._cutter.discard(made)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return pause_after(error, attempt)
+        return self._cutter.retry_after(error, attempt)
 
-    def time_limit(self, part: Part[CutSlice]) -> float | None:
+    def time_limit(self, run: IncrementRun, part: Part[CutSlice]) -> float | None:
         return None if self.is_quick(part.state) else self._cutter.time_limit
 
 

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
+from math import inf
 
 from strandline import records
 from strandline.clock import Clock
@@ -36,6 +37,8 @@ ALLOWANCE_SECONDS = 30.0
 LONGEST_SECONDS = 3600.0
 """No lease is given for longer at once. One that seems to last longer was written by a clock that is wrong,
 and does not count: it might not end in anybody's lifetime."""
+MOST_LEFT = 0.9
+"""A lease that has so much of its time left need not be renewed."""
 TRIES = 20
 FOLDER = "leases"
 _NAME = re.compile(r"leases/([1-9][0-9]*)\.json(\..+)?", re.ASCII)
@@ -120,9 +123,20 @@ class Lease:
     def renew(self) -> None:
         """Let the lease last for as long from now on as when it was taken; Fenced if another has taken it
         meanwhile. One that is over can be renewed if nobody has."""
+        self._renew(inf)
+
+    def keep(self) -> None:
+        """Renew it only if some of its time has gone: that takes a few writes, and who asks may have asked a
+        moment ago."""
+        self._renew(self._seconds * MOST_LEFT)
+
+    def _renew(self, least: float) -> None:
+        """Let it last for as long as when it was taken, if less than so many seconds are left."""
         with self._lock:
             number, claim = self._look()
-            self._write(number, replace(claim, until=self._clock.now() + self._seconds))
+            now = self._clock.now()
+            if claim.until - now <= least:
+                self._write(number, replace(claim, until=now + self._seconds))
 
     def release(self) -> None:
         """Let others take it at once. It does not matter if that fails: it ends by itself."""

@@ -50,9 +50,11 @@ class Removal:
 
     @property
     def leaving(self) -> tuple[str, ...]:
-        """Those of them that a repository has."""
+        """Those of them that a repository has, or may have: the answer may have got lost to who sent one."""
         names = {path.name for path in self.going}
-        return tuple(record.name for record in self.records if record.stored and record.name in names)
+        if self.collection.record(Collection).settings.storage == CLUSTER:
+            names &= {record.name for record in self.records if record.stored}
+        return tuple(record.name for record in self.records if record.name in names)
 
     @property
     def is_last(self) -> bool:
@@ -119,7 +121,7 @@ def tables_in(conn: Connection, backup: Path) -> list[int]:
 @dataclass(frozen=True, kw_only=True)
 class DropBody(Body):
     """``backups``: their names, oldest first. ``bytes``: what becomes free. ``last``: the last of them, if
-    none comes after it. ``leaving``: those that a repository has."""
+    none comes after it. ``leaving``: those that a repository may have."""
 
     collection_id: int
     backups: tuple[str, ...]
@@ -170,7 +172,12 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
         removal = plan_removal(tx.conn, run.request, tx.now)
         heights = removal.heights
         parts = [
-            PartPlan("drop backup", DroppedBackup(backup_id=path.id, backup=path.name), heights[path.name])
+            PartPlan(
+                "drop backup",
+                DroppedBackup(backup_id=path.id, backup=path.name),
+                heights[path.name],
+                path=path.path,
+            )
             for path in removal.going
         ]
         below = [p for path in removal.going for p in paths.subtree(tx.conn, path)]

@@ -75,7 +75,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
     def __init__(self, runtime: Runtime) -> None:
         self.handlers = {
             "shard": ShardPart(runtime),
-            "inline shard": InlineShardPart(),
+            "inline shard": InlineShardPart(runtime),
             "rebuild": RebuildPart(runtime),
             "verify": VerifyPart(runtime),
             "verify shard": VerifyShardPart(runtime),
@@ -93,15 +93,18 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         targets = _Targets(tx, run, wanted, step, self._shard_bytes, old=old)
         targets.make()
         last = len(wanted.chain)
-        shards = sorted(targets.shards, key=lambda found: found[0].increment)
-        total = sum(shard.bytes for shard, _ in shards)
+        shards = sorted(targets.shards, key=lambda found: found.shard.increment)
+        total = sum(found.shard.bytes for found in shards)
         slowed = request.limits.seconds_for(total)
-        parts = [PartPlan(kind, replace(shard, slowed=slowed), shard.increment) for shard, kind in shards]
-        parts += [PartPlan("rebuild", rebuilt, last) for rebuilt in targets.rebuilds]
+        parts = [found.part(slowed) for found in shards]
+        parts += [PartPlan("rebuild", rebuilt, last, path=rebuilt.index) for rebuilt in targets.rebuilds]
         # What was copied is another file: that it was written as it was read is for the data to tell.
-        checks: Checks = "data" if request.verify or any(s.copy for s, _ in shards) else "files"
+        checks: Checks = "data" if request.verify or any(found.shard.copy for found in shards) else "files"
         if checks == "data":
-            parts += [PartPlan("verify", Checked(table_id=i), last + 1) for i in targets.made.values()]
+            parts += [
+                PartPlan("verify", Checked(table_id=i), last + 1, path=path)
+                for path, i in targets.made.items()
+            ]
         body = RestoreBody(
             backup=wanted.chain[-1].name,
             tables=targets.made,
@@ -149,7 +152,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
 @dataclass(frozen=True)
 class _Targets:
     """Makes the tables of a restore with their indexes, and collects the shards that will fill them, each
-    with the kind of its part, and the indexes that no backup holds. ``made``: the ids of the tables by
+    for its part, and the indexes that no backup holds. ``made``: the ids of the tables by
     path. ``objects``: the keys of all that they are filled from. ``pieces``: in how many shards each table
     and index will be checked."""
 
@@ -160,7 +163,7 @@ class _Targets:
     shard_bytes: int
     old: Old = field(kw_only=True)
     made: dict[str, int] = field(default_factory=dict, init=False)
-    shards: list[tuple[Shard, str]] = field(default_factory=list, init=False)
+    shards: list[PlannedShard] = field(default_factory=list, init=False)
     rebuilds: list[Rebuilt] = field(default_factory=list, init=False)
     objects: set[str] = field(default_factory=set, init=False)
     pieces: list[int] = field(default_factory=list, init=False)
@@ -188,7 +191,7 @@ class _Targets:
         )
         self.made.update({target.path: table.id for target, table in zip(targets, tables_, strict=True)})
         filled = [
-            Filled(target.source, None, table.id, target.record.schema, 1)
+            Filled(target.source, None, table.id, target.record.schema, 1, path=target.path)
             for target, table in zip(targets, tables_, strict=True)
         ]
         states = {table.id: target.record.slice.after for target, table in zip(targets, tables_, strict=True)}
@@ -228,15 +231,15 @@ class _Targets:
         filled = []
         for (target, table, index), row, impl, schema in zip(listed, indexes, impls, schemas, strict=True):
             definition = index.definition
+            name = f"{target.path}/{definition.name}"
             refs[table.id].append(
                 IndexRef.of(definition, index_id=row.id, impl_id=impl.id, version=impl.version)
             )
             states[impl.id] = index.slice.after if index.slice is not None else Digest()
             if index.holds == "data":
                 least = len(target.record.schema.bounds) + 1
-                filled.append(Filled(target.source, definition.name, impl.id, schema, least))
+                filled.append(Filled(target.source, definition.name, impl.id, schema, least, path=name))
             else:
-                name = f"{target.path}/{definition.name}"
                 self.pieces.append(len(target.record.schema.bounds) + 1)
                 self.rebuilds.append(Rebuilt(table_id=table.id, impl_id=impl.id, index=name))
         bodies = {
@@ -270,7 +273,7 @@ class _Targets:
             limits = cuts(of.schema.bounds, spread(there_), self.shard_bytes, of.least)
             self.pieces.append(len(ranges(limits)))
 
-    def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> tuple[Shard, str]:
+    def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> PlannedShard:
         request = self.run.request
         deadline = request.deadline_seconds
         # What lies in a repository is not the warehouse's to share.
@@ -284,16 +287,39 @@ class _Targets:
             copy=copy,
             until=None if deadline is None else self.tx.now + deadline,
         )
-        return made, "shard" if copy or any(s.file is not None for s in found) else "inline shard"
+        kind = "shard" if copy or any(s.file is not None for s in found) else "inline shard"
+        return PlannedShard(kind, of.path, made)
+
+
+@dataclass(frozen=True)
+class PlannedShard:
+    """A shard to be brought by a part of this ``kind``. ``path``: that of its table or index."""
+
+    kind: str
+    path: str
+    shard: Shard
+
+    def part(self, slowed: float) -> PartPlan:
+        shard = self.shard
+        return PartPlan(
+            self.kind,
+            replace(shard, slowed=slowed),
+            shard.increment,
+            increment=shard.increment,
+            path=self.path,
+            shard=shard.shard,
+            bytes=shard.bytes,
+        )
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A table or an index (by its name) of the backup, and the table that it goes into. ``least``: how many
-    shards it has, if its segments allow it."""
+    """A table or an index (by its name) of the backup, and the table that it goes into, as part of ``path``.
+    ``least``: how many shards it has, if its segments allow it."""
 
     source: str
     index: str | None
     table_id: int
     schema: TableSchema
     least: int
+    path: str = field(kw_only=True)

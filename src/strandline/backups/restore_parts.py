@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.restore_plan import RestoreRequest
-from strandline.catalog import board, chains, tables
+from strandline.catalog import board, chains, shards, tables
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.writer import Writer
@@ -91,34 +91,45 @@ class OutOfTime(TimedOut):
     """The time that was set for the whole restore is over."""
 
 
-def _pause_after(error: Exception, attempt: int) -> float | None:
-    return None if isinstance(error, OutOfTime) else pause_after(error, attempt)
-
-
-class RestorePart(Handler[RestoreRun, P], ABC):
-    """What all parts share: one phase, the deadline, and when to try again."""
+class QuickPart(Handler[RestoreRun, P]):
+    """What all parts of a restore share: one phase, and when to try again."""
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
 
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        if isinstance(error, OutOfTime):
+            return None
+        return pause_after(error, attempt, self.runtime.settings.pauses)
+
+
+class RestorePart(QuickPart[P], ABC):
+    """A part that works on files, for as long as there is time."""
+
     def work(self, run: RestoreRun, part: Part[P]) -> Any:
-        check_time(run, self.runtime.clock.now())
+        self.check_time(run)
         return self._make(run, part.body)
 
     @abstractmethod
     def _make(self, run: RestoreRun, body: P) -> Any:
         """The slow work of this kind of part."""
 
-    def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return _pause_after(error, attempt)
+    def check_time(self, run: RestoreRun) -> None:
+        if is_late(run, self.runtime.clock.now()):
+            with self.runtime.catalog.read() as conn:
+                raise out_of_time(conn, run)
 
-    def seconds_left(self, until: float | None, slowed: float = 0.0) -> float:
-        """How long a shard may take. One that hangs is found out in time to say that the whole restore, which
-        may take ``until`` then, has run out of it."""
-        limit = self.runtime.settings.shard_seconds + slowed
+    def time_limit(self, run: RestoreRun, part: Part[P]) -> float | None:
+        """One that hangs is found out in time to say that the whole restore has run out of it."""
+        limit = self.runtime.settings.shard_seconds + self.slowed(part.body)
+        until = deadline_of(run)
         return limit if until is None else min(limit, max(0.0, until - self.runtime.clock.now()))
+
+    def slowed(self, body: P) -> float:
+        """So many seconds it may take longer than others."""
+        return 0.0
 
 
 def deadline_of(run: RestoreRun) -> float | None:
@@ -128,14 +139,34 @@ def deadline_of(run: RestoreRun) -> float | None:
     return None if seconds is None else run.operation.created + seconds
 
 
-def check_time(run: RestoreRun, now: float) -> None:
-    """Refuse to go on with a restore that has run out of time."""
+def is_late(run: RestoreRun, now: float) -> bool:
+    """Whether a restore has run out of time."""
     until = deadline_of(run)
-    if until is not None and now > until:
-        raise OutOfTime(
-            f"the restore did not finish within {run.request.deadline_seconds:g} seconds",
-            "Nothing was published. Allow more time, or restore fewer tables.",
-        )
+    return until is not None and now > until
+
+
+def check_time(tx: Writer, run: RestoreRun) -> None:
+    """Refuse to go on with a restore that has run out of time."""
+    if is_late(run, tx.now):
+        raise out_of_time(tx.conn, run)
+
+
+def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
+    """The error of a restore that has run out of time, which says how far it has come."""
+    stages = shards.stages(conn, run.operation.id)
+    last = run.body.increments
+    there = [stage for stage in stages if stage.stage <= last and stage.done == stage.parts]
+    words = [f"{len(there)} of {last + 1} backups were there"]
+    if (now := next((stage for stage in stages if stage.done < stage.parts), None)) is not None:
+        if now.stage > last:
+            what = "parts of what comes after them"
+        else:
+            what = f"shards of increment {now.stage}" if now.stage else "shards of the full backup"
+        words.append(f"and {now.done} of {now.parts} {what}")
+    return OutOfTime(
+        f"the restore did not finish within {run.request.deadline_seconds:g} seconds: {', '.join(words)}",
+        "Nothing was published. Allow more time, or restore fewer tables.",
+    )
 
 
 class ShardPart(RestorePart[Shard]):
@@ -162,7 +193,7 @@ class ShardPart(RestorePart[Shard]):
         return max(1, sum(1 for _ in takewhile(room.__ge__, accumulate(body.bytes for body in copied))))
 
     def work_all(self, run: RestoreRun, parts: Sequence[Part[Shard]]) -> Sequence[Any]:
-        check_time(run, self.runtime.clock.now())
+        self.check_time(run)
         return self._copied(run, [part.body for part in parts])
 
     def _copied(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
@@ -194,8 +225,8 @@ class ShardPart(RestorePart[Shard]):
     def discard(self, made: list[Segment]) -> None:
         self.runtime.store.discard(made)
 
-    def time_limit(self, part: Part[Shard]) -> float | None:
-        return self.seconds_left(part.body.until, part.body.slowed)
+    def slowed(self, body: Shard) -> float:
+        return body.slowed
 
 
 def _report(tx: Writer, run: RestoreRun, increment: int, size: int, *, beside: int = 0) -> None:
@@ -203,16 +234,15 @@ def _report(tx: Writer, run: RestoreRun, increment: int, size: int, *, beside: i
     run.report(tx, replace(moved, increment=increment))
 
 
-class InlineShardPart(Handler[RestoreRun, Shard]):
+class InlineShardPart(QuickPart[Shard]):
     """Brings shards whose rows are in the catalog itself, many at a time."""
 
     record = Shard
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def configure_all(
         self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Any
     ) -> list[Shard]:
-        check_time(run, tx.now)
+        check_time(tx, run)
         bodies = [part.body for part in parts]
         attached: dict[int, list[int]] = {}
         for body in bodies:
@@ -220,9 +250,6 @@ class InlineShardPart(Handler[RestoreRun, Shard]):
         chains.attach_all(tx, attached, run.body.step)
         _report(tx, run, bodies[0].increment, sum(body.bytes for body in bodies))
         return bodies
-
-    def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return _pause_after(error, attempt)
 
 
 class RebuildPart(RestorePart[Rebuilt]):

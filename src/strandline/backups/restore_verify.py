@@ -31,7 +31,10 @@ from strandline.model import Chain, Digest, KeyRange, Segment, State
 from strandline.operations.kind import Handler, Part, PartPlan
 from strandline.records import Record, later
 from strandline.runtime import Runtime
-from strandline.storage.shards import begins_in, cuts, ranges, spread
+from strandline.storage.shards import begins_in, coarser, cuts, ranges, spread
+
+SMALLER = 16
+"""A shard that is checked is smaller than others at most by so many times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +77,24 @@ class VerifyPart(Handler[RestoreRun, Checked]):
     def configure_all(
         self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Checked]], made: Any
     ) -> list[Checked]:
-        check_time(run, tx.now)
+        check_time(tx, run)
         infos = [TableInfo.of(path) for path in paths.by_ids(tx.conn, [p.body.table_id for p in parts])]
         ids = [i for table in infos for i in (table.id, *(ref.impl_id for ref in table.indexes))]
         found = chains.copied(tx.conn, ids, board.current_step(tx.conn))
         until, stage = deadline_of(run), parts[0].row.stage + 1
+        named = {id_: path for path, id_ in run.body.tables.items()}  # As they will be called.
         shards = [
-            CheckedShard(table_id=table.id, pieces=pieces, until=until)
-            for table in infos
-            for pieces in self._pieces(table, found)
+            PartPlan(
+                "verify shard",
+                CheckedShard(table_id=table.id, pieces=pieces, until=until),
+                stage,
+                path=path if pieces[0].index is None else f"{path}/{pieces[0].index}",
+                shard=number,
+            )
+            for table, path in ((table, named.get(table.id, table.path)) for table in infos)
+            for number, pieces in enumerate(self._pieces(table, found))
         ]
-        run.add_parts(tx, [PartPlan("verify shard", shard, stage) for shard in shards])
+        run.add_parts(tx, shards)
         return [part.body for part in parts]
 
     def _pieces(
@@ -93,7 +103,10 @@ class VerifyPart(Handler[RestoreRun, Checked]):
         small = []
         for index, id_ in [(None, table.id), *((ref.name, ref.impl_id) for ref in table.indexes)]:
             bounds, least = (table.schema.bounds, 1) if index is None else ((), len(table.schema.bounds) + 1)
-            limits = cuts(bounds, spread(segments.get(id_, ())), self._shard_bytes, least)
+            there = spread(segments.get(id_, ()))
+            limits = cuts(bounds, there, self._shard_bytes, least)
+            # Nothing is gained by smaller ones, and each part takes a transaction.
+            limits = coarser(limits, sum(s.bytes for s in there) // max(1, self._shard_bytes // SMALLER))
             found = [Piece(index=index, within=within) for within in ranges(limits)]
             if len(found) == 1:
                 small += found
@@ -114,24 +127,23 @@ class VerifyShardPart(RestorePart[CheckedShard]):
             ids: dict[str | None, int] = {ref.name: ref.impl_id for ref in table.indexes}
             ids[None] = table.id
             held = {p.index: incoming_chain(conn, ids[p.index]) for p in body.pieces}
-        return tuple(self._read(table, held[piece.index], piece) for piece in body.pieces)
+        among = run.progress.bytes_total
+        return tuple(self._read(table, held[piece.index], piece, among) for piece in body.pieces)
 
-    def _read(self, table: TableInfo, chain: Chain, piece: Piece) -> Piece:
-        store = self.runtime.store
+    def _read(self, table: TableInfo, chain: Chain, piece: Piece, among: int) -> Piece:
+        """``among``: how many bytes were restored altogether."""
         impls = {ref.name: ref.definition.impl_schema(table.schema) for ref in table.indexes}
         _check_bytes(self.runtime, [s for s in chain.segments if begins_in(s, piece.within)])
         state = State(table.schema if piece.index is None else impls[piece.index], chain)
         state = state.narrowed(piece.within)
-        entries = {i: store.digest(state, impl) for i, impl in impls.items() if piece.index is None}
-        return replace(piece, digest=store.digest(state), entries=entries)
+        derived = impls if piece.index is None else {}
+        digest, *others = self.runtime.store.digests(state, [state.schema, *derived.values()], among=among)
+        return replace(piece, digest=digest, entries=dict(zip(derived, others, strict=True)))
 
     def configure(
         self, tx: Writer, run: RestoreRun, part: Part[CheckedShard], made: tuple[Piece, ...]
     ) -> CheckedShard:
         return replace(part.body, pieces=made)
-
-    def time_limit(self, part: Part[CheckedShard]) -> float | None:
-        return self.seconds_left(part.body.until)
 
 
 def _check_bytes(runtime: Runtime, segments: Sequence[Segment]) -> None:

@@ -152,8 +152,21 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         parts = [PartPlan("repository", Nothing())]
         total = sum(batch.bytes for batch in batches)
         slowed = request.limits.seconds_for(total)
-        parts += [PartPlan("objects", replace(batch, slowed=slowed), 1) for batch in batches]
-        parts += [PartPlan("manifest", Listed(backup=r.name), 2 + place) for place, r in enumerate(sent)]
+        first = {p.id: p.path for p in paths.by_ids(tx.conn, [b.slices[0].target_id for b in batches])}
+        parts += [
+            PartPlan(
+                "objects",
+                replace(batch, slowed=slowed),
+                1,
+                path=first.get(batch.slices[0].target_id),
+                bytes=batch.bytes,
+            )
+            for batch in batches
+        ]
+        parts += [
+            PartPlan("manifest", Listed(backup=r.name), 2 + place, path=there[r.name].path)
+            for place, r in enumerate(sent)
+        ]
         body = SendBody(
             collection_id=path.id,
             root=root,
@@ -280,7 +293,7 @@ class ObjectsPart(WritingPart[SendRun, Batch]):
         run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, beside=beside))
         return made
 
-    def time_limit(self, part: Part[Batch]) -> float | None:
+    def time_limit(self, run: SendRun, part: Part[Batch]) -> float | None:
         return self.runtime.settings.shard_seconds + part.body.slowed
 
 

@@ -96,10 +96,10 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
         going = collection.leaving
         parts = [
             # The last one first, so that what is left at any time is whole.
-            PartPlan("manifest", Unlisted(backup=name), stage)
+            PartPlan("manifest", Unlisted(backup=name), stage, path=f"{path.path}/{name}")
             for stage, name in enumerate(reversed(going))
         ]
-        parts.append(PartPlan("sweep", Swept(), len(going)))
+        parts.append(PartPlan("sweep", Swept(), len(going), path=path.path))
         heads = [head for _, head in backup_heads(tx.conn, path)]
         body = SweepBody(
             collection_id=path.id,

@@ -6,6 +6,7 @@ that a run that ends early was not for nothing.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,8 +17,8 @@ from strandline.backups.verified import LEVELS, Level, Looked, keep_lot, keep_se
 from strandline.catalog import chains
 from strandline.errors import StrandlineError
 from strandline.model import Segment
-from strandline.operations.kind import RETRY_SECONDS, pause_after
-from strandline.retry import tries
+from strandline.operations.kind import pause_after
+from strandline.retry import tries, within
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
 
@@ -157,11 +158,25 @@ def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
 
 
 def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
-    """What ``act`` returns, which is tried again while storage does not answer."""
-    for number in tries(runtime.clock, RETRY_SECONDS.__getitem__):
+    """What ``act`` returns, which is tried again while storage does not answer, or not in time."""
+    settings = runtime.settings
+    for number in tries(runtime.clock, settings.pauses.__getitem__):
+        tag = f"strandline-verify-{uuid.uuid4().hex[:8]}"
+
+        def tagged(tag: str = tag) -> T:
+            with runtime.tagged(tag):
+                return act()
+
         try:
-            return act()
+            return within(
+                runtime.clock,
+                settings.shard_seconds,
+                tagged,
+                name=tag,
+                what="a shard that is verified",
+                interrupt=partial(runtime.interrupt, tag),
+            )
         except StrandlineError as error:
-            if pause_after(error, number + 1) is None:
+            if pause_after(error, number + 1, settings.pauses) is None:
                 raise
     raise AssertionError("tries without a limit have no end")

@@ -10,6 +10,7 @@ that has come since.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,7 +19,7 @@ from typing import ClassVar
 
 from strandline.backups.lease import Fenced, Lease, take
 from strandline.backups.manifest import Manifest
-from strandline.backups.repository import MANIFESTS, Repository
+from strandline.backups.repository import MANIFESTS, OWNERS, Repository
 from strandline.catalog import warehouse
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
 from strandline.operations.kind import Handler, P, Part, RunT, pause_after
@@ -29,6 +30,8 @@ from strandline.storage.marker import from_bytes, to_bytes
 
 LEASE_SECONDS = 600.0
 TRASH = "trash"
+_LIST = re.compile(rf"{TRASH}/([0-9]+)\.json", re.ASCII)
+_PART = re.compile(r"\.json\.[0-9a-f]{32}$", re.ASCII)
 KEPT_SECONDS = 30 * 86400.0
 """So long after it was swept a list stays: longer than any process sleeps that still means what it does."""
 
@@ -51,14 +54,16 @@ class Leases:
         self, root: str, operation_id: str, collection_id: int, purpose: str
     ) -> Iterator[tuple[Repository, Lease]]:
         """Have the lease on a repository while the block lasts, and for a while after it: the next part of
-        the operation goes on with it. UNDER_OPERATION if another owner has it."""
-        repository = Repository(self._runtime.files.at(root), root)
-        owner = f"{self.here()}/{collection_id}"
+        the operation goes on with it. UNDER_OPERATION if another owner has it; PRECONDITION_FAILED if the
+        repository is another warehouse's by now."""
+        repository, here = Repository(self._runtime.files.at(root), root), self.here()
+        repository.check_owner(here)  # Before anything of it is taken: also the lease is for its owner.
+        owner = f"{here}/{collection_id}"
         with self._lock:
             lease = self._held.get(operation_id)
             try:
                 if lease is not None:
-                    lease.renew()
+                    lease.keep()
             except Fenced:
                 lease = None  # Another process went on with the operation, and now this one does.
             if lease is None:
@@ -91,16 +96,20 @@ class WritingPart(Handler[RunT, P]):
         return self.leases.writing(body.root, operation.id, body.collection_id, operation.kind)
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return pause_after(error, attempt)
+        return pause_after(error, attempt, self.runtime.settings.pauses)
 
-    def time_limit(self, part: Part[P]) -> float | None:
+    def time_limit(self, run: RunT, part: Part[P]) -> float | None:
         return self.runtime.settings.shard_seconds
 
 
 def publish(there: Repository, lease: Lease, manifest: Manifest) -> None:
-    """Let a backup exist in a repository, all of whose objects were sent under the lease."""
+    """Let a backup exist in a repository, all of whose objects were sent there; Conflict if others have swept
+    it since."""
     there.check_owner(manifest.warehouse)
     lease.check()
+    # They may have been sent under an earlier lease. Nothing goes that was not listed first.
+    for name in avoided(there) & manifest.objects().keys():
+        raise _swept(there, manifest, name)
     is_ours = there.add(manifest)
     try:
         lease.check()
@@ -121,10 +130,14 @@ def _confirm(there: Repository, manifest: Manifest) -> None:
             is_there = False
         if not is_there:
             there.withdraw(manifest)
-            raise Conflict(
-                f"the object {name} was swept from {there.root} while {manifest.backup.name} was sent there",
-                "The backup is as it was before. Try again: BACKUP, COMPACT or COPY BACKUP.",
-            )
+            raise _swept(there, manifest, name)
+
+
+def _swept(there: Repository, manifest: Manifest, name: str) -> Conflict:
+    return Conflict(
+        f"the object {name} was swept from {there.root} while {manifest.backup.name} was sent there",
+        "The backup is as it was before. Try again: BACKUP, COMPACT or COPY BACKUP.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +171,7 @@ def sweep(repository: Repository, now: float, grace: float, check: Callable[[], 
     fresh = sorted(unneeded - listed)
     if fresh:
         check()
-        number = max((_number(name) for name, _ in lists), default=0) + 1
-        made = to_bytes(Trash(time=now, names=tuple(fresh)))
-        repository.plain.write_if_absent(f"{TRASH}/{number:08}.json", made)
+        _list(repository, Trash(time=now, names=tuple(fresh)))
         if grace <= 0:
             due |= set(fresh)
     removed = sorted(due)
@@ -176,6 +187,9 @@ def sweep(repository: Repository, now: float, grace: float, check: Callable[[], 
 def _unneeded(repository: Repository) -> Iterator[str]:
     # The folder is listed before the manifests are read: what they name that came later is not in it.
     there = [name for folder in (OBJECTS, MANIFESTS) for name in repository.plain.names(folder)]
+    for folder in (OWNERS, TRASH):
+        # Whoever died while it wrote a text left a part, under a name that is not the text's.
+        there += filter(_PART.search, repository.plain.names(folder))
     needed: set[str] = set()
     for name in repository.manifests():
         try:
@@ -201,5 +215,13 @@ def _lists(repository: Repository) -> Iterable[tuple[str, Trash]]:
             continue
 
 
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2].removesuffix(".json"))
+def _list(repository: Repository, trash: Trash) -> None:
+    """Write the next list. What cannot be read counts as well: its name is not free."""
+    found = map(_LIST.match, repository.plain.names(TRASH))
+    number = max((int(match[1]) for match in found if match), default=0) + 1
+    name, made = f"{TRASH}/{number:08}.json", to_bytes(trash)
+    if not repository.plain.write_if_absent(name, made) and repository.plain.find(name) != made:
+        raise Conflict(
+            f"another process sweeps {repository.root} as well: it has written {name}",
+            "Try again when it is done.",
+        )

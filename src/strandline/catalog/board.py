@@ -1,5 +1,5 @@
-"""The board carries publications to the caches of all processes: an append-only log of (generation, path,
-version).
+"""The board carries publications to the caches of all processes: a log of (generation, path, version), from
+which nothing goes before it is so old that nobody waits for it any more (``history.forget``).
 
 A transaction that changes descriptions publishes all of them under one generation, so a cache that has caught
 up with a generation has seen either all of its paths or none.
@@ -69,15 +69,18 @@ def describe(tx: Writer, which: ColumnElement[bool]) -> None:
 def announce(tx: Writer, told: Sequence[Told], operation_id: str | None = None) -> int:
     """Tell the caches of all processes of paths whose descriptions are recorded, or that are gone."""
     number = tx.next_generation()
-    columns = ("generation", "path_id", "path", "version", "dropped", "time")
-    many.insert_rows(tx, sqltables.board, columns, [(number, *each, tx.now) for each in told])
+    columns = ("generation", "path_id", "path", "version", "dropped", "time", "step", "operation_id")
+    many.insert_rows(
+        tx, sqltables.board, columns, [(number, *each, tx.now, tx.step, operation_id) for each in told]
+    )
     versions = {path: version for _, path, version, _ in told}
     tx.announced.append(Announcement(number, tx.step, operation_id, versions))
     return number
 
 
 def since(conn: Connection, after: int) -> list[Publication]:
-    """The publications of all generations after ``after``, in order."""
+    """The publications of all generations after ``after``, in order. If the first are not of the next one,
+    they have been forgotten."""
     rows = conn.execute(
         select(sqltables.board)
         .where(sqltables.board.c.generation > after)

@@ -25,6 +25,7 @@ from sqlalchemy import Connection, select
 from strandline.catalog import board, paths, sqltables, tables
 from strandline.catalog.board import Publication
 from strandline.catalog.connection import Catalog
+from strandline.catalog.ledger import Notice
 from strandline.catalog.paths import CLOSED_STATES, READY, Path
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock
@@ -110,10 +111,15 @@ class SchemeCache:
     def _catch_up(self, look: Look) -> None:
         with self._delivering:
             is_news = not self._has_seen(look)
+            new: list[Publication] = []
+            missed = False
             # To the first one all is news, but nothing of it is about something that is known.
-            first = self._generation is None
-            new = board.since(look.conn, self._generation or 0) if is_news and not first else []
-            self._apply(self._delivery(new), look.present.generation if is_news else self._generation)
+            if is_news and self._generation is not None:
+                new = board.since(look.conn, self._generation)
+                # It may have slept for longer than the board remembers.
+                missed = not new or new[0].generation != self._generation + 1
+            upto = look.present.generation if is_news else self._generation
+            self._apply(self._delivery(new), upto, missed=missed)
 
     def unit(self, look: Look, path: str) -> Unit:
         """A table and its implementation tables: from memory if all of them are there, else from the
@@ -145,13 +151,24 @@ class SchemeCache:
                 if info is not None:
                     self._drop(info.id)
 
-    def _apply(self, publications: Iterable[Publication], upto: int | None) -> None:
+    def _forget_all(self) -> None:
+        self._tables.clear()
+        self._ids.clear()
+
+    def _apply(self, publications: Iterable[Publication], upto: int | None, *, missed: bool) -> None:
         now = self.catalog.clock.now()
+        arrived: dict[int, float] = {}
         with self._lock:
+            if missed:
+                self._forget_all()
             for news in publications:
                 self._take_in(news)
-                self._metrics.delivery_delay.observe(max(0.0, now - news.time))
+                arrived[news.generation] = max(0.0, now - news.time)
             self._generation = upto  # last: who reads it relies on all before it
+        for generation, delay in arrived.items():
+            self._metrics.delivery_delay.observe(delay)
+            notice = Notice(event="arrived", time=now, generation=generation, seconds=delay)
+            self.catalog.ledger.note(notice)
 
     def _take_in(self, news: Publication) -> None:
         version = _GONE if news.dropped else news.version
@@ -169,8 +186,7 @@ class SchemeCache:
             if self._generation != present.generation:
                 return
             if len(self._tables) > _MAX_TABLES:
-                self._tables.clear()
-                self._ids.clear()
+                self._forget_all()
             for info in infos:
                 known = self._tables.get(info.id)
                 if known is None or info.version >= known.version:
@@ -236,13 +252,14 @@ class Loader:
                     made = use(look)
             except _Mismatch as seen:
                 wrong = seen
-                self._saw(seen)
+                self._note("seen", seen)
+                self.cache.forget(seen.unit)
                 continue
             if wrong is not None:
-                self._metrics.mismatches.labels("cured").inc()
+                self._note("cured", wrong)
             return made
         assert wrong is not None  # There was a first try, and it did not return.
-        self._metrics.mismatches.labels("failed").inc()
+        self._note("failed", wrong)
         raise SchemaMismatch(
             f"schema version mismatch for {wrong.path}: {wrong.unit.table.path} expects version "
             f"{wrong.expected}, "
@@ -261,8 +278,18 @@ class Loader:
             impls.append(impl)
         return TablePlan(unit.table, tuple(impls))
 
-    def _saw(self, wrong: _Mismatch) -> None:
-        self._metrics.mismatches.labels("seen").inc()
-        table = wrong.unit.table.path
-        event("mismatch", table=table, path=wrong.path, expected=wrong.expected, actual=wrong.actual)
-        self.cache.forget(wrong.unit)
+    def _note(self, result: str, wrong: _Mismatch) -> None:
+        """Count a mismatch that was seen, cured or the end of a request, and let the catalog know of it."""
+        table, expected, actual = wrong.unit.table, wrong.expected, wrong.actual
+        self._metrics.mismatches.labels(result).inc()
+        event("mismatch", result=result, table=table.path, path=wrong.path, expected=expected, actual=actual)
+        self.cache.catalog.ledger.note(
+            Notice(
+                event="mismatch" if result == "seen" else result,
+                time=self._clock.now(),
+                path_id=table.id,
+                other=wrong.path,
+                expected=expected,
+                actual=actual,
+            )
+        )

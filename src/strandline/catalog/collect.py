@@ -62,6 +62,8 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
     )
     of = sqltables.verified.c.path_id
     tx.conn.execute(delete(sqltables.verified).where(~exists().where(sqltables.paths.c.id == of)))
+    to = sqltables.applied.c.table_id
+    tx.conn.execute(delete(sqltables.applied).where(~exists().where(sqltables.paths.c.id == to)))
     _drop_unreferenced(tx)
 
 

@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModul
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from strandline.catalog import forking, sqltables, warehouse
+from strandline.catalog.ledger import Ledger
 from strandline.catalog.warehouse import Warehouse
 from strandline.catalog.writer import Announcement, Writer
 from strandline.clock import Clock, SystemClock
@@ -30,7 +31,7 @@ from strandline.lru import Cache
 from strandline.model import Segment
 from strandline.retry import tries
 
-HEAD = "0006"
+HEAD = "0009"
 """The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
 LONGEST_PATH = 504
 """How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""
@@ -50,6 +51,7 @@ class Catalog:
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         # Segments by id, which never change; bounded by the bytes of inline rows and by number.
         self._segments: Cache[int, Segment] = Cache(64 << 20, lambda s: len(s.data or b"") + 1300)
+        self.ledger = Ledger()
         self.after_commit: Callable[[], None] = lambda: None
         self.on_publication: Callable[[Announcement], None] = lambda announcement: None
 

@@ -45,6 +45,12 @@ def move(tx: Writer, owner_id: int, step: int) -> None:
     tx.conn.execute(update(sqltables.holds).where(sqltables.holds.c.owner_id == owner_id).values(step=step))
 
 
+def keep_state(tx: Writer, owner_id: int, keeps: bool) -> None:
+    """Say whether the owner needs the state at its step as well."""
+    of = sqltables.holds.c.owner_id == owner_id
+    tx.conn.execute(update(sqltables.holds).where(of).values(keeps_state=keeps))
+
+
 def is_held(conn: Connection, table_id: int) -> bool:
     found = select(sqltables.holds.c.owner_id).where(sqltables.holds.c.table_id == table_id).limit(1)
     return conn.execute(found).one_or_none() is not None

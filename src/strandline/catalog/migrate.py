@@ -10,6 +10,8 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
+from strandline.errors import PreconditionFailed
+
 _LOCK = 0x57A4D
 """Number of the advisory lock that lets one process migrate a PostgreSQL catalog at a time."""
 
@@ -32,6 +34,12 @@ def knows(revision: str) -> bool:
 
 
 def _config() -> Config:
+    folder = Path(__file__).parent / "migrations"
+    if not folder.is_dir():
+        raise PreconditionFailed(
+            "this catalog is not of this version, and a process of Spark's cannot change that",
+            "Open the warehouse once with strandline.connect(...), then try again.",
+        )
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
     return config

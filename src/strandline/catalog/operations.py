@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
@@ -58,6 +58,10 @@ _SAVE_PART = (
         attempt=bindparam("new_attempt"),
         changed=bindparam("now"),
         body=bindparam("new_body"),
+        began=bindparam("new_began"),
+        seconds=bindparam("new_seconds"),
+        process=bindparam("new_process"),
+        errors=bindparam("new_errors"),
     )
 )
 
@@ -70,7 +74,8 @@ is rolled back."""
 class Part:
     """One of the siblings. Parts of one stage run in any order; a stage begins when all parts of the earlier
     ones are done. ``attempt`` grows with each failure, so that a late report of an earlier try can be told
-    from the present one. ``body`` is the text of what its handler keeps."""
+    from the present one. ``body`` is the text of what its handler keeps; what comes after it is for people to
+    see (``shards.py``)."""
 
     operation_id: str
     id: int
@@ -80,6 +85,23 @@ class Part:
     attempt: int
     changed: float
     body: str
+    began: float | None = None
+    seconds: float | None = None
+    process: str | None = None
+    errors: str | None = None
+
+
+class NewPart(NamedTuple):
+    """A part to be added. ``increment``, ``path``, ``shard`` and ``bytes``: what it is about."""
+
+    kind: str
+    stage: int
+    state: str
+    body: str
+    increment: int | None = None
+    path: str | None = None
+    shard: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +138,7 @@ class Operation:
     session_id: str
     created: float
     ended: float | None = None
+    process: str | None = None
     parts_done: int = field(default=0, compare=False)
     parts: int = field(default=0, compare=False)
 
@@ -141,20 +164,17 @@ def add(tx: Writer, operation: Operation) -> None:
             progress=operation.progress,
             session_id=operation.session_id,
             created=operation.created,
+            process=operation.process,
         )
     )
 
 
-def add_parts(tx: Writer, operation_id: str, new: Sequence[tuple[str, int, str, str]]) -> None:
-    """Parts given as (kind, stage, first state, text)."""
+def add_parts(tx: Writer, operation_id: str, new: Sequence[NewPart]) -> None:
     counted = tx.conn.execute(
         select(func.count()).where(sqltables.parts.c.operation_id == operation_id)
     ).scalar_one()
-    columns = ("operation_id", "id", "kind", "stage", "state", "attempt", "changed", "body")
-    rows = [
-        (operation_id, number, kind, stage, state, 0, tx.now, body)
-        for number, (kind, stage, state, body) in enumerate(new, start=counted + 1)
-    ]
+    columns = ("operation_id", "id", "attempt", "changed", *NewPart._fields)
+    rows = [(operation_id, number, 0, tx.now, *part) for number, part in enumerate(new, start=counted + 1)]
     many.insert_rows(tx, sqltables.parts, columns, rows)
 
 
@@ -229,6 +249,10 @@ def save_parts(tx: Writer, changed: Iterable[Part]) -> None:
             "new_attempt": part.attempt,
             "now": part.changed,
             "new_body": part.body,
+            "new_began": part.began,
+            "new_seconds": part.seconds,
+            "new_process": part.process,
+            "new_errors": part.errors,
         }
         for part in changed
     ]
@@ -336,6 +360,7 @@ def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> Operation:
         session_id=row.session_id,
         created=row.created,
         ended=row.ended,
+        process=row.process,
         parts_done=done,
         parts=all_,
     )
@@ -351,4 +376,8 @@ def _part(row: Row[Any]) -> Part:
         attempt=row.attempt,
         changed=row.changed,
         body=row.body,
+        began=row.began,
+        seconds=row.seconds,
+        process=row.process,
+        errors=row.errors,
     )

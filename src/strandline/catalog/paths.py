@@ -253,6 +253,7 @@ def under_operation(what: str, operation_id: str | None) -> UnderOperation:
     return UnderOperation(
         f"path is under operation: {what} by operation {operation_id}",
         f"Wait for it with db.wait({operation_id!r}), or cancel it with db.cancel({operation_id!r}).",
+        operation_id,
     )
 
 

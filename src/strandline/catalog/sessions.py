@@ -23,13 +23,15 @@ import os
 import re
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from strandline.catalog import sqltables
+from strandline.catalog import ledger, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
@@ -131,8 +133,10 @@ class Session:
             self._wake.set()
 
     def _renew(self) -> None:
+        pause = max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease))
+        tell_at = time.monotonic() + pause
         while True:
-            self._wake.wait(max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease)))
+            self._wake.wait(pause)
             self._wake.clear()
             if self._is_closed:
                 return
@@ -140,6 +144,9 @@ class Session:
                 with self._lock:
                     if self._is_due():
                         self._extend()
+                if time.monotonic() >= tell_at:  # It may have been woken for a reader, which is urgent.
+                    tell_at = time.monotonic() + pause
+                    self.tell()
             except (
                 Exception
             ) as error:  # A catalog that cannot be reached now may be reached in time for the lease.
@@ -165,27 +172,46 @@ class Session:
     def _extend(self) -> None:
         with self._catalog.write() as tx:
             reads_from = self._oldest()  # Now, not before it has waited for other writers.
-            until = self._catalog.clock.now() + self._lease
+            now = self._catalog.clock.now()
+            until = now + self._lease
             renewed = (
                 update(sqltables.sessions)
                 .where(sqltables.sessions.c.id == self.id)
-                .values(expires=until, reads_from=reads_from)
+                .values(expires=until, reads_from=reads_from, seen=now)
             )
             if tx.conn.execute(renewed).rowcount == 0:
                 if self._expires:
                     self.id = _new_id()  # Its files may be gone, so nothing may happen in its name any more.
-                new = {"id": self.id, "host": HOST, "pid": os.getpid(), "expires": until}
+                new = {"id": self.id, "host": HOST, "pid": os.getpid(), "expires": until, "seen": now}
                 tx.conn.execute(insert(sqltables.sessions).values(**new, reads_from=reads_from))
         self._expires, self._reads_from = until, reads_from
+
+    def tell(self, *, ends: bool = False) -> None:
+        """Write what this process has counted and noticed, if there is anything; and that it ``ends``."""
+        untold = self._catalog.ledger
+        if not (any(untold.news()) or ends):
+            return
+        with contextlib.ExitStack() as until_settled:
+            with self._catalog.write() as tx:
+                until_settled.enter_context(untold.lock)
+                news = untold.news()
+                ledger.tell(tx, self.id, news)
+                if ends:
+                    end(tx, [self.id])
+            untold.settle(news)
 
     def close(self) -> None:
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        if self._expires:
-            with contextlib.suppress(StrandlineError), self._catalog.write() as tx:
-                end(tx, [self.id])
+        with contextlib.suppress(StrandlineError):
+            self.tell(ends=self._expires > 0.0)
+
+
+def this_process() -> str:
+    """The name of this process, as people see it."""
+    return f"{HOST}:{os.getpid()}"
 
 
 def _new_id() -> str:
@@ -216,11 +242,12 @@ def all_sessions(conn: Connection) -> set[str]:
 
 def live_sessions(conn: Connection, now: float) -> set[str]:
     """Ids of the sessions whose process is alive, as far as can be told from here."""
-    return {
-        row.id
-        for row in conn.execute(select(sqltables.sessions))
-        if row.expires > now and not _known_dead(row.host, row.pid)
-    }
+    return {row.id for row in conn.execute(select(sqltables.sessions)) if is_live(row, now)}
+
+
+def is_live(row: Row[Any], now: float) -> bool:
+    """Whether the process of a session is alive, as far as can be told from here."""
+    return bool(row.expires > now and not _known_dead(row.host, row.pid))
 
 
 def end(tx: Writer, ids: Iterable[str]) -> None:
@@ -238,6 +265,27 @@ def oldest_read(conn: Connection) -> int | None:
     """The oldest step that a session says it reads; None if none does."""
     step: int | None = conn.execute(select(func.min(sqltables.sessions.c.reads_from))).scalar_one()
     return step
+
+
+def promise(tx: Writer, step: int, seconds: float) -> None:
+    """Keep ``step`` readable for so long, for those who read it in processes that have no session. What is
+    promised is a session as well: one of no process, which ends when its time is over."""
+    until = max(promised(tx.conn, step), tx.now + seconds)
+    end(tx, [_promise_of(step)])
+    row = {"id": _promise_of(step), "host": "", "pid": 0, "expires": until, "reads_from": step}
+    tx.conn.execute(insert(sqltables.sessions).values(**row))
+
+
+def promised(conn: Connection, step: int) -> float:
+    """Until when a step was promised to be readable; 0 if it was not."""
+    until: float | None = conn.execute(
+        select(sqltables.sessions.c.expires).where(sqltables.sessions.c.id == _promise_of(step))
+    ).scalar_one_or_none()
+    return until or 0.0
+
+
+def _promise_of(step: int) -> str:
+    return f"reads-{step}"
 
 
 def oldest_pin(conn: Connection) -> int | None:

@@ -89,6 +89,8 @@ board = Table(
     Column("version", BigInteger, nullable=False),
     Column("dropped", Boolean, nullable=False),
     Column("time", Float, nullable=False),
+    Column("step", BigInteger, nullable=True),
+    Column("operation_id", Text, nullable=True),
 )
 
 tables = Table(
@@ -155,6 +157,7 @@ sessions = Table(
     Column("pid", BigInteger, nullable=False),
     Column("expires", Float, nullable=False),
     Column("reads_from", BigInteger, nullable=True),
+    Column("seen", Float, nullable=True),
 )
 
 pins = Table(
@@ -197,6 +200,16 @@ verified = Table(
     sqlite_autoincrement=True,
 )
 
+# The last write of each ``writer`` to a table that is to be applied once: ``version`` is its number.
+applied = Table(
+    "applied",
+    metadata,
+    Column("writer", Text, primary_key=True),
+    Column("table_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("time", Float, nullable=False),
+)
+
 # Operations. ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body`` is what
 # its kind decided when it was planned; ``session_id`` is the process that carries it out.
 
@@ -215,9 +228,12 @@ operations = Table(
     Column("session_id", Text, nullable=False),
     Column("created", Float, nullable=False),
     Column("ended", Float, nullable=True),
+    Column("process", Text, nullable=True),
     sqlite_autoincrement=True,
 )
 
+# What comes after ``body`` is for people to see. ``began``, ``process``: the present work, or the last one,
+# which took so many ``seconds``.
 parts = Table(
     "parts",
     metadata,
@@ -229,6 +245,14 @@ parts = Table(
     Column("attempt", BigInteger, nullable=False),
     Column("changed", Float, nullable=False),
     Column("body", Text, nullable=False),
+    Column("increment", BigInteger, nullable=True),
+    Column("path", Text, nullable=True),
+    Column("shard", BigInteger, nullable=True),
+    Column("bytes", BigInteger, nullable=True),
+    Column("began", Float, nullable=True),
+    Column("seconds", Float, nullable=True),
+    Column("process", Text, nullable=True),
+    Column("errors", Text, nullable=True),
 )
 
 # A path has at most one claim: the key itself keeps two operations from holding it.
@@ -241,6 +265,49 @@ claims = Table(
     Column("published", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     Index("claims_by_operation", "operation_id"),
+)
+
+# Who has claimed a path, and who has joined: one row for each part that wanted it. ``claims`` are those of
+# operations that run; these stay for a while, as what is on the board does.
+claimed = Table(
+    "claimed",
+    metadata,
+    Column("operation_id", Text, primary_key=True),
+    Column("path_id", BigInteger, primary_key=True),
+    Column("part_id", BigInteger, primary_key=True),
+    Column("writer", BigInteger, nullable=False),
+    Column("published", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("time", Float, nullable=False),
+)
+
+# What processes have noticed of versions: plans that did not fit, refused claims, publications that came to
+# their caches.
+noticed = Table(
+    "noticed",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("event", Text, nullable=False),
+    Column("time", Float, nullable=False),
+    Column("session_id", Text, nullable=False),
+    Column("path_id", BigInteger, nullable=True),
+    Column("other", Text, nullable=True),
+    Column("operation_id", Text, nullable=True),
+    Column("part_id", BigInteger, nullable=True),
+    Column("expected", BigInteger, nullable=True),
+    Column("actual", BigInteger, nullable=True),
+    Column("generation", BigInteger, nullable=True),
+    Column("seconds", Float, nullable=True),
+    sqlite_autoincrement=True,
+)
+
+# What all processes have counted together. ``labels`` is a JSON object.
+counts = Table(
+    "counts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("labels", Text, primary_key=True),
+    Column("value", Float, nullable=False),
 )
 
 Index("paths_by_operation", paths.c.operation_id)
@@ -256,6 +323,8 @@ Index(
     sqlite_where=is_open,
     postgresql_where=is_open,
 )
+_is_begun = parts.c.began.is_not(None) & parts.c.seconds.is_(None)
+Index("parts_begun", parts.c.operation_id, sqlite_where=_is_begun, postgresql_where=_is_begun)
 
 
 class _Numbers(UserDefinedType[Any]):

@@ -49,6 +49,7 @@ class IndexRef:
     impl_id: int
     version: int
     omitted: bool = False
+    unique: bool = later(False)
 
     @staticmethod
     def of(index: IndexDef, *, index_id: int, impl_id: int, version: int, omitted: bool = False) -> IndexRef:
@@ -61,11 +62,12 @@ class IndexRef:
             impl_id=impl_id,
             version=version,
             omitted=omitted,
+            unique=index.unique,
         )
 
     @cached_property
     def definition(self) -> IndexDef:
-        return IndexDef(self.name, self.kind, self.columns, self.cover)
+        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +125,9 @@ class TableInfo:
 
 def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
     """Create an empty table with its indexes, with the directories above it."""
-    if paths.find(tx.conn, path) is not None:
+    if (found := paths.find(tx.conn, path)) is not None:
+        if found.state in paths.CLOSED_STATES:
+            paths.check_ready(found)  # Whether it will be there is not decided yet.
         raise AlreadyExists(f"{path} already exists")
     parent = many.make_parent(tx, path)
     row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))

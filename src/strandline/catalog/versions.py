@@ -5,14 +5,15 @@ that version from the *published* one, so whatever order siblings come in, and h
 itself after a crash, they all get the same number. Nothing is visible until ``apply``, in the transaction
 that publishes every path of the operation at once.
 
-Claims are rows; there is no state in memory. Functions run inside the caller's write transaction, which
-serializes them.
+Claims are rows, and so is what is kept of who came; there is no state in memory. Functions run inside the
+caller's write transaction, which serializes them.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Row, bindparam, delete, select, update
@@ -41,23 +42,33 @@ _CLAIMED = (
 )
 _HELD = select(sqltables.claims).where(sqltables.among(_CLAIM.path_id, "paths"))
 _MINE = select(_CLAIM.path_id).where(_CLAIM.operation_id == bindparam("operation"))
+_SIBLING = sqltables.claimed.c
+_CAME = (
+    select(_SIBLING.path_id, _SIBLING.part_id)
+    .where(_SIBLING.operation_id == bindparam("operation"), sqltables.among(_SIBLING.path_id, "paths"))
+    .order_by(_SIBLING.part_id != _SIBLING.writer, _SIBLING.time, _SIBLING.part_id)
+)
+_CAME_COLUMNS = ("operation_id", "path_id", "part_id", "writer", "published", "version", "time")
 _NEXT = select(_CLAIM.version).where(_CLAIM.path_id == _AT.id).scalar_subquery()
 _GROW = update(sqltables.paths).where(_AT.id.in_(_MINE)).values(version=_NEXT)
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """This part was the first of its operation: it is the writer."""
+    """This part was the first of its operation: it is the writer. ``siblings``: those who have joined."""
 
     version: int
+    siblings: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Joined:
-    """The sibling ``writer`` has claimed the path: use its version, write nothing."""
+    """The sibling ``writer`` has claimed the path: use its version, write nothing. ``siblings``: all that
+    have come before."""
 
     version: int
     writer: int
+    siblings: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,9 @@ class VersionRegistry:
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
         """The same for many paths and parts, one after the other."""
         known = self.held(tx.conn, [wish.path.id for wish in wishes])
+        came = self._who_came(tx.conn, operation_id, wishes)
         new: list[Held] = []
+        came_now: list[tuple[Any, ...]] = []
         claims: list[Claim] = []
         for wish in wishes:
             held = known.get(wish.path.id)
@@ -112,13 +125,29 @@ class VersionRegistry:
                 new.append(held)
             if held.operation_id != operation_id:
                 claims.append(Conflict(held.operation_id))
-            elif held.part_id == wish.part_id:
-                claims.append(Claimed(held.version))
+                continue
+            before = came[held.path_id]
+            siblings = tuple(part_id for part_id in before if part_id != wish.part_id)
+            if held.part_id == wish.part_id:
+                claims.append(Claimed(held.version, siblings))
             else:
-                claims.append(Joined(held.version, held.part_id))
+                claims.append(Joined(held.version, held.part_id, siblings))
+            if wish.part_id not in before:
+                before.append(wish.part_id)
+                row = (operation_id, held.path_id, wish.part_id, held.part_id, held.published, held.version)
+                came_now.append((*row, tx.now))
         columns = ("path_id", "operation_id", "part_id", "published", "version")
         many.insert_rows(tx, sqltables.claims, columns, [tuple(vars(held).values()) for held in new])
+        many.insert_rows(tx, sqltables.claimed, _CAME_COLUMNS, came_now)
         return claims
+
+    def _who_came(self, conn: Connection, operation_id: str, wishes: Sequence[Wish]) -> dict[int, list[int]]:
+        """The parts of the operation that have wanted these paths so far, the first ones first."""
+        found = defaultdict[int, list[int]](list)
+        values = {"operation": operation_id, "paths": [wish.path.id for wish in wishes]}
+        for path_id, part_id in conn.execute(_CAME, values):
+            found[path_id].append(part_id)
+        return found
 
     def move(self, tx: Writer, operation_id: str, part_id: int, path: Path) -> list[tuple[Path, Claim]]:
         """Claim a table and all that must move with it: an implementation table takes its index to its own

@@ -20,6 +20,7 @@ from strandline.cli import (
     failures,
     init,
     load,
+    logs,
     ls,
     maintain,
     metrics,
@@ -53,12 +54,23 @@ app = typer.Typer(
 @app.callback()
 def _root(
     context: typer.Context,
+    *,
     warehouse: options.Warehouse = None,
     catalog: options.Catalog = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
+    log_level: options.LogLevel = None,
+    log_format: options.LogFormat = None,
 ) -> None:
-    options.apply(context.obj, warehouse, catalog, as_json, debug)
+    options.apply(
+        context.obj,
+        warehouse=warehouse,
+        catalog=catalog,
+        as_json=as_json,
+        debug=debug,
+        log_level=log_level,
+        log_format=log_format,
+    )
 
 
 COMMANDS = (
@@ -97,7 +109,9 @@ def run(args: list[str]) -> int:
     # An error in the command line itself should be told in the right form, too.
     as_json, debug = "--json" in args, "--debug" in args
     try:
-        code = typer.main.get_command(app).main(args, prog_name="strandline", standalone_mode=False, obj=cli)
+        with logs.as_before():
+            command = typer.main.get_command(app)
+            code = command.main(args, prog_name="strandline", standalone_mode=False, obj=cli)
         sys.stdout.flush()
         if code == failures.INTERRUPTED:
             return failures.interrupted(as_json=as_json)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from strandline.cli.options import LOOK_AROUND, PathArgument, command
 from strandline.cli.session import Cli
-from strandline.cli.values import size
+from strandline.cli.values import owned_by, size
 
 if TYPE_CHECKING:
     from strandline.cli.output import Output
@@ -30,7 +31,7 @@ def tell_description(output: Output, found: dict[str, Any]) -> None:
     columns, indexes = found.get("columns"), found.get("indexes")
     parts = {"columns", "indexes"} if found["type"] == "table" else set()
     output.fields(
-        (name, size(value) if name == "bytes" else value)
+        (name, _shown(name, value))
         for name, value in found.items()
         if name not in parts and value is not None
     )
@@ -47,8 +48,19 @@ def tell_description(output: Output, found: dict[str, Any]) -> None:
         output.table(
             ("index", "kind", "on", "cover", "version"),
             [
-                (i["name"], i["kind"], ", ".join(i["columns"]), ", ".join(i["cover"]), i["version"])
+                (i["name"], _kind(i), ", ".join(i["columns"]), ", ".join(i["cover"]), i["version"])
                 for i in indexes
             ],
             count=False,
         )
+
+
+def _kind(index: dict[str, Any]) -> str:
+    kind: str = index["kind"]
+    return kind.replace("GLOBAL", "GLOBAL UNIQUE") if index["unique"] else kind
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name == "owner" and isinstance(value, dict):
+        return owned_by(value, time.time())
+    return size(value) if name == "bytes" else value

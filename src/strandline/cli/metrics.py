@@ -1,4 +1,4 @@
-"""``metrics``: the counters of this process."""
+"""``metrics``: what there is to watch in the warehouse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def register(app: typer.Typer) -> None:
 
 
 def metrics(cli: Cli) -> None:
-    """Show the database's metrics, in the text format of Prometheus or as JSON."""
+    """Show what there is to watch in the warehouse, in the text format of Prometheus or as JSON: what all
+    processes have counted, and how operations, backups and streams are now."""
     with cli.database() as db:
         text = db.metrics()
     samples: list[dict[str, Any]] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,10 +12,16 @@ from strandline.cli import completion
 from strandline.cli.options import BACK_UP_AND_RESTORE, command
 from strandline.cli.progress import follow, took, words
 from strandline.cli.session import Cli
-from strandline.cli.values import moment, size
+from strandline.cli.values import duration, moment, owned_by, size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from strandline.api.progress import OperationInfo
+    from strandline.api.shards import ShardInfo, StageInfo
+
+SHOWN = 100
+"""So many shards are told of if not all are asked for."""
 
 OperationId = Annotated[
     str, typer.Argument(metavar="ID", help="The operation's id.", autocompletion=completion.operations)
@@ -44,11 +52,77 @@ def list_(cli: Cli) -> None:
     cli.output.result([body_of(o) for o in found], lambda: cli.output.table(columns, rows))
 
 
-def get(cli: Cli, operation: OperationId) -> None:
-    """Tell all about one operation."""
+def get(
+    cli: Cli,
+    operation: OperationId,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All shards, and not only those that matter most now.")
+    ] = False,
+) -> None:
+    """Tell all about one operation: who carries it out, how long its stages took, and its shards: which are
+    in progress, since when and by whom, and what went wrong."""
     with cli.database() as db:
         found = db.operation(operation)
-    tell_operation(cli, found)
+        shards = found.shards if all_ else found.first_shards(SHOWN)
+        cli.output.result(body_of(found) | detail_of(found, shards), lambda: _tell_all(cli, found, shards))
+
+
+def detail_of(operation: OperationInfo, shards: Sequence[ShardInfo]) -> dict[str, Any]:
+    """What only ``get`` tells of an operation, as JSON shows it."""
+    return {
+        "owner": operation.owner,
+        "seconds": max(0.0, (operation.ended or time.time()) - operation.created),
+        "stages": operation.stages,
+        "shards": [{**asdict(shard), "since": moment(shard.since)} for shard in shards],
+    }
+
+
+def _tell_all(cli: Cli, operation: OperationInfo, shards: Sequence[ShardInfo]) -> None:
+    now = time.time()
+    tell_operation(cli, operation)
+    if operation.owner is not None:
+        cli.output.fields([("carried out", owned_by(asdict(operation.owner), now))])
+    if operation.stages:
+        cli.output.line()
+        cli.output.table(_STAGE, [_stage_row(stage) for stage in operation.stages], count=False)
+    if shards:
+        cli.output.line()
+        cli.output.table(_SHARD, [_shard_row(shard, now) for shard in shards], count=False)
+        if len(shards) < operation.parts:
+            cli.output.line(f"({len(shards)} of {operation.parts} are shown; --all shows the others)")
+    for shard in shards:
+        for number, failed in enumerate(shard.errors, start=1):
+            what = f"{shard.kind} {shard.id}" + (f" of {shard.path}" if shard.path else "")
+            cli.output.line(
+                f"{what}, try {number}, {moment(failed.time)} in {failed.process}: "
+                f"{failed.message} [{failed.code}]"
+            )
+
+
+_STAGE = ("stage", "increment", "done", "parts", "bytes", "retries", "took")
+_SHARD = ("increment", "path", "shard", "kind", "state", "try", "since", "took", "process")
+
+
+def _stage_row(s: StageInfo) -> tuple[Any, ...]:
+    took = "" if s.seconds is None else duration(s.seconds)
+    return s.stage, _or_blank(s.increment), s.parts_done, s.parts, size(s.bytes), s.retries, took
+
+
+def _shard_row(s: ShardInfo, now: float) -> tuple[Any, ...]:
+    since = moment(s.since)
+    values = (s.increment, s.path, s.shard, s.kind, s.state, s.attempt, since, _took(s, now), s.process)
+    return tuple(map(_or_blank, values))
+
+
+def _or_blank(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _took(shard: ShardInfo, now: float) -> str:
+    if shard.seconds is not None:
+        return duration(shard.seconds)
+    in_progress = shard.state == "in progress" and shard.since is not None
+    return duration(max(0.0, now - (shard.since or now))) if in_progress else ""
 
 
 def wait(

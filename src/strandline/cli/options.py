@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from strandline.cli import completion
+from strandline.cli import completion, logs
 from strandline.cli.session import Cli
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,11 +71,32 @@ Debug = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=EVERY_COMMAND)
 ]
 
+LogLevel = Annotated[
+    logs.Level | None,
+    typer.Option(
+        "--log-level",
+        case_sensitive=False,
+        help="Log what happens on stderr, from this importance on. Else STRANDLINE_LOG_LEVEL.",
+        rich_help_panel=EVERY_COMMAND,
+    ),
+]
+LogFormat = Annotated[
+    logs.Form | None,
+    typer.Option(
+        "--log-format",
+        case_sensitive=False,
+        help="How a line of the log is written. Else STRANDLINE_LOG_FORMAT.",
+        rich_help_panel=EVERY_COMMAND,
+    ),
+]
+
 _SHARED: dict[str, tuple[Any, Any]] = {
     "warehouse": (Warehouse, None),
     "catalog": (Catalog, None),
     "as_json": (Json, False),
     "debug": (Debug, False),
+    "log_level": (LogLevel, None),
+    "log_format": (LogFormat, None),
 }
 
 
@@ -106,9 +127,21 @@ def command(app: typer.Typer, name: str, panel: str | None = None) -> Callable[[
     return register
 
 
-def apply(cli: Cli, warehouse: str | None, catalog: str | None, as_json: bool, debug: bool) -> Cli:
+def apply(
+    cli: Cli,
+    *,
+    warehouse: str | None,
+    catalog: str | None,
+    as_json: bool,
+    debug: bool,
+    log_level: logs.Level | None,
+    log_format: logs.Form | None,
+) -> Cli:
     cli.warehouse = warehouse or cli.warehouse
     cli.catalog = catalog or cli.catalog
     cli.debug = cli.debug or debug
     cli.output.as_json = cli.output.as_json or as_json
+    cli.log_level = log_level or cli.log_level
+    cli.log_format = log_format or cli.log_format
+    logs.configure(cli.log_level, cli.log_format)
     return cli

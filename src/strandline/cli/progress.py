@@ -45,6 +45,17 @@ def words(operation: OperationInfo) -> str:
     return ", ".join(said)
 
 
+def slowest(operation: OperationInfo) -> list[str]:
+    """The shard that takes the longest."""
+    found = operation.slowest
+    if found is None or found.since is None:
+        return []
+    shard = "" if found.shard is None else f" {found.shard}"
+    of = "" if found.path is None else f" of {found.path}"
+    again = "" if found.attempt == 1 else f", try {found.attempt}"
+    return [f"slowest: {found.kind}{shard}{of} ({duration(max(0.0, time.time() - found.since))}{again})"]
+
+
 def pace(operation: OperationInfo) -> list[str]:
     """How fast it goes on, and how long it will still take."""
     done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
@@ -132,7 +143,7 @@ class _Lines:
         text = f"{operation.kind}: {operation.percent:.0f} %, {words(operation)}"
         if text != self._last and time.monotonic() - self._at >= LINE_SECONDS:
             self._last, self._at = text, time.monotonic()
-            self._cli.output.note(", ".join([text, *pace(operation)]))
+            self._cli.output.note(", ".join([text, *pace(operation), *slowest(operation)]))
 
 
 @contextmanager
@@ -154,7 +165,7 @@ def _bar() -> Iterator[Show]:
             nonlocal task, shown
             if operation.id != shown:  # What has begun with the end of another has a bar of its own.
                 task, shown = progress.add_task(operation.kind, total=100.0, words=""), operation.id
-            said = ", ".join(filter(None, [words(operation), *pace(operation)]))
+            said = ", ".join(filter(None, [words(operation), *pace(operation), *slowest(operation)]))
             progress.update(task, completed=operation.percent, words=said)
 
         yield show

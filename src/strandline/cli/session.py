@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strandline.cli.logs import Form, Level
 from strandline.cli.output import Output
 from strandline.errors import Unavailable
 from strandline.names import MARKER
@@ -33,13 +34,15 @@ def settings_here() -> Settings:
     )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Cli:
     """One run of the command line. Options may stand before the command or after it; the later one wins."""
 
     warehouse: str | None = None
     catalog: str | None = None
     debug: bool = False
+    log_level: Level | None = None
+    log_format: Form | None = None
     output: Output = field(default_factory=Output)
 
     def folder(self) -> str:

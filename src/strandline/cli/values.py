@@ -102,6 +102,16 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def owned_by(owner: dict[str, Any], now: float) -> str:
+    """Who carries out an operation, and since when that one is silent."""
+    process = owner["process"] or "a process that is gone"
+    if owner["is_alive"]:
+        return f"by {process}"
+    if owner["seen"] is None:
+        return f"by {process}, which has ended"
+    return f"by {process}, which is silent for {duration(max(0.0, now - owner['seen']))}"
+
+
 def moment(epoch: float | None) -> str | None:
     """A time that the catalog recorded, in UTC and to the second."""
     return (

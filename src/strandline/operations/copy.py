@@ -122,12 +122,13 @@ def _check_distinct(request: CopyRequest) -> None:
 
 @dataclass(frozen=True)
 class _Copied:
-    """A table, or implementation table, whose rows are copied. ``least``: how many shards it has, if its
-    segments allow it."""
+    """A table, or implementation table, whose rows are copied. ``path``: that of the table or index.
+    ``least``: how many shards it has, if its segments allow it."""
 
     source_id: int
     target_id: int
     schema: TableSchema
+    path: str
     least: int = 1
 
 
@@ -161,38 +162,55 @@ class _Copies:
         made = {
             ref.impl_id: pair for (_, ref), pair in zip(listed, zip(indexes, impls, strict=True), strict=True)
         }
-        copied = [_Copied(info.id, targets[info.id].id, info.schema) for info in infos]
+        copied = [_Copied(info.id, targets[info.id].id, info.schema, info.path) for info in infos]
         copied += [
-            _Copied(ref.impl_id, made[ref.impl_id][1].id, body.schema, len(info.schema.bounds) + 1)
+            _Copied(
+                ref.impl_id,
+                made[ref.impl_id][1].id,
+                body.schema,
+                f"{info.path}/{ref.name}",
+                len(info.schema.bounds) + 1,
+            )
             for (info, ref), body in zip(listed, bodies, strict=True)
             if not self._is_omitted(ref)
         ]
-        shards = self._shards(copied)
-        sharded = {shard.target_id for shard in shards}
-        parts = [PartPlan("table shard", shard) for shard in shards]
+        parts = self._shards(copied)
+        sharded = {part.body.target_id for part in parts if isinstance(part.body, CopiedShard)}
         for info in infos:
             target = targets[info.id]
-            parts.append(self._copied(info.id, target, omitted=False, sharded=target.id in sharded))
+            copy = self._copied(info.id, target, omitted=False, sharded=target.id in sharded)
+            parts.append(replace(copy, path=info.path))
             for ref in info.indexes:
                 index, impl = made[ref.impl_id]
                 parts.append(self._listed(info, ref, target, index, impl))
                 omitted = self._is_omitted(ref)
-                parts.append(self._copied(ref.impl_id, impl, omitted=omitted, sharded=impl.id in sharded))
+                copy = self._copied(ref.impl_id, impl, omitted=omitted, sharded=impl.id in sharded)
+                parts.append(replace(copy, path=f"{info.path}/{ref.name}"))
         return parts
 
-    def _shards(self, copied: Sequence[_Copied]) -> list[CopiedShard]:
+    def _shards(self, copied: Sequence[_Copied]) -> list[PartPlan]:
         """The shards of those that have several."""
         size = sizes.bytes_of(self.tx.conn, [c.source_id for c in copied])
         most = self.request.shard_bytes
         large = [c for c in copied if size.get(c.source_id, 0) > most or c.schema.bounds or c.least > 1]
         found = chains.copied(self.tx.conn, [c.source_id for c in large], self.step)
-        shards: list[CopiedShard] = []
+        shards: list[PartPlan] = []
         for of in large:
             segments = found.get(of.source_id, ())
             by_shard = segments_by_shard(cuts(of.schema.bounds, segments, most, of.least), segments)
             if len(by_shard) > 1:
-                ids = [tuple(s.id for s in begun) for begun in by_shard.values()]
-                shards += [CopiedShard(target_id=of.target_id, step=self.step, segments=i) for i in ids]
+                shards += [
+                    PartPlan(
+                        "table shard",
+                        CopiedShard(
+                            target_id=of.target_id, step=self.step, segments=tuple(s.id for s in begun)
+                        ),
+                        path=of.path,
+                        shard=number,
+                        bytes=sum(s.bytes for s in begun),
+                    )
+                    for number, begun in by_shard.items()
+                ]
         return shards
 
     def _is_omitted(self, ref: IndexRef) -> bool:
@@ -225,7 +243,7 @@ class _Copies:
             order=tuple(ref.name for ref in info.indexes),
             moves=not omitted and self.request.stream is not None,
         )
-        return PartPlan("index", moved)
+        return PartPlan("index", moved, path=f"{info.path}/{ref.name}")
 
     def _copied(self, source_id: int, target: Path, *, omitted: bool, sharded: bool) -> PartPlan:
         body = CopiedTable(

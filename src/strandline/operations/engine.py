@@ -12,14 +12,14 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
 from strandline import records
-from strandline.catalog import operations, sessions
+from strandline.catalog import operations, sessions, shards
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import (
     CANCELLED,
@@ -50,11 +50,13 @@ from strandline.operations.kind import AnyRun, Handler, Kind, Planning, Run, rea
 from strandline.operations.kind import Part as TypedPart
 from strandline.operations.workers import run_parallel
 from strandline.records import Newer, Record
-from strandline.retry import tries
+from strandline.retry import tries, within
 
 _POLL_SECONDS = 0.05
 _WINDOW = 64
 """So many of the parts that can go on are looked at, at least, to choose from."""
+NOTED_SECONDS = 1.0
+"""A part whose work takes longer than this is written down as being in progress."""
 
 
 class Lease(Protocol):
@@ -82,6 +84,27 @@ class Scheduler(Protocol):
     def choose(self, runnable: Sequence[Part]) -> Part: ...
 
 
+class Jobs(Protocol):
+    """What slow work has begun outside this process, by the tag under which it was begun.
+    ``storage.store.Store`` knows them."""
+
+    def tagged(self, tag: str) -> AbstractContextManager[None]:
+        """While the block lasts, all that this thread begins bears the tag."""
+
+    def interrupt(self, tag: str) -> None:
+        """End all that bears the tag."""
+
+
+class NoJobs:
+    """All work is done in this process."""
+
+    def tagged(self, tag: str) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def interrupt(self, tag: str) -> None:
+        pass
+
+
 class InOrder:
     """Each part to its end, in the order they were planned."""
 
@@ -102,6 +125,7 @@ class Engine:
         metrics: Metrics | None = None,
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
+        jobs: Jobs | None = None,
         together: int = 1,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
     ) -> None:
@@ -111,6 +135,7 @@ class Engine:
         self.metrics = metrics or Metrics()
         self.scheduler: Scheduler = scheduler or InOrder()
         self.registry = registry or VersionRegistry()
+        self.jobs: Jobs = jobs or NoJobs()
         self.together = together
         self.stopping = threading.Event()
         self._new_id = new_id
@@ -145,6 +170,7 @@ class Engine:
             progress=records.to_text(plan.progress),
             session_id=session_id,
             created=tx.now,
+            process=sessions.this_process(),
         )
         operations.add(tx, operation)
         operations.add_parts(tx, operation.id, of.first_rows(plan.parts))
@@ -219,28 +245,87 @@ class Engine:
     def advance(self, operation: Operation, *parts: Part) -> bool:
         """Carry out the present phase of parts of one kind and state; False when the operation ended over it.
         Those that share slow work have a transaction each, after it; others one for all."""
-        handler = self.handler_of(operation, parts[0])
-        if len(parts) == 1 or handler.is_quick(parts[0].state):
-            return self._advance(operation, parts, handler.work)
-        try:
-            typed = [read_part(part, handler.record) for part in parts]
-            made = handler.work_all(self.run_of(operation), typed)
-        except Exception as error:
-            made = [error] * len(parts)
-        gone_on = [
-            self._advance(operation, [part], partial(_answer, each))
-            for part, each in zip(parts, made, strict=True)
-        ]
+        if self.is_quick(operation, parts[0]):
+            return self._advance(operation, parts)
+        began = self.catalog.clock.now()
+        made = self._work(operation, parts, began)
+        took = self.catalog.clock.now() - began
+        worked = [replace(p, began=began, seconds=took, process=sessions.this_process()) for p in parts]
+        gone_on = [self._advance(operation, [p], each) for p, each in zip(worked, made, strict=True)]
         return all(gone_on)
 
-    def _advance(self, operation: Operation, parts: Sequence[Part], work: Callable[..., Any]) -> bool:
-        """The one transaction of parts, and before it the slow work, if it is a single one. If it fails, each
-        of them is tried by itself: one that cannot go on takes no other with it."""
+    def _work(self, operation: Operation, parts: Sequence[Part], began: float) -> Sequence[Any]:
+        """What the slow work of a part, or that of some which share it, has made for each of them, or its
+        error."""
         handler = self.handler_of(operation, parts[0])
         try:
             typed = [read_part(part, handler.record) for part in parts]
-            made = work(self.run_of(operation), typed[0]) if len(parts) == 1 else None
-            run = self.run_of(operation)  # the work may have taken long
+            run = self.run_of(operation)
+            limits = [limit for part in typed if (limit := handler.time_limit(run, part)) is not None]
+
+            def work() -> Sequence[Any]:
+                return [handler.work(run, typed[0])] if len(typed) == 1 else handler.work_all(run, typed)
+
+            return self._watched(handler, parts, work, (began, min(limits))) if limits else work()
+        except Exception as error:
+            return [error] * len(parts)
+
+    def _watched(
+        self,
+        handler: Handler[Any, Any],
+        parts: Sequence[Part],
+        work: Callable[[], Sequence[Any]],
+        time: tuple[float, float],
+    ) -> Sequence[Any]:
+        """The same on a thread of its own. ``time``: when it began, and how many seconds it may take. Work
+        that takes a while is written down as being in progress."""
+        first, (began, seconds) = parts[0], time
+        name, is_noted = f"strandline-{first.operation_id}-{first.id}", False
+        tag = f"{name}-{uuid.uuid4().hex[:8]}"
+
+        def tagged() -> Sequence[Any]:
+            with self.jobs.tagged(tag):
+                return work()
+
+        def discard(made: Sequence[Any]) -> None:
+            for each in made:
+                if each is not None and not isinstance(each, Exception):
+                    handler.discard(each)
+
+        def note() -> None:
+            nonlocal is_noted
+            if not is_noted and self.catalog.clock.now() - began >= NOTED_SECONDS:
+                self._note_begun(parts, began)
+                is_noted = True
+
+        return within(
+            self.catalog.clock,
+            seconds,
+            tagged,
+            name=name,
+            what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
+            interrupt=lambda: self.jobs.interrupt(tag),
+            late=discard,
+            while_waiting=note,
+        )
+
+    def _note_begun(self, parts: Sequence[Part], began: float) -> None:
+        operation_id = parts[0].operation_id
+        # Who looks on may miss it; the work does not.
+        with contextlib.suppress(_Lost, _Cancelling, StrandlineError), self.catalog.write() as tx:
+            self._fence(tx.conn, operation_id)
+            shards.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
+
+    def _advance(self, operation: Operation, parts: Sequence[Part], made: Any = None) -> bool:
+        """The one transaction of parts, with what was ``made`` before it for a single one, or the error that
+        came of that. If it fails, each of them is tried by itself: one that cannot go on takes no other with
+        it."""
+        handler = self.handler_of(operation, parts[0])
+        try:
+            if isinstance(made, Exception):
+                raise made
+            typed = [read_part(part, handler.record) for part in parts]
+            run = self.run_of(operation)
             changed = self._transition(handler, run, typed, made)
         except _Lost:
             return False
@@ -312,13 +397,14 @@ class Engine:
             if not _is_same(operations.present_parts(conn, operation.id, [part.id]).get(part.id), part):
                 return True
         pause = self.handler_of(operation, part).retry_after(error, part.attempt + 1)
+        failed = self._failed(part, _as_ours(error))
         if pause is None:
-            self.undo(operation, FAILED, _as_ours(error))
+            self.undo(operation, FAILED, _as_ours(error), failed)
             return False
         with contextlib.suppress(_Lost, _Cancelling), self.catalog.write() as tx:
             self._fence(tx.conn, operation.id)
             if _is_same(operations.present_parts(tx.conn, operation.id, [part.id]).get(part.id), part):
-                operations.save_parts(tx, [replace(part, attempt=part.attempt + 1)])
+                operations.save_parts(tx, [failed])
         self.metrics.part_retries.labels(part.kind).inc()
         event(
             "part retried",
@@ -330,6 +416,13 @@ class Engine:
         )
         self.catalog.clock.sleep(pause)
         return True
+
+    def _failed(self, part: Part, error: StrandlineError) -> Part:
+        """A part after one more try that came to nothing."""
+        now = self.catalog.clock.now()
+        began = now if part.began is None else part.began
+        attempt = shards.attempt_of(error, began=began, now=now, process=sessions.this_process())
+        return shards.failed(part, attempt)
 
     def finish(self, operation: Operation) -> None:
         """The one transaction that applies all claims and publishes all paths; an error in it fails the
@@ -358,13 +451,17 @@ class Engine:
         self._ended(operation, DONE)
         self.kinds[operation.kind].after(self, operation, result)
 
-    def undo(self, operation: Operation, state: str, error: StrandlineError) -> None:
-        """Roll back all that the operation did, in one transaction."""
+    def undo(
+        self, operation: Operation, state: str, error: StrandlineError, failed: Part | None = None
+    ) -> None:
+        """Roll back all that the operation did, in one transaction. ``failed``: the part that it ends
+        over."""
         run = self.run_of(operation)
         try:
             with uncollected(), self.catalog.write() as tx:
                 run.renew(self._fence(tx.conn, operation.id, cancelling=True))
                 operations.roll_back(tx, operation.id, self.registry, run.body.directories)
+                operations.save_parts(tx, [] if failed is None else [failed])
                 operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
         except _Lost:
             return
@@ -406,21 +503,13 @@ class Engine:
     def handler_of(self, operation: Operation, part: Part) -> Handler[Any, Any]:
         return self.kind_of(operation.kind).handler(part.kind)
 
-    def time_limit(self, operation: Operation, part: Part) -> float | None:
-        """Seconds that the part's work may take. One that cannot be read needs none: its work says so at
-        once."""
-        handler = self.handler_of(operation, part)
-        try:
-            return handler.time_limit(read_part(part, handler.record))
-        except Corrupted:
-            return None
-
     def run_of(self, operation: Operation) -> AnyRun:
         return Run(
             operation,
             self.kind_of(operation.kind),
             registry=self.registry,
             metrics=self.metrics,
+            notice=self.catalog.ledger.note,
             plans=self._plans,
         )
 
@@ -461,7 +550,8 @@ class Engine:
                 o for o in self._orphans(tx.conn) if only in (None, o.id) and self._is_known(tx.conn, o, only)
             ]
             for operation in found:
-                operations.save(tx, operation.id, session_id=session_id)
+                operations.save(tx, operation.id, session_id=session_id, process=sessions.this_process())
+                shards.forget_begun(tx, operation.id)
         for operation in (o for o in found if o.session_id != session_id):
             self.metrics.resumed.labels(operation.kind).inc()
             event(
@@ -567,13 +657,6 @@ class Engine:
 
 def _cancelled(operation: Operation) -> Cancelled:
     return Cancelled(f"operation {operation.id} was cancelled")
-
-
-def _answer(made: Any, run: AnyRun, part: TypedPart[Any]) -> Any:
-    """What shared work has made for a part, as if its own work had."""
-    if isinstance(made, Exception):
-        raise made
-    return made
 
 
 def _is_same(present: Part | None, part: Part) -> bool:

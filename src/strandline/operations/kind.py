@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
 from strandline import records
 from strandline.catalog import many, operations, paths, sessions
-from strandline.catalog.operations import DONE, Operation
+from strandline.catalog.ledger import Notice
+from strandline.catalog.operations import DONE, NewPart, Operation
 from strandline.catalog.operations import Part as PartRow
 from strandline.catalog.paths import Path
-from strandline.catalog.versions import Claim, Conflict, VersionRegistry, Wish
+from strandline.catalog.versions import Claim, Conflict, Joined, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
 from strandline.errors import StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event
@@ -53,11 +54,17 @@ P = TypeVar("P", bound=Record)
 
 @dataclass(frozen=True)
 class PartPlan:
-    """A part to be made. Parts of one stage run in any order, stages one after the other."""
+    """A part to be made. Parts of one stage run in any order, stages one after the other. For people to see:
+    the number of the ``increment`` that it brings (0: the full backup), the ``path`` of the table or index
+    that it is about, the number of the ``shard`` and its ``bytes``."""
 
     kind: str
     body: Record
     stage: int = 0
+    increment: int | None = field(default=None, kw_only=True)
+    path: str | None = field(default=None, kw_only=True)
+    shard: int | None = field(default=None, kw_only=True)
+    bytes: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -137,12 +144,14 @@ class Run(Generic[Q, B, G]):
         *,
         registry: VersionRegistry,
         metrics: Metrics,
+        notice: Callable[[Notice], None],
         plans: dict[str, tuple[str, Any]],
     ) -> None:
         self.registry = registry
         self._kind = kind
         self._plans = plans
         self._metrics = metrics
+        self._notice = notice
         self._held_back: list[Callable[[], None]] = []
         self.renew(operation)
 
@@ -169,6 +178,17 @@ class Run(Generic[Q, B, G]):
             self._note_claim(wish, claim)
             if isinstance(claim, Conflict):
                 self.flush()
+                # The transaction that would say so is not going to take place.
+                self._notice(
+                    Notice(
+                        event="conflict",
+                        time=tx.now,
+                        path_id=wish.path.id,
+                        other=claim.operation_id,
+                        operation_id=self.operation.id,
+                        part_id=wish.part_id,
+                    )
+                )
                 raise paths.under_operation(f"{wish.path.path} is claimed", claim.operation_id)
 
     def report(self, tx: Writer, progress: G) -> None:
@@ -193,9 +213,13 @@ class Run(Generic[Q, B, G]):
         self._held_back.clear()
 
     def _note_claim(self, wish: Wish, claim: Claim) -> None:
-        result = type(claim).__name__.lower()
-        version = None if isinstance(claim, Conflict) else claim.version
-        operation, holder = self.operation.id, (claim.operation_id if isinstance(claim, Conflict) else None)
+        result, operation = type(claim).__name__.lower(), self.operation.id
+        fields: dict[str, Any]
+        if isinstance(claim, Conflict):
+            fields = {"holder": claim.operation_id}
+        else:
+            writer = claim.writer if isinstance(claim, Joined) else wish.part_id
+            fields = {"version": claim.version, "writer": writer, "siblings": claim.siblings}
 
         def note() -> None:
             self._metrics.claims.labels(result).inc()
@@ -205,8 +229,7 @@ class Run(Generic[Q, B, G]):
                 part=wish.part_id,
                 path=wish.path.path,
                 result=result,
-                version=version,
-                holder=holder,
+                **fields,
             )
 
         self.after_commit(note)
@@ -218,16 +241,12 @@ RunT = TypeVar("RunT", bound=AnyRun)
 """The operation that a part belongs to."""
 
 
-RETRY_SECONDS = (0.1, 0.4, 1.6, 6.4)
-"""Pauses after the first, the second ... failure of a part that works on files; after one more the operation
-fails."""
-
-
-def pause_after(error: Exception, attempt: int) -> float | None:
-    """How long to wait after the ``attempt``-th failure of a part that works on files; None if it will not
-    help: storage that fails may come back, but what is damaged or refused stays so."""
+def pause_after(error: Exception, attempt: int, pauses: Sequence[float]) -> float | None:
+    """How long to wait after the ``attempt``-th failure of a part that works on files, of the ``pauses``
+    after the first, the second and so on; None if it will not help: storage that fails may come back, but
+    what is damaged or refused stays so."""
     transient = isinstance(error, Unavailable | TimedOut) or not isinstance(error, StrandlineError)
-    return RETRY_SECONDS[attempt - 1] if transient and attempt <= len(RETRY_SECONDS) else None
+    return pauses[attempt - 1] if transient and attempt <= len(pauses) else None
 
 
 def read_part(row: PartRow, record: type[P]) -> Part[P]:
@@ -308,9 +327,9 @@ class Handler(Generic[RunT, P]):
         operation fails."""
         return None
 
-    def time_limit(self, part: Part[P]) -> float | None:
-        """Seconds after which a part whose work does not answer is tried again (when parts run on several
-        threads)."""
+    def time_limit(self, run: RunT, part: Part[P]) -> float | None:
+        """Seconds after which the slow work of a part that does not answer is interrupted and tried again;
+        None: it waits for nothing but the catalog."""
         return None
 
 
@@ -327,9 +346,22 @@ class Kind(ABC, Generic[Q, B, G]):
     def handler(self, part_kind: str) -> Handler[Any, Any]:
         return self.handlers[part_kind]
 
-    def first_rows(self, plans: Sequence[PartPlan]) -> list[tuple[str, int, str, str]]:
-        """New parts as the catalog takes them: kind, stage, first state and text."""
-        return [(p.kind, p.stage, self.handler(p.kind).phases[0], records.to_text(p.body)) for p in plans]
+    def first_rows(self, plans: Sequence[PartPlan]) -> list[NewPart]:
+        """New parts as the catalog takes them."""
+        first = {kind: self.handler(kind).phases[0] for kind in {plan.kind for plan in plans}}
+        return [
+            NewPart(
+                p.kind,
+                p.stage,
+                first[p.kind],
+                records.to_text(p.body),
+                p.increment,
+                p.path,
+                p.shard,
+                p.bytes,
+            )
+            for p in plans
+        ]
 
     @abstractmethod
     def plan(self, tx: Writer, run: Planning[Q]) -> Plan[B, G]:

@@ -15,14 +15,14 @@ from typing import Any, ClassVar, TypeVar
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, holds, many, paths
+from strandline.catalog import board, chains, holds, many, paths
 from strandline.catalog.holds import Hold
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.versions import unit_above, units_above
 from strandline.catalog.writer import Writer
-from strandline.errors import AlreadyExists, Internal, InvalidArgument
+from strandline.errors import AlreadyExists, Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
 from strandline.records import Nothing, Record, later
 from strandline.storage.feed import STATEFUL_MODES
@@ -78,7 +78,7 @@ class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
         check_free(tx.conn, [table], spec.name)
         run.pin(tx, step)
         made = NewStream(table_id=table.id, step=step, stream=spec)
-        return Plan([PartPlan("stream", made)], AtStep(step=step), Nothing())
+        return Plan([PartPlan("stream", made, path=table.path)], AtStep(step=step), Nothing())
 
     def finish(self, tx: Writer, run: Run[StreamRequest, AtStep, Nothing]) -> Cut:
         return Cut(step=run.body.step)
@@ -183,6 +183,31 @@ def _created(body: NewStream) -> int:
     return body.stream_id
 
 
+def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
+    """Let a stream show its changes in another mode (None: in the same), all that come after its position.
+    One that shows what rows were before needs the table as it was at that position."""
+    table = paths.require_id(tx.conn, stream.parent_id)
+    for path in (stream, table):
+        paths.check_ready(path)
+    body, hold = stream.record(StreamBody), holds.find(tx.conn, stream.id)
+    if hold is None:
+        raise Internal(f"the stream {stream.path} holds nothing")
+    if mode in (None, body.mode):
+        return
+    needs_state = mode in STATEFUL_MODES
+    kept_from = chains.state(tx.conn, table.id).kept_from
+    if needs_state and not hold.keeps_state and hold.step < kept_from:
+        raise PreconditionFailed(
+            f"{mode} needs what {table.path} was at step {hold.step}, where {stream.path} is, and that is no "
+            "longer kept",
+            f"Read the stream and commit step {kept_from} or a later one first, or add another changefeed.",
+        )
+    holds.keep_state(tx, stream.id, needs_state)
+    paths.set_body(tx, stream.id, replace(body, mode=mode))
+    paths.set_version(tx, stream.id, stream.version + 1)
+    board.publish(tx, paths.by_ids(tx.conn, [stream.id]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamPaths(Record):
     """The paths of streams, to be dropped."""
@@ -237,7 +262,8 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
     run.lock(tx, [*tables, *above], "altering")
     run.lock(tx, streams, "dropping")
     return [
-        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=s.parent_id or 0)) for s in streams
+        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=s.parent_id or 0), path=s.path)
+        for s in streams
     ]
 
 

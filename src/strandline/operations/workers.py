@@ -1,9 +1,4 @@
-"""Parts of one operation on several threads at once, with a limit on the time that one may take.
-
-Threads are daemons and are never joined without end: a part whose work hangs is given up, counted as failed
-and tried again on another thread, and whatever the first one reports later is ignored because its attempt is
-over.
-"""
+"""Parts of one operation on several threads at once."""
 
 from __future__ import annotations
 
@@ -14,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strandline.catalog.operations import CANCELLING, Operation, Part
-from strandline.errors import TimedOut
 
 if TYPE_CHECKING:
     from strandline.operations.engine import Engine
@@ -27,7 +21,6 @@ class _Task:
     """Parts on a thread: one, or some that share their work."""
 
     parts: Sequence[Part]
-    deadline: float | None
 
 
 @dataclass(frozen=True)
@@ -60,13 +53,13 @@ def run_parallel(
                 continue
             _fill(engine, operation, slow, busy, workers=workers, reports=reports)
         # Nothing else becomes possible in between, and to look at an operation of many tables takes its time.
-        while not _collect(engine, operation, busy, reports) and not engine.stopping.is_set():
+        while not _collect(busy, reports) and not engine.stopping.is_set():
             pass
         after_step()
-    # What still works is let come to its end, so that nothing touches files after this call; what hangs was
-    # given up above.
+    # What still works is let come to its end, so that nothing touches files after this call; what hangs is
+    # given up in time.
     while busy:
-        _collect(engine, operation, busy, reports)
+        _collect(busy, reports)
 
 
 def _fill(
@@ -81,14 +74,12 @@ def _fill(
     while idle and len(busy) < workers:
         parts = engine.bunch(operation, idle)
         idle = [part for part in idle if part not in parts]
-        limits = [engine.time_limit(operation, part) for part in parts]
-        least = min((limit for limit in limits if limit is not None), default=None)
-        task = _Task(parts, None if least is None else engine.catalog.clock.now() + least)
+        task = _Task(parts)
         busy.append(task)
         threading.Thread(
             target=_work,
             args=(engine, operation, task, reports),
-            name=f"strandline-{operation.id}-{parts[0].id}",
+            name=f"strandline-{operation.id}-worker",
             daemon=True,
         ).start()
 
@@ -102,31 +93,13 @@ def _work(engine: Engine, operation: Operation, task: _Task, reports: queue.Simp
         reports.put(_Report(task, None))
 
 
-def _collect(
-    engine: Engine, operation: Operation, busy: list[_Task], reports: queue.SimpleQueue[_Report]
-) -> bool:
-    """Wait for a report or for a deadline, whichever comes first; False if neither has come for some time."""
+def _collect(busy: list[_Task], reports: queue.SimpleQueue[_Report]) -> bool:
+    """Wait for a report; False if none has come for some time."""
     try:
         report = reports.get(timeout=_POLL_SECONDS)
     except queue.Empty:
-        before = len(busy)
-        _give_up(engine, operation, busy)
-        return len(busy) < before
-    if report.task in busy:
-        busy.remove(report.task)
-        if report.error is not None:
-            raise report.error
+        return False
+    busy.remove(report.task)
+    if report.error is not None:
+        raise report.error
     return True
-
-
-def _give_up(engine: Engine, operation: Operation, busy: list[_Task]) -> None:
-    """Count what has not answered in time as failed. Of parts that share work nobody knows which one hangs:
-    all of them are tried again, each alone."""
-    now = engine.catalog.clock.now()
-    for task in [t for t in busy if t.deadline is not None and now >= t.deadline]:
-        busy.remove(task)
-        for part in task.parts:
-            error = TimedOut(
-                f"part {part.id} ({part.kind}) of operation {operation.id} did not answer in time"
-            )
-            engine.part_failed(operation, part, error)

@@ -35,8 +35,10 @@ from strandline.sql.statements import (
     ShowBackupCollections,
     ShowBackups,
     ShowCreateTable,
+    ShowOperation,
     ShowOperations,
     ShowTables,
+    ShowVersions,
     Statement,
 )
 from strandline.sql.tables import read_alter_table, read_check_table, read_create_table, read_drop_table
@@ -46,7 +48,7 @@ __all__ = ["parse"]
 
 _SHOW_FORM = (
     "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW BACKUPS "
-    "IN collection | SHOW OPERATIONS"
+    "IN collection | SHOW OPERATIONS | SHOW OPERATION 'id' [ALL] | SHOW VERSIONS OF path"
 )
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
 _EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
@@ -127,8 +129,15 @@ def _read_show(cursor: Cursor) -> Statement:
         statement = ShowBackups(read_collection_name(cursor))
     elif cursor.accept("OPERATIONS"):
         statement = ShowOperations()
+    elif cursor.accept("OPERATION"):
+        statement = ShowOperation(cursor.string("the id of an operation"), cursor.accept("ALL"))
+    elif cursor.accept("VERSIONS"):
+        cursor.expect("OF")
+        statement = ShowVersions(cursor.path("a path"))
     else:
-        raise cursor.fault("expected TABLES, CREATE TABLE, BACKUP COLLECTIONS, BACKUPS or OPERATIONS")
+        raise cursor.fault(
+            "expected TABLES, CREATE TABLE, BACKUP COLLECTIONS, BACKUPS, OPERATIONS, OPERATION or VERSIONS"
+        )
     cursor.expect_end()
     return statement
 

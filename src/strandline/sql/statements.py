@@ -25,6 +25,7 @@ __all__ = [
     "AddTable",
     "AlterAction",
     "AlterBackupCollection",
+    "AlterChangefeed",
     "AlterTable",
     "Backup",
     "Change",
@@ -58,8 +59,10 @@ __all__ = [
     "ShowBackupCollections",
     "ShowBackups",
     "ShowCreateTable",
+    "ShowOperation",
     "ShowOperations",
     "ShowTables",
+    "ShowVersions",
     "Statement",
     "Update",
     "Values",
@@ -141,11 +144,19 @@ class AddChangefeed:
 
 
 @dataclass(frozen=True)
+class AlterChangefeed:
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
 class DropChangefeed:
     name: str
 
 
-AlterAction: TypeAlias = AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | DropChangefeed
+AlterAction: TypeAlias = (
+    AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | AlterChangefeed | DropChangefeed
+)
 
 
 @dataclass(frozen=True)
@@ -250,7 +261,20 @@ class ShowOperations(Statement):
 
 
 @dataclass(frozen=True)
+class ShowOperation(Statement):
+    """``all``: every shard, in their order; else no more than those that matter most now."""
+
+    operation_id: str
+    all: bool = False
+
+
+@dataclass(frozen=True)
 class ShowCreateTable(Statement):
+    path: str
+
+
+@dataclass(frozen=True)
+class ShowVersions(Statement):
     path: str
 
 

@@ -13,6 +13,7 @@ from strandline.sql.statements import (
     AddColumn,
     AddIndex,
     AlterAction,
+    AlterChangefeed,
     AlterTable,
     CheckTable,
     ColumnDef,
@@ -27,7 +28,7 @@ from strandline.sql.tokens import NUMBER, Token
 
 __all__ = ["read_alter_table", "read_check_table", "read_create_table", "read_drop_table"]
 
-_INDEX_FORM = "INDEX name GLOBAL [SYNC | ASYNC] ON (columns) [COVER (columns)]"
+_INDEX_FORM = "INDEX name GLOBAL [UNIQUE] [SYNC | ASYNC] ON (columns) [COVER (columns)]"
 CREATE_FORM = (
     "CREATE TABLE [IF NOT EXISTS] table (column type [NOT NULL], ..., PRIMARY KEY (columns), "
     f"{_INDEX_FORM}, ...) "
@@ -36,7 +37,7 @@ CREATE_FORM = (
 ALTER_FORM = (
     "ALTER TABLE table ADD COLUMN column type | DROP COLUMN column "
     f"| ADD {_INDEX_FORM} | DROP INDEX name | ADD CHANGEFEED name WITH (MODE = '...', FORMAT = '...') | "
-    "DROP CHANGEFEED name, ..."
+    "ALTER CHANGEFEED name SET (MODE = '...') | DROP CHANGEFEED name, ..."
 )
 DROP_FORM = "DROP TABLE [IF EXISTS] table"
 CHECK_FORM = "CHECK TABLE table"
@@ -124,9 +125,13 @@ def _read_index(cursor: Cursor) -> IndexDef:
     if cursor.sees("LOCAL"):
         raise cursor.unsupported("a LOCAL index", f"The form is: {_INDEX_FORM}")
     cursor.expect("GLOBAL")
-    if cursor.sees("UNIQUE"):
-        raise cursor.unsupported("a UNIQUE index", f"The form is: {_INDEX_FORM}")
+    unique = cursor.accept("UNIQUE")
     kind: IndexKind = "GLOBAL SYNC"
+    if unique and cursor.sees("ASYNC"):
+        raise cursor.unsupported(
+            "a UNIQUE ASYNC index",
+            "Leave ASYNC out: an index that follows later cannot refuse a row.",
+        )
     if cursor.accept("ASYNC"):
         kind = "GLOBAL ASYNC"
     else:
@@ -136,7 +141,7 @@ def _read_index(cursor: Cursor) -> IndexDef:
     cursor.expect("ON")
     columns = cursor.name_list("a column of the index")
     cover = cursor.name_list("a covered column") if cursor.accept("COVER") else ()
-    return IndexDef(name, kind, columns, cover)
+    return IndexDef(name, kind, columns, cover, unique)
 
 
 def _read_table_settings(
@@ -210,6 +215,10 @@ def read_alter_table(cursor: Cursor) -> AlterTable:
 
 
 def _read_action(cursor: Cursor) -> AlterAction:
+    if cursor.accept("ALTER", "CHANGEFEED"):
+        name = cursor.name("the name of a changefeed")
+        cursor.expect("SET")
+        return AlterChangefeed(name, read_settings(cursor))
     if cursor.peek().key in ("RENAME", "SET", "RESET", "ALTER"):
         raise cursor.unsupported(f"ALTER TABLE ... {cursor.peek().key}")
     if cursor.accept("ADD"):
@@ -222,7 +231,7 @@ def _read_action(cursor: Cursor) -> AlterAction:
         cursor.accept("COLUMN")
         return AddColumn(_read_column(cursor))
     if not cursor.accept("DROP"):
-        raise cursor.fault("expected ADD or DROP")
+        raise cursor.fault("expected ADD, ALTER or DROP")
     for word, make, what in (
         ("INDEX", DropIndex, "the name of an index"),
         ("CHANGEFEED", DropChangefeed, "the name of a changefeed"),

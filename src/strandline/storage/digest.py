@@ -11,7 +11,7 @@ bit of this: it MUST NOT change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,18 +26,27 @@ from strandline.types.arrays import decimal_words
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Signed: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-Hasher: TypeAlias = Callable[[Words], Words]
-"""The next link of a chain: seeds of the rows to their hashes."""
+Link: TypeAlias = Callable[[Words], None]
+"""The next link of both chains: it replaces the hashes so far, a row for each chain, which are its seeds."""
+Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+Rows: TypeAlias = "slice | np.ndarray[Any, np.dtype[np.intp]] | Bools"
 
 HIGH, LOW = 1, 2
 """What the two chains start with."""
 SPARK_SEED = 42
+_STARTS = np.array([[HIGH], [LOW]], np.uint64)
+BLOCK = 16384
+"""So many rows are hashed at a time: what is made of them on the way stays in the processor's cache."""
+FEW, LONG = 128, 256
+"""Of fewer values, and of longer ones, each is hashed by itself; of others, all of a block word by word."""
+_EVERY = slice(None)
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
+_LANES = tuple(np.uint64(start % 2**64) for start in (int(_P1) + int(_P2), int(_P2), 0, -int(_P1)))
 
 
 def tagged(schema: TableSchema) -> Iterator[tuple[int, Column]]:
@@ -49,28 +58,76 @@ def tagged(schema: TableSchema) -> Iterator[tuple[int, Column]]:
 def row_hashes(schema: TableSchema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> tuple[Words, Words]:
     """The high and low halves of the hash of each row. ``columns`` holds physical arrays by column name; a
     value column that is not in it counts as NULL."""
-    rows = len(columns[schema.key[0]])
-    high, low = (
-        _ints(np.full(rows, start, np.uint64), 8)(np.full(rows, SPARK_SEED, np.uint64))
-        for start in (HIGH, LOW)
-    )
-    for tag, column in tagged(schema):
-        if column.name not in columns and column.name not in schema.key:
-            continue
-        array = columns[column.name]
-        if isinstance(array, pa.ChunkedArray):
-            array = array.combine_chunks()
-        if array.null_count == rows:
-            continue
-        present: Bools | slice = slice(None)
-        if array.null_count:
-            present = array.is_valid().to_numpy(zero_copy_only=False)
-            array = array.drop_null()
-        tags = _ints(np.full(len(array), tag % 2**32, np.uint64), 4)
-        link = _hasher(column.type, array)
-        high[present] = link(tags(high[present]))
-        low[present] = link(tags(low[present]))
-    return high, low
+    (both,) = _hashed([schema], columns)
+    return both[0], both[1]
+
+
+def row_digests(
+    schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]
+) -> list[Digest]:
+    """The digests of the same rows in the columns of each schema, as a table and its indexes have them."""
+    return [digest_of(*both) for both in _hashed(schemas, columns)]
+
+
+def _hashed(schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> list[Words]:
+    """The hashes of the rows for each schema, the high halves and the low ones."""
+    names = {c.name for of in schemas for c in of.columns if c.name in columns or c.name in of.key}
+    arrays = {name: _whole(columns[name]) for name in names}
+    rows = len(columns[schemas[0].key[0]])
+    found = [np.empty((2, rows), np.uint64) for _ in schemas]
+    for first in range(0, rows, BLOCK):
+        block = _Block({name: array.slice(first, BLOCK) for name, array in arrays.items()})
+        for schema, hashes in zip(schemas, found, strict=True):
+            block.hash(schema, hashes[:, first : first + BLOCK])
+    return found
+
+
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+
+
+class _Block:
+    """Columns of a few rows; what can be worked out of their values alone is worked out once."""
+
+    def __init__(self, arrays: Mapping[str, pa.Array]) -> None:
+        self._arrays = arrays
+        self._links: dict[str, tuple[Bools | slice, Link] | None] = {}
+
+    def hash(self, schema: TableSchema, hashes: Words) -> None:
+        """Fill in the hashes of the rows."""
+        links = [
+            (_ints(np.array([tag % 2**32], np.uint64)), *found)
+            for tag, column in tagged(schema)
+            if (found := self._known(column)) is not None
+        ]
+        same = np.full((2, 1), SPARK_SEED, np.uint64)
+        _longs(_STARTS)(same)
+        if begins_alike := bool(links) and isinstance(links[0][1], slice):
+            links[0][0](same)  # Before the first value is hashed, one row is as good as all.
+        hashes[:] = same
+        for number, (tag, present, link) in enumerate(links):
+            some = hashes[:, present]
+            if number or not begins_alike:
+                tag(some)
+            link(some)
+            if not isinstance(present, slice):
+                hashes[:, present] = some
+
+    def _known(self, column: Column) -> tuple[Bools | slice, Link] | None:
+        if column.name not in self._links:
+            self._links[column.name] = self._link(column) if column.name in self._arrays else None
+        return self._links[column.name]
+
+    def _link(self, column: Column) -> tuple[Bools | slice, Link] | None:
+        array = self._arrays[column.name]
+        if array.null_count == len(array):
+            return None
+        if not array.null_count:
+            return _EVERY, _link(column.type, array)
+        present = array.is_valid().to_numpy(zero_copy_only=False)
+        return present, _link(column.type, array.drop_null())
 
 
 def digest_of(high: Words, low: Words) -> Digest:
@@ -93,41 +150,39 @@ def _total(words: Words) -> int:
     return int((words >> np.uint64(32)).sum()) * 2**32 + int((words & np.uint64(0xFFFFFFFF)).sum())
 
 
-def _hasher(type_: Type, array: pa.Array) -> Hasher:
+def _link(type_: Type, array: pa.Array) -> Link:
     """The link for an array without NULLs."""
     physical = type_.arrow
     match type_.kind:
         case "bool":
-            return _ints(array.cast(pa.uint8()).to_numpy().astype(np.uint64), 4)
+            return _ints(array.cast(pa.uint8()).to_numpy().astype(np.uint64))
         case "float":
             return _floats(array)
         case "bytes" | "text" | "json":
-            return _bytes(array.cast(pa.binary()).to_pylist())
+            return _bytes(array.cast(pa.binary()))
         case "date":
-            return _ints(_low_32(array.view(pa.int32())), 4)
+            return _ints(_low_32(array.view(pa.int32())))
         case "time":
-            return _ints(array.view(pa.int64()).to_numpy().view(np.uint64), 8)
+            return _longs(array.view(pa.int64()).to_numpy().view(np.uint64))
     if not pa.types.is_decimal(physical):
-        return (
-            _ints(array.to_numpy().view(np.uint64), 8) if physical == pa.int64() else _ints(_low_32(array), 4)
-        )
+        return _longs(array.to_numpy().view(np.uint64)) if physical == pa.int64() else _ints(_low_32(array))
     if physical.precision <= 18:
-        return _ints(np.ascontiguousarray(decimal_words(array)[:, 0]), 8)
-    return _bytes(_java_bytes(decimal_words(array)))
+        return _longs(np.ascontiguousarray(decimal_words(array)[:, 0]))
+    return _bytes(pa.array(_java_bytes(decimal_words(array)), pa.binary()))
 
 
 def _low_32(array: pa.Array) -> Words:
     return array.to_numpy().astype(np.int32).view(np.uint32).astype(np.uint64)  # type: ignore[no-any-return]
 
 
-def _floats(array: pa.Array) -> Hasher:
+def _floats(array: pa.Array) -> Link:
     """Spark hashes the bits, after it has made all NaNs one and both zeros one."""
     values = array.to_numpy().copy()
     values[values == 0] = 0
     values[np.isnan(values)] = np.nan
     if values.dtype == np.float32:
-        return _ints(values.view(np.uint32).astype(np.uint64), 4)
-    return _ints(values.view(np.uint64), 8)
+        return _ints(values.view(np.uint32).astype(np.uint64))
+    return _longs(values.view(np.uint64))
 
 
 def _java_bytes(words: Words) -> list[bytes]:
@@ -139,39 +194,212 @@ def _java_bytes(words: Words) -> list[bytes]:
     return [n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True) for n in numbers]
 
 
-def _bytes(values: list[bytes]) -> Hasher:
-    digest = xxhash.xxh64_intdigest
-
-    def link(seeds: Words) -> Words:
-        return np.fromiter(map(digest, values, seeds.tolist()), np.uint64, len(values))
-
-    return link
+# --- XXH64 of many values, in the place of their seeds ----------------------------------------------------
 
 
-def _ints(values: Words, width: int) -> Hasher:
-    """XXH64 of little-endian integers of 4 or 8 bytes."""
+def _longs(values: Words) -> Link:
+    """Of little-endian integers of 8 bytes."""
+    mixed = _mixed_word(values)
 
-    def link(seeds: Words) -> Words:
-        mixed: Words = seeds + (_P5 + np.uint64(width))
-        if width == 4:
-            mixed ^= values * _P1
-            mixed = _rotate(mixed, 23) * _P2 + _P3
-        else:
-            mixed ^= _rotate(values * _P2, 31) * _P1
-            mixed = _rotate(mixed, 27) * _P1 + _P4
-        mixed ^= mixed >> np.uint64(33)
-        mixed *= _P2
-        mixed ^= mixed >> np.uint64(29)
-        mixed *= _P3
-        mixed ^= mixed >> np.uint64(32)
-        return mixed
+    def link(hashes: Words) -> None:
+        hashes += _P5 + np.uint64(8)
+        _add_word(hashes, mixed)
+        _finish(hashes)
 
     return link
 
 
-def _rotate(words: Words, bits: int) -> Words:
-    rotated: Words = (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
-    return rotated
+def _ints(values: Words) -> Link:
+    """Of little-endian integers of 4 bytes."""
+    mixed = values * _P1
+
+    def link(hashes: Words) -> None:
+        hashes += _P5 + np.uint64(4)
+        _add_half(hashes, mixed)
+        _finish(hashes)
+
+    return link
+
+
+def _bytes(array: pa.Array) -> Link:
+    """Of bytes of any length."""
+    _, offsets, data = array.buffers()
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    starts, lengths = ends[:-1], np.diff(ends)
+    short = lengths <= LONG
+    if np.count_nonzero(short) < FEW:
+        return _singly(array)
+    content = np.frombuffer(data or b"", np.uint8)
+    if short.all():
+        return _together(content, starts, lengths)
+    parts = (
+        (np.flatnonzero(short), _together(content, starts[short], lengths[short])),
+        (np.flatnonzero(~short), _singly(array.filter(pa.array(~short)))),
+    )
+
+    def link(hashes: Words) -> None:
+        for rows, part in parts:
+            _change(hashes, rows, part)
+
+    return link
+
+
+def _singly(array: pa.Array) -> Link:
+    digest, values = xxhash.xxh64_intdigest, array.to_pylist()
+
+    def link(hashes: Words) -> None:
+        for chain in hashes:
+            chain[:] = np.fromiter(map(digest, values, chain.tolist()), np.uint64, len(values))
+
+    return link
+
+
+def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
+    """Of values that lie in ``content``: one part of all of them after the other, as far as they have it."""
+    begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
+    # Taken from where words are: each of a value lies in two of them, by the same number of bits.
+    stored = np.zeros((end - begin) // 8 + 8, np.uint64)
+    stored.view(np.uint8)[: end - begin] = content[begin:end]
+    at, left = (starts - begin) >> 3, lengths.copy()
+    shift = ((starts - begin) & 7).astype(np.uint64) << np.uint64(3)
+
+    def read(rows: Rows, count: int) -> list[Words]:
+        place, down = at[rows], shift[rows]
+        up = np.uint64(63) - down
+        found, low = [], stored[place]
+        for _ in range(count):
+            place = place + 1
+            high = stored[place]
+            found.append((low >> down) | (high << np.uint64(1) << up))
+            low = high
+        return found
+
+    def parts(words: int) -> Iterator[tuple[Rows, list[Words]]]:
+        while (enough := left >= 8 * words).any():
+            yield (rows := _chosen(enough)), read(_taken(rows), words)
+            at[rows] += words
+            left[rows] -= 8 * words
+
+    stripes = [(rows, [word * _P2 for word in words]) for rows, words in parts(4)]
+    steps: list[tuple[Callable[[Words, Words], None], Rows, Words]] = [
+        (_add_word, rows, _mixed_word(word)) for rows, (word,) in parts(1)
+    ]
+    (last,) = read(_EVERY, 1)
+    if (half := left >= 4).any():
+        rows = _chosen(half)
+        steps.append((_add_half, rows, (last[_taken(rows)] & np.uint64(2**32 - 1)) * _P1))
+        last[rows] >>= np.uint64(32)
+        left[rows] -= 4
+    while (some := left > 0).any():
+        rows = _chosen(some)
+        steps.append((_add_octet, rows, (last[_taken(rows)] & np.uint64(255)) * _P5))
+        last >>= np.uint64(8)
+        left -= 1
+    sizes = lengths.astype(np.uint64)
+
+    def link(hashes: Words) -> None:
+        if stripes:
+            lanes = [hashes + start for start in _LANES]
+            for rows, coming in stripes:
+                for lane, word in zip(lanes, coming, strict=True):
+                    _change(lane, rows, _add_to_lane, word)
+        hashes += _P5
+        if stripes:
+            rows = stripes[0][0]
+            hashes[:, rows] = _joined(lanes)[:, rows]
+        hashes += sizes
+        for add, rows, mixed in steps:
+            _change(hashes, rows, add, mixed)
+        _finish(hashes)
+
+    return link
+
+
+def _chosen(which: Bools) -> Rows:
+    """Rows in the form in which ``_change`` is quick with them: of many, it changes all, and then puts back
+    the others."""
+    count = np.count_nonzero(which)
+    return _EVERY if count == len(which) else which if count > len(which) // 4 else np.flatnonzero(which)
+
+
+def _taken(rows: Rows) -> Rows:
+    """The rows that ``_change`` works on."""
+    return _EVERY if isinstance(rows, slice) or rows.dtype == np.bool_ else rows
+
+
+def _change(hashes: Words, rows: Rows, change: Callable[..., None], *given: Words) -> None:
+    """Change some of the rows, in place."""
+    if isinstance(rows, slice):
+        change(hashes, *given)
+    elif rows.dtype == np.bool_:
+        changed = hashes.copy()
+        change(changed, *given)
+        np.copyto(hashes, changed, where=rows)
+    else:
+        some = hashes[:, rows]
+        change(some, *given)
+        hashes[:, rows] = some
+
+
+def _mixed_word(words: Words) -> Words:
+    mixed: Words = words * _P2
+    _rotate(mixed, 31)
+    mixed *= _P1
+    return mixed
+
+
+def _add_word(hashes: Words, mixed: Words) -> None:
+    hashes ^= mixed
+    _rotate(hashes, 27)
+    hashes *= _P1
+    hashes += _P4
+
+
+def _add_half(hashes: Words, mixed: Words) -> None:
+    hashes ^= mixed
+    _rotate(hashes, 23)
+    hashes *= _P2
+    hashes += _P3
+
+
+def _add_octet(hashes: Words, mixed: Words) -> None:
+    hashes ^= mixed
+    _rotate(hashes, 11)
+    hashes *= _P1
+
+
+def _add_to_lane(lane: Words, mixed: Words) -> None:
+    lane += mixed
+    _rotate(lane, 31)
+    lane *= _P1
+
+
+def _joined(lanes: Sequence[Words]) -> Words:
+    joined = np.zeros_like(lanes[0])
+    for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
+        joined += (lane << np.uint64(bits)) | (lane >> np.uint64(64 - bits))
+    for lane in lanes:
+        joined ^= _mixed_word(lane)
+        joined *= _P1
+        joined += _P4
+    return joined
+
+
+def _finish(hashes: Words) -> None:
+    shifted = hashes >> np.uint64(33)
+    hashes ^= shifted
+    hashes *= _P2
+    np.right_shift(hashes, np.uint64(29), out=shifted)
+    hashes ^= shifted
+    hashes *= _P3
+    np.right_shift(hashes, np.uint64(32), out=shifted)
+    hashes ^= shifted
+
+
+def _rotate(words: Words, bits: int) -> None:
+    carried = words >> np.uint64(64 - bits)
+    words <<= np.uint64(bits)
+    words |= carried
 
 
 def checksum_of(data: bytes) -> str:

@@ -151,7 +151,7 @@ class Everywhere:
     def write_if_absent(self, name: str, data: bytes) -> bool:
         return self.own.write_if_absent(name, data)
 
-    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         return self.own.store(name, chunks)
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
@@ -159,7 +159,7 @@ class Everywhere:
             source, source_name = source.found(source_name)
         self.own.copy_if_absent(source, source_name, name, checksum)
 
-    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         self.own.store_if_absent(name, chunks)
 
     def seal(self, names: Iterable[str]) -> None:

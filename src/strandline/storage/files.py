@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import xxhash
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
-from strandline.storage.pieces import pieces, write_pieces
+from strandline.storage.pieces import gathered, pieces, write_pieces
 
 __all__ = ["PREFIX", "Files", "LocalFiles", "Source", "check_name", "checked", "fault"]
 
@@ -71,9 +71,9 @@ class Files(Source, Protocol):
         Nobody ever sees a part."""
         ...
 
-    def store(self, name: str, chunks: Iterable[bytes]) -> int:
-        """Writes a new file from pieces, and return its size. No file if the pieces end with an error, which
-        is raised."""
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        """Writes a new file from pieces, each of which may be gone when the next one comes, and return its
+        size. No file if the pieces end with an error, which is raised."""
         ...
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
@@ -86,7 +86,7 @@ class Files(Source, Protocol):
         same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
         ...
 
-    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         """Writes a file from its pieces under a name that tells its content, so that others may write the
         same to it at the same moment. Nobody ever sees a part."""
         ...
@@ -182,7 +182,7 @@ class LocalFiles:
     def write(self, name: str, data: bytes) -> None:
         self.store(name, (data,))
 
-    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         return self._store(name, chunks)
 
     def _store(self, name: str, chunks: Iterable[bytes | memoryview], *, past_memory: bool = False) -> int:
@@ -237,8 +237,9 @@ class LocalFiles:
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
-    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
-        self._name_if_absent(name, lambda ready: self.store(ready, chunks))
+    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        made = gathered(chunks)  # Whoever writes it is done with it, as after a copy.
+        self._name_if_absent(name, lambda ready: self._store(ready, made, past_memory=True))
 
     def seal(self, names: Iterable[str]) -> None:
         folders: set[str] = set()

@@ -111,6 +111,10 @@ class Footer:
             and (upper is None or least[g][: len(upper)] <= order(upper))
         ]
 
+    def lows(self, column: Column) -> pa.Array:
+        """For each row group a value that is not above any of the column in it; NULL if none is known."""
+        return self._range(column).low
+
     def _range(self, column: Column) -> Range:
         key = (column.physical, column.type.name)
         if key not in self._ranges:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__ = ["Collector", "as_rows", "collector", "is_of_spark", "translate"]
+__all__ = ["Collector", "as_rows", "collector", "is_of_spark", "register_source", "run", "translate"]
 
 
 class Collector(Protocol):
@@ -51,3 +51,24 @@ def translate(error: Exception) -> StrandlineError:
     from strandline.storage.spark.failures import translate
 
     return translate(error)
+
+
+def register_source(spark: SparkSession, source: type[Any]) -> None:
+    """Let a session know a data source of this package's, which goes along to where Spark runs it."""
+    from strandline.storage.spark.failures import spark_errors
+    from strandline.storage.spark.session import ship
+
+    ship(spark)
+    with spark_errors():
+        # Without it Spark 4.1 refuses a source that takes filters; 4.0 does not know it.
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        spark.dataSource.register(source)
+
+
+def run(spark: SparkSession, statements: Iterable[str]) -> None:
+    """Let a session carry out statements of Spark's own."""
+    from strandline.storage.spark.failures import spark_errors
+
+    with spark_errors():
+        for statement in statements:
+            spark.sql(statement)

@@ -24,6 +24,7 @@ __all__ = [
     "codes",
     "compare",
     "firsts_and_lasts",
+    "key_text",
     "keys_of",
     "match",
     "neighbours",
@@ -49,6 +50,16 @@ def keys_of(schema: TableSchema, table: pa.Table) -> list[Key]:
     return list(
         zip(*(column_to_python(c.type, table.column(c.name)) for c in schema.key_columns), strict=True)
     )
+
+
+def key_text(names: Sequence[str], key: Sequence[object]) -> str:
+    """A key, or a part of one, for people."""
+
+    def short(value: object) -> str:
+        text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
+        return text if len(text) <= 60 else f"{text[:60]}..."
+
+    return "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(names, key, strict=True)) + ")"
 
 
 def key_arrays(schema: TableSchema, keys: Sequence[Key]) -> list[pa.Array]:

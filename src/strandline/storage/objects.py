@@ -79,12 +79,16 @@ class ObjectFiles:
         return Reader(self, name)
 
     def write(self, name: str, data: bytes) -> None:
+        self._write(name, data, undo=True)
+
+    def _write(self, name: str, data: bytes, *, undo: bool) -> None:
         check_name(name)
         if len(data) <= WHOLE_BYTES:
-            if not self._create(name, data):
+            if not self._create(name, data, undo=undo):
                 raise Internal(f"the file {name} exists already, and files are never written twice")
             return
-        self._send(name, (data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)))
+        parts = (data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES))
+        self._send(name, parts, undo=undo)
 
     def make_root(self) -> None:
         """Nothing has to be there: a name brings its folders with it."""
@@ -94,16 +98,19 @@ class ObjectFiles:
         # If it fails, nothing is taken back: what is there may be another's, and if it is ours, it is whole.
         return self._create(name, data, undo=False)
 
-    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        return self._stored(name, chunks, undo=True)
+
+    def _stored(self, name: str, chunks: Iterable[bytes | memoryview], *, undo: bool) -> int:
         check_name(name)
-        coming, first, size = iter(chunks), list[bytes](), 0
+        coming, first, size = map(bytes, chunks), list[bytes](), 0
         for chunk in coming:
             first.append(chunk)
             size += len(chunk)
             if size > WHOLE_BYTES:
                 break
         else:
-            self.write(name, b"".join(first))
+            self._write(name, b"".join(first), undo=undo)
             return size
 
         def counted() -> Iterator[bytes]:
@@ -114,12 +121,13 @@ class ObjectFiles:
                 size += len(chunk)
                 yield chunk
 
-        self._send(name, counted())
+        self._send(name, counted(), undo=undo)
         return size
 
-    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         try:
-            self.store(name, chunks)
+            # If it fails, nothing is taken back: others may have written the same meanwhile, and need it.
+            self._stored(name, chunks, undo=False)
         except Internal:
             # An object appears as a whole, so the other one is what this one would have been.
             if not self.exists(name):
@@ -237,7 +245,7 @@ class ObjectFiles:
                     break
         raise self._fault(verb, name, failed) from None
 
-    def _create(self, name: str, data: bytes, *, undo: bool = True) -> bool:
+    def _create(self, name: str, data: bytes, *, undo: bool) -> bool:
         """Return whether the object is there with this content; it is not if there was another one. ``undo``:
         leave none behind when it fails, which only who has the name alone may ask for."""
         from obstore.exceptions import AlreadyExistsError
@@ -258,14 +266,15 @@ class ObjectFiles:
             self._take_back(name)
         raise self._fault("write", name, failed) if isinstance(failed, Exception) else failed from None
 
-    def _send(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write an object part by part; it appears with the last one."""
+    def _send(self, name: str, chunks: Iterable[bytes], *, undo: bool) -> None:
+        """Write an object part by part; it appears with the last one. ``undo``: as in ``_create``."""
         if self.exists(name):
             raise Internal(f"the file {name} exists already, and files are never written twice")
         try:
             self._put_parts(name, chunks)
         except BaseException as error:
-            self._take_back(name)
+            if undo:
+                self._take_back(name)
             if isinstance(error, StrandlineError) or not isinstance(error, Exception):
                 raise
             raise self._fault("write", name, error) from None

@@ -31,6 +31,7 @@ Kind: TypeAlias = Literal[
     "doubled_key",
     "missing_index_entry",
     "dangling_index_entry",
+    "doubled_index_key",
 ]
 
 

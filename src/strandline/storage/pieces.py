@@ -12,27 +12,63 @@ import fcntl
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
-__all__ = ["PIECE", "pieces", "write_pieces"]
+__all__ = ["PIECE", "borrowed", "gathered", "pieces", "write_pieces"]
 
 PIECE = 4 << 20
 """So many bytes are read and written at once."""
 BLOCK = 4096
 """What goes to the disk by itself is a multiple of this, and so is its place in memory."""
+SPARE = 16
+"""So many places are kept that nobody uses now: two for each file of a copy."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
+_spare: list[memoryview] = []
+
+
+@contextmanager
+def borrowed() -> Iterator[memoryview]:
+    """A place for a piece, as long as the block lasts. It was used before and will be used again: to have
+    new memory from the operating system takes many times as long as to fill it."""
+    try:
+        place = _spare.pop()
+    except IndexError:
+        # Not shared with processes that are forked from this one, which borrow it as well.
+        place = memoryview(mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    try:
+        yield place
+    finally:
+        if len(_spare) < SPARE:
+            _spare.append(place)
 
 
 def pieces(path: str) -> Iterator[memoryview]:
     """Yield the content of a file. All pieces are in the same place, so each is gone when the next comes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        most = min(PIECE, -(-os.fstat(descriptor).st_size // BLOCK) * BLOCK)
-        place = memoryview(mmap.mmap(-1, most or BLOCK))
-        while size := os.readv(descriptor, [place]):
-            yield place[:size]
+        with borrowed() as place:
+            while size := os.readv(descriptor, [place]):
+                yield place[:size]
     finally:
         os.close(descriptor)
+
+
+def gathered(coming: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    """Yield what comes in smaller pieces, or not where a disk could take it from. All pieces are in the same
+    place, so each is gone when the next comes."""
+    with borrowed() as place:
+        filled = 0
+        for piece in coming:
+            left = memoryview(piece)
+            while left:
+                took = min(len(left), PIECE - filled)
+                place[filled : filled + took] = left[:took]
+                left, filled = left[took:], filled + took
+                if filled == PIECE:
+                    yield place
+                    filled = 0
+        if filled:
+            yield place[:filled]
 
 
 def write_pieces(

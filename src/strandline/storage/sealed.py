@@ -67,21 +67,21 @@ class SealedFiles:
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
         check_name(name)
-        return self._files.write_if_absent(name, b"".join(sealed(self._ring, name, (data,))))
+        return self._files.write_if_absent(name, b"".join(map(bytes, sealed(self._ring, name, (data,)))))
 
-    def store(self, name: str, chunks: Iterable[bytes]) -> int:
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         check_name(name)
         return plain_size(name, self._files.store(name, sealed(self._ring, name, chunks)))
 
-    def store_if_absent(self, name: str, chunks: Iterable[bytes]) -> None:
+    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         check_name(name)
         self._files.store_if_absent(name, sealed(self._ring, name, chunks))
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        return self.store(name, map(bytes, checked(source, source_name, checksum)))
+        return self.store(name, checked(source, source_name, checksum))
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
-        self.store_if_absent(name, map(bytes, checked(source, source_name, checksum)))
+        self.store_if_absent(name, checked(source, source_name, checksum))
 
     def seal(self, names: Iterable[str]) -> None:
         self._files.seal(names)
@@ -102,14 +102,14 @@ class SealedFiles:
         return plain_size(name, self._files.size(name))
 
     def read(self, name: str) -> bytes:
-        return b"".join(self.chunks(name))
+        return b"".join(map(bytes, self._opened(name, self._files.chunks(name))))
 
     def find(self, name: str) -> bytes | None:
         data = self._files.find(name)
-        return None if data is None else b"".join(self._opened(name, (data,)))
+        return None if data is None else b"".join(map(bytes, self._opened(name, (data,))))
 
-    def chunks(self, name: str) -> Iterator[bytes]:
-        return self._opened(name, map(bytes, self._files.chunks(name)))
+    def chunks(self, name: str) -> Iterator[memoryview]:
+        return self._opened(name, self._files.chunks(name))
 
     def checksum(self, name: str) -> str:
         hasher = xxhash.xxh3_128()
@@ -131,7 +131,7 @@ class SealedFiles:
         except OSError as error:
             raise fault("read", name, error) from error
 
-    def _opened(self, name: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    def _opened(self, name: str, chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
         return opened(lambda head: self.opener(name, head), chunks)
 
     def _admit(self, name: str, generation: int) -> None:

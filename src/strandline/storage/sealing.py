@@ -13,11 +13,12 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.storage.files import CHUNK
 from strandline.storage.keyring import KEY_BYTES, NONCE_BYTES, Ring, WrongKey, aead
+from strandline.storage.pieces import PIECE, borrowed
 
 __all__ = ["HEADER_BYTES", "SEALED_BYTES", "Opener", "opened", "plain_size", "sealed"]
 
@@ -36,26 +37,43 @@ HEADER_BYTES = _CHECK_AT + _CHECK_BYTES
 Piece: TypeAlias = "bytes | bytearray | memoryview"
 
 
-def sealed(ring: Ring, name: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the sealed file of a content, which has this name."""
+def sealed(ring: Ring, name: str, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Yield the sealed file of a content, which has this name. What is taken and what is given may be gone
+    when the next comes."""
     key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
     head = _OPEN.pack(MAGIC, FORMAT, ring.generation, ring.id)
     head += nonce + ring.wrapping.encrypt(nonce, key, head + name.encode())
     yield head + _check(head)
-    cipher, place = aead(key), name.encode()
-    for number, (piece, last) in enumerate(_pieces(chunks, CHUNK)):
-        yield cipher.encrypt(_nonce(number, last), piece, place)
+    cipher, where = aead(key), name.encode()
+    with borrowed() as place:
+        for number, (piece, last) in enumerate(_pieces(chunks, CHUNK)):
+            room = place[: len(piece) + TAG_BYTES]
+            yield _into(cipher, "encrypt", room, _nonce(number, last), piece, where)
 
 
-def opened(opener_of: Callable[[bytes], Opener], chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content of a sealed file, chunk by chunk, each of which is right when it comes. ``opener_of``
-    is given the header."""
-    coming, head = iter(chunks), b""
+def opened(
+    opener_of: Callable[[bytes], Opener], chunks: Iterable[bytes | memoryview]
+) -> Iterator[memoryview]:
+    """Yield the content of a sealed file, some chunks at a time, which are right when they come.
+    ``opener_of`` is given the header. What is taken and what is given may be gone when the next comes."""
+    coming, head, rest = iter(chunks), b"", memoryview(b"")
     while len(head) < HEADER_BYTES and (chunk := next(coming, None)) is not None:
-        head += chunk
-    opener = opener_of(head[:HEADER_BYTES])
-    for number, (piece, last) in enumerate(_pieces(chain((head[HEADER_BYTES:],), coming), SEALED_BYTES)):
-        yield opener.chunk(number, piece, last=last)
+        rest = memoryview(chunk)[HEADER_BYTES - len(head) :]
+        head += bytes(chunk[: HEADER_BYTES - len(head)])
+    opener = opener_of(head)
+    with borrowed() as place:
+        filled = 0
+        for number, (piece, last) in enumerate(_pieces(chain((rest,), coming), SEALED_BYTES)):
+            room = place[filled : filled + CHUNK]
+            content = opener.chunk(number, piece, last=last, room=room)
+            if content.obj is not place.obj:
+                room[: len(content)] = content
+            filled += len(content)
+            if filled == PIECE:
+                yield place
+                filled = 0
+        if filled:
+            yield place[:filled]
 
 
 def plain_size(name: str, size: int) -> int:
@@ -103,11 +121,11 @@ class Opener:
             ) from None
         self._name, self._cipher = name, aead(key)
 
-    def chunk(self, number: int, data: Piece, *, last: bool) -> bytes:
-        """Return the content of a chunk."""
+    def chunk(self, number: int, data: Piece, *, last: bool, room: memoryview | None = None) -> memoryview:
+        """Return the content of a chunk; ``room``: it may be put there."""
         if len(data) < TAG_BYTES:
             raise _cut(self._name)
-        if (content := self._try(number, data, last)) is not None:
+        if (content := self._try(number, data, last, room)) is not None:
             return content
         if self._try(number, data, not last) is not None:
             # It is in its place, but the end is not.
@@ -117,14 +135,24 @@ class Opener:
             raise Corrupted(f"{which}, its last one, is damaged or cut off")
         raise Corrupted(f"{which} is damaged, or not the one that was written there")
 
-    def _try(self, number: int, data: Piece, last: bool) -> bytes | None:
+    def _try(self, number: int, data: Piece, last: bool, room: memoryview | None = None) -> memoryview | None:
         from cryptography.exceptions import InvalidTag
 
+        given = _nonce(number, last), data, self._name.encode()
+        into = None if room is None else room[: len(data) - TAG_BYTES]
         try:
-            content: bytes = self._cipher.decrypt(_nonce(number, last), data, self._name.encode())
+            return _into(self._cipher, "decrypt", into, *given)
         except InvalidTag:
             return None
-        return content
+
+
+def _into(cipher: Any, work: str, room: memoryview | None, *given: Any) -> memoryview:
+    """What a cipher makes, in room that is used again: new memory for each chunk costs as much as the work.
+    Not every version of the library can do that."""
+    if room is None or not hasattr(cipher, f"{work}_into"):
+        return memoryview(getattr(cipher, work)(*given))
+    getattr(cipher, f"{work}_into")(*given, room)
+    return room
 
 
 def _cut(name: str) -> Corrupted:
@@ -143,29 +171,37 @@ def _nonce(number: int, last: bool) -> bytes:
     return struct.pack(">3xQ?", number, last)
 
 
-def _pieces(chunks: Iterable[bytes], size: int) -> Iterator[tuple[Piece, bool]]:
+def _pieces(chunks: Iterable[bytes | memoryview], size: int) -> Iterator[tuple[memoryview, bool]]:
     """Yield the content in pieces of one size, and with each whether it is the last. That one may be shorter,
-    and if there is nothing it is all there is."""
-    full: Piece | None = None
-    part = bytearray()
-    for chunk in chunks:
-        left = memoryview(chunk)
-        while left:
-            if not part and len(left) >= size:
-                piece: Piece = left[:size]
-                left = left[size:]
-            else:
-                took = size - len(part)
-                part += left[:took]
-                left = left[took:]
-                if len(part) < size:
-                    continue
-                piece, part = part, bytearray()
+    and if there is nothing it is all there is. What is taken and what is given may be gone when the next
+    comes."""
+    with borrowed() as place:
+        # For what is put together from two chunks, for what has to wait, and a spare one.
+        rooms = [place[size * n : size * (n + 1)] for n in range(3)]
+        part, filled, full = rooms.pop(), 0, None
+        for chunk in chunks:
+            left = memoryview(chunk)
+            while left:
+                if not filled and len(left) >= size:
+                    piece, left = left[:size], left[size:]
+                else:
+                    took = min(size - filled, len(left))
+                    part[filled : filled + took] = left[:took]
+                    left, filled = left[took:], filled + took
+                    if filled < size:
+                        continue
+                    piece, part, filled = part, rooms.pop(), 0
+                if full is not None:
+                    yield full, False
+                    if full.obj is place.obj:
+                        rooms.append(full)
+                full = piece
+            if full is not None and full.obj is not place.obj:
+                room = rooms.pop()
+                room[:] = full
+                full = room
+        if full is None or filled:
             if full is not None:
                 yield full, False
-            full = piece
-    if full is None or part:
-        if full is not None:
-            yield full, False
-        full = part
-    yield full, True
+            full = part[:filled]
+        yield full, True

@@ -21,7 +21,8 @@ from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segme
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files, fault
 from strandline.storage.footer import Footer
-from strandline.storage.keys import Mask, keys_of, sort_indices
+from strandline.storage.keys import Mask, keys_of, neighbours, sort_indices
+from strandline.storage.parquet import ParquetFile
 from strandline.storage.shelf import Shelf, Whole
 
 __all__ = [
@@ -33,11 +34,13 @@ __all__ = [
     "Sink",
     "columns_of",
     "describe_file",
+    "ends_of",
     "footer_of",
     "in_window",
     "is_small",
     "label",
     "read_batches",
+    "read_pieces",
     "read_segment",
     "row_index",
     "write_segment",
@@ -46,14 +49,15 @@ __all__ = [
 ROW_GROUP_ROWS = 8192
 """Few enough that one row is found by decoding little, many enough that the footer stays small: 5 million
 rows have 600 groups."""
-ROW_GROUP_BYTES = 2 << 20
-"""Wide rows make smaller groups."""
 SMALL_BYTES = 4 << 20
 CHECKED_BYTES = 16 << 20
 """Up to this size a file is checked as a whole when a process first reads it, which takes a few
 milliseconds."""
 BATCH_ROWS = 1 << 16
 """How many rows a pass over a file holds at a time."""
+PIECE_BYTES = 16 << 20
+"""About how many bytes of memory they take at most."""
+FEW_ROWS = 32
 META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
 ERASE = pa.scalar("E", pa.string())
 """The OP of an erase. Made once: Arrow takes longer over a Python value than over a few rows."""
@@ -99,9 +103,11 @@ def write_segment(
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
     table = table.select([*schema.names, *meta])
     if table.num_rows > 1:
-        by = [*schema.key, STEP] if stepped else schema.key
-        table = table.take(sort_indices([table.column(n) for n in by]))
-    lowest, highest = _ends(schema, table)
+        by = [table.column(n) for n in ([*schema.key, STEP] if stepped else schema.key)]
+        # To look costs a tenth of sorting, but more than to sort few.
+        if table.num_rows <= ROW_GROUP_ROWS or neighbours(by)[0].any():
+            table = table.take(sort_indices(by))
+    lowest, highest = ends_of(schema, table)
     rows = table.num_rows
     table = table.rename_columns([*(c.physical for c in schema.columns), *meta])
     is_inline = role == "log" and inline.takes(table)
@@ -109,7 +115,7 @@ def write_segment(
         file, data = None, _to_stream(table)
     else:
         file = name if isinstance(name, str) else name()
-        data = _to_parquet(table, [c.physical for c in schema.value_columns])
+        data = ParquetFile(table, [c.physical for c in schema.value_columns], ROW_GROUP_ROWS).closed(table)
         files.write(file, data)
     return Segment(
         id=0,
@@ -157,7 +163,7 @@ def describe_file(
             _logical(schema, _read_groups(files, name, footer, [g], physical), schema.key, name)
             for g in (full[0], full[-1])
         ]
-        lowest, highest = _ends(schema, ends[0])[0], _ends(schema, ends[1])[1]
+        lowest, highest = ends_of(schema, ends[0])[0], ends_of(schema, ends[1])[1]
     size, checksum = files.size(name), files.checksum(name)
     return Segment(
         id=0,
@@ -231,15 +237,38 @@ def read_batches(
                 yield _logical(schema, pa.Table.from_batches([batch]), columns, label(segment), filling)
 
 
+def read_pieces(
+    shelf: Shelf,
+    schema: TableSchema,
+    segment: Segment,
+    columns: Sequence[str],
+    row_groups: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the rows as ``read_segment`` gives them, so few at a time that they take little memory."""
+    if is_small(segment):
+        yield read_segment(shelf, schema, segment, columns, row_groups)
+        return
+    footer = footer_of(shelf, segment)
+    groups = list(range(footer.groups) if row_groups is None else row_groups)
+    size, vague = footer.memory(groups)
+    rows = 0 if vague else PIECE_BYTES * int(footer.rows[groups].sum()) // max(size, 1)
+    names = [schema[n].physical if n in schema else n for n in columns]
+    present = [name for name in names if name in footer.names]
+    for batch in columns_of(shelf, segment, present, groups, max(FEW_ROWS, min(rows, BATCH_ROWS))):
+        stored = pa.Table.from_batches([batch])
+        yield _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
+
+
 def columns_of(
-    shelf: Shelf, segment: Segment, physical: Sequence[str], groups: Sequence[int]
+    shelf: Shelf, segment: Segment, physical: Sequence[str], groups: Sequence[int], rows: int = FEW_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a file, so few rows at a time that they take little memory however long they are."""
+    """Yield columns of a file, so many rows at a time: few enough that they take little memory however long
+    they are, if the caller does not know better."""
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
     footer = footer_of(shelf, segment)
     with _reading(label(segment)), _open(shelf.files.readable(segment.file), footer) as file:
-        yield from file.iter_batches(32, list(groups), list(physical), use_threads=False)
+        yield from file.iter_batches(rows, list(groups), list(physical), use_threads=False)
 
 
 def is_small(segment: Segment) -> bool:
@@ -377,7 +406,7 @@ def _logical(
     return pa.table(found)
 
 
-def _ends(schema: TableSchema, table: pa.Table) -> tuple[Key | None, Key | None]:
+def ends_of(schema: TableSchema, table: pa.Table) -> tuple[Key | None, Key | None]:
     """The keys of the first and the last row."""
     if not table.num_rows:
         return None, None
@@ -394,18 +423,3 @@ def _to_stream(table: pa.Table) -> bytes:
 
 def _from_stream(source: Any) -> pa.Table:
     return pa.ipc.open_stream(source).read_all()
-
-
-def _to_parquet(table: pa.Table, values: list[str]) -> bytes:
-    sink = pa.BufferOutputStream()
-    fitting = ROW_GROUP_BYTES * table.num_rows // max(table.nbytes, 1)
-    # No dictionaries for keys: they are distinct or sorted, and the dictionary would only be decoded in vain.
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=min(max(fitting, 256), ROW_GROUP_ROWS),
-        compression="zstd",
-        use_dictionary=values or False,
-        write_page_checksum=True,
-    )
-    return bytes(sink.getvalue())

@@ -15,7 +15,7 @@ from typing import Any
 
 from strandline.model import Key, KeyRange, Segment, order
 
-__all__ = ["MOST", "begins_in", "cuts", "lies_in", "ranges", "segments_by_shard", "spread"]
+__all__ = ["MOST", "begins_in", "coarser", "cuts", "lies_in", "ranges", "segments_by_shard", "spread"]
 
 MOST = 1000
 """No table is cut into more shards by its size: those of a larger one are larger."""
@@ -47,6 +47,13 @@ def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, l
             begun, size = first, 0
         size += segment.bytes
     return [*made, *left]
+
+
+def coarser(limits: Sequence[Key], most: int) -> list[Key]:
+    """Return some of the limits of shards, evenly, so that there are at most so many shards, or one."""
+    shards = len(limits) + 1
+    count = max(1, min(most, shards))
+    return [limits[shards * number // count - 1] for number in range(1, count)]
 
 
 def ranges(limits: Sequence[Key]) -> list[KeyRange]:

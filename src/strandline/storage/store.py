@@ -10,14 +10,16 @@ PySpark takes long to load and most processes never need it: so Spark's side is 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.errors import StrandlineError
-from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, trailing_logs, visible
+from strandline.errors import StrandlineError, TimedOut
+from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, split, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
@@ -28,11 +30,14 @@ from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.pace import Pace
+from strandline.storage.portion import Portion
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
+from strandline.storage.staging import Staged
 from strandline.storage.stored import Copies
+from strandline.storage.unique import Repeats
 from strandline.types import Type
 
 if TYPE_CHECKING:
@@ -44,6 +49,10 @@ FOLDED = 8
 """So many times more rows than others can are folded to a window here: in columns this takes microseconds for
 each, so a million of them take no longer than Spark to plan its jobs."""
 
+HASHED = 40
+"""So many times more rows than others can are added up to a digest here: they pass through a piece at a time,
+and hashing takes a tenth of a microsecond for each."""
+
 COPIED = 8
 """So many times more bytes than others pass through this process are copied here: that takes no longer than a
 job takes to begin."""
@@ -53,6 +62,9 @@ LOOKED_AT = 20_000
 SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
 with it."""
+
+INTERRUPTS = 10
+"""So often jobs are ended whose thread goes on: it may have been about to begin another one."""
 
 
 class Store:
@@ -66,17 +78,71 @@ class Store:
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
         self._starting = threading.Lock()  # Spark takes seconds to start.
+        self._local = threading.local()
+        self._tags: dict[str, bool] = {}
+        """Those under which threads work, and whether they were interrupted."""
+        self._apart: dict[str, SparkSession] = {}
+        self._tagging = threading.Lock()
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: the caller's own, or one that is started."""
+        """The Spark session: the caller's own, or one that is started; for work under a tag one whose jobs
+        can be ended."""
         with self._starting:
             if self._spark is None:
                 from strandline.storage import spark
 
                 options = {**self.shelf.files.spark_options(), **self._settings.spark}
                 self._spark = spark.session.get_session(None, options)
-            return self._spark
+            session = self._spark
+        tag = getattr(self._local, "tag", None)
+        return session if tag is None else self._session_apart(session, tag)
+
+    # --- jobs that can be ended ----------------------------------------------------------------------------
+
+    def _session_apart(self, session: SparkSession, tag: str) -> SparkSession:
+        if self._tags[tag]:
+            raise TimedOut(f"the work {tag} was interrupted", "Nobody waits for it any more.")
+        if tag not in self._apart:
+            from strandline.storage import spark
+
+            self._apart[tag] = spark.session.apart(session, tag)
+        return self._apart[tag]
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        """While the block lasts, ``interrupt`` can end the Spark jobs that this thread begins."""
+        self._local.tag, self._tags[tag] = tag, False
+        try:
+            yield
+        finally:
+            self._local.tag = None
+            with self._tagging:
+                own, was_interrupted = self._apart.pop(tag, None), self._tags.pop(tag)
+            if own is not None and self._spark is not None and not was_interrupted:
+                from strandline.storage import spark
+
+                spark.session.join(self._spark, own, tag)
+
+    def interrupt(self, tag: str) -> None:
+        """End all jobs of the work under a tag, and let its thread begin no other. Nobody waits for that:
+        what does not answer may not answer to this either."""
+        with self._tagging:
+            if tag not in self._tags:
+                return
+            self._tags[tag] = True
+        if tag in self._apart:
+            threading.Thread(target=self._end, args=(tag,), name="strandline-interrupt", daemon=True).start()
+
+    def _end(self, tag: str) -> None:
+        from strandline.storage import spark
+
+        for tried in range(INTERRUPTS):
+            own = self._apart.get(tag)
+            if own is None:
+                return
+            spark.session.interrupt(own, tag)
+            time.sleep(0.1 * 2**tried)
 
     # --- what is little ------------------------------------------------------------------------------------
 
@@ -140,6 +206,13 @@ class Store:
         """Return whether a row of one of the keys is in one of the segments."""
         return arrow.lookup.overlaps(self.shelf, schema, segments, keys)
 
+    def begins_like(
+        self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
+    ) -> bool:
+        """Return whether a row of one of the segments has the same first ``width`` values of its key, none of
+        them NULL, as one of the keys."""
+        return arrow.lookup.begins_like(self.shelf, schema, segments, keys, width)
+
     # --- frames for queries --------------------------------------------------------------------------------
 
     def frame(self, state: State) -> DataFrame:
@@ -147,6 +220,16 @@ class Store:
         from strandline.storage import spark
 
         return spark.scan.scan(self.spark, self.shelf, state)
+
+    def portions(
+        self, state: State, columns: Sequence[str], behind: State | None = None
+    ) -> Sequence[Portion]:
+        """Return ``columns`` of a state in parts that other processes can read, each by itself. ``behind``:
+        the table whose index the state is, if it has columns that the index does not have."""
+        self._files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
+        return arrow.portions.portions(
+            self.shelf, state, columns, most=self._settings.shard_bytes, behind=behind
+        )
 
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup with the column that marks tombstones."""
@@ -196,6 +279,15 @@ class Store:
             return self.spark.createDataFrame(arrow.feed.feed(self.shelf, window))
         return spark.feed.feed(self.spark, self.shelf, window)
 
+    def feed_portions(self, window: Feed) -> Sequence[Portion]:
+        """Return the records of a stream in parts that other processes can read, each by itself. All records
+        of a key are in one of them."""
+        return arrow.portions.feed_portions(self.shelf, window, most=self._settings.shard_bytes)
+
+    def feed_columns(self, window: Feed) -> pa.Schema:
+        """Return the columns that the records of a stream have."""
+        return arrow.feed.feed(self.shelf, replace(window, logs=(), before=None)).schema
+
     def records(self, window: Feed) -> Iterator[dict[str, Any]]:
         """Yield the records of a stream in the order of step, then key, as canonical values. Needs no Spark,
         however many there are."""
@@ -217,6 +309,14 @@ class Store:
         if isinstance(made, Outcome):
             return made
         return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
+
+    def write_staged(
+        self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
+    ) -> Outcome:
+        """Do so with rows that tasks have staged, however many there are: in this process, which may have no
+        Spark of its own, some at a time. ``schema``: their columns."""
+        given = arrow.staged.Given(schema, staged)
+        return arrow.staged.write_staged(self.shelf, target, mode, given, self._inline)
 
     def given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
         """Return the rows that a write was given as a DataFrame, one for each key; they are there when its
@@ -347,27 +447,66 @@ class Store:
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
-    def fold(self, state: State, name: str) -> Written:
+    def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
-        and their digest."""
-        if self._is_little(state.chain.segments, FOLDED * self._settings.bulk_rows):
-            return arrow.compact.fold(self.shelf, state, name)
+        and their digest. ``among``: how many bytes the caller has to fold altogether."""
+        if self._is_folded_here(state, among):
+            return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes)
         from strandline.storage import spark
 
         target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
+    def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
+        """The same as objects of a repository, under their names there."""
+        if self._is_folded_here(state, among):
+            there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
+            return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes, into=there)
+        made = self.fold(state, name, among=among)
+        try:
+            return replace(made, segments=tuple(self.send(made.segments, target, pace, among=among)))
+        finally:
+            self.discard(made.segments)
+
+    def _is_folded_here(self, state: State, among: int) -> bool:
+        """Return whether the rows of a state may pass through this process, as ``_is_read_here`` does, in
+        the order of their keys."""
+        through = arrow.passing.passing(state)
+        kept = [s for s in visible(state.chain) if s not in through]
+        return (
+            among <= COPIED * self._settings.bulk_bytes
+            and sum(s.rows for s in through) <= HASHED * self._settings.bulk_rows
+            and self._is_little(kept, FOLDED * self._settings.bulk_rows)
+        )
+
     # --- checking ------------------------------------------------------------------------------------------
 
-    def digest(self, state: State, schema: TableSchema | None = None) -> Digest:
-        """Return row count and digest of a state, computed from its rows: of all columns, or of those that
-        ``schema``, an index's, has."""
-        of = schema or state.schema
-        if self._is_little(state.chain.segments):
-            return arrow.digest.digest(self.shelf, state, of)
+    def digest(self, state: State) -> Digest:
+        """Return row count and digest of a state, computed from its rows."""
+        return self.digests(state, [state.schema])[0]
+
+    def digests(
+        self, state: State, schemas: Sequence[TableSchema], *, among: int | None = None
+    ) -> list[Digest]:
+        """Return row count and digest of a state in the columns of each schema: its own, or those of an
+        index. ``among``: how many bytes the caller will have read altogether (None: no others), so that many
+        do not pass through this process piece by piece."""
+        if self._is_read_here(state, among):
+            return arrow.digest.digests(self.shelf, state, schemas)
         from strandline.storage import spark
 
-        return spark.digest.digest(self.spark, self.shelf, state, of)
+        return spark.digest.digests(self.spark, self.shelf, state, schemas)
+
+    def _is_read_here(self, state: State, among: int | None) -> bool:
+        """Return whether the rows of a state may pass through this process, a piece at a time. What changes
+        others is in memory as a whole."""
+        segments, rows = visible(state.chain), self._settings.bulk_rows
+        few = self._passes(segments) if among is None else among <= COPIED * self._settings.bulk_bytes
+        return (
+            few
+            and sum(s.rows for s in segments) <= HASHED * rows
+            and self._is_little(split(segments)[1], FOLDED * rows)
+        )
 
     def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
         """Return which segments are missing or do not match their checksums, in their order. Unavailable if
@@ -413,6 +552,25 @@ class Store:
         from strandline.storage import spark
 
         return spark.check.doubled_keys(self.spark, self.shelf, state)
+
+    def repeated(self, state: State, width: int, brought: Sequence[Segment] | None = None) -> Repeats | None:
+        """Return which keys of an index, the first ``width`` columns of the key of its state, several of its
+        entries have; None if there is no such key. One with a NULL in it equals no other. ``brought``: look
+        only for keys that these segments, the last of the state, have added."""
+        if width == len(state.schema.key):
+            return None  # The primary key is part of it.
+        if brought is not None and len(brought) == len(state.chain.segments):
+            brought = None
+        few = (
+            self._is_little(state.chain.segments)
+            if brought is None
+            else self._are_few(sum(s.rows for s in brought), state)
+        )
+        if few:
+            return arrow.unique.repeated(self.shelf, state, width, brought)
+        from strandline.storage import spark
+
+        return spark.unique.repeated(self.spark, self.shelf, state, width, brought)
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
         """Return what is wrong with an index at a step, given its table and its entries at it."""

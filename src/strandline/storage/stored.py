@@ -34,6 +34,7 @@ __all__ = [
     "copied_into",
     "damage",
     "described",
+    "has_object",
     "loss",
     "sealed",
     "sent",
@@ -94,20 +95,26 @@ def sent(files: Everywhere, target: Destination, pace: Pace, segment: Segment) -
         raise Internal("an inline segment was taken for a file")
     there = files.at(target.root)
     name = object_name(there, segment.checksum, target.avoided)
-    if (size := _size(there, name)) != segment.bytes:
-        if size is not None:
-            there.remove(name)
+    if not has_object(there, name, segment.bytes):
         place, inside = files.found(segment.file)
         with pace.room():
             there.copy_if_absent(Paced(place, pace), inside, name, segment.checksum)
     return replace(segment, id=0, file=name)
 
 
-def _size(files: Files, name: str) -> int | None:
+def has_object(files: Files, name: str, size: int) -> bool:
+    """Return whether a repository has an object. One that is not as long as it should be is removed."""
+    from strandline.storage.sealed import SealedFiles  # Only those need it who send something.
+
     try:
-        return files.size(name)
+        if files.size(name) == size:
+            return True
     except Corrupted:
-        return None
+        # Of a sealed one that was cut there may be too little left to say how long it is.
+        if not isinstance(files, SealedFiles) or not files.exists(name):
+            return False
+    files.remove(name)
+    return False
 
 
 def loss(files: Files, segment: Segment) -> Finding | None:

@@ -14,14 +14,16 @@ from strandline.model import Digest, Segment
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
 from strandline.tables.snapshot import Reader, TableView, repeat
+from strandline.tables.unique import UniqueIndex
 
 
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong: ``kind`` is missing_file, corrupt_file, unordered_rows (a row that is not
     where the order of its segment, the segment's recorded ends or its steps say), doubled_key,
-    row_count_mismatch, digest_mismatch, missing_index_entry or dangling_index_entry; ``keys`` are up to five
-    examples."""
+    row_count_mismatch, digest_mismatch, missing_index_entry, dangling_index_entry or doubled_index_key (a key
+    of a unique index that several rows have); ``keys`` are up to five examples, of a doubled_index_key the
+    entries of two rows each."""
 
     kind: str
     path: str
@@ -67,6 +69,9 @@ def _check(runtime: Runtime, reader: Reader, path: str) -> CheckReport:
         if ref.definition.is_sync and readable and impl_readable:
             found = runtime.store.compare_index(view.state, impl.state, ref.definition.name)
             problems += _problems(impl.info.path, found)
+            if ref.unique:
+                unique = UniqueIndex(view.info, ref.definition, impl.state)
+                problems += _problems(impl.info.path, unique.findings(runtime.store))
     if problems and runtime.moments.lost_since(reader.snapshot.mark):
         raise Ended(0, "what it read has been collected meanwhile")
     return CheckReport(path, reader.snapshot.step, recorded.rows, recorded.hex, problems)

@@ -67,7 +67,7 @@ def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
         return _alter_columns(runtime, statement.path, actions)
     if len(actions) > 1:
         raise Unsupported(
-            "an index or a changefeed is added or dropped by a statement of its own",
+            "an index or a changefeed is added, altered or dropped by a statement of its own",
             "Write one ALTER TABLE for each index and changefeed.",
         )
     (action,) = actions

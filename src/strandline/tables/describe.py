@@ -64,7 +64,10 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
         "step": state.step,
         "rows": state.digest.rows,
         "digest": state.digest.hex,
-        "indexes": [{**records.plain(ref.definition), "version": ref.version} for ref in info.indexes],
+        "indexes": [
+            {**records.plain(ref.definition), "unique": ref.unique, "version": ref.version}
+            for ref in info.indexes
+        ],
         "partition_at_keys": [list(bound) for bound in info.schema.bounds],
         "segments": len(chain.segments),
         "bytes": sum(s.bytes for s in chain.segments),
@@ -80,6 +83,7 @@ def _index(conn: Connection, row: Path) -> dict[str, Any]:
         "kind": index.kind,
         "columns": list(index.columns),
         "cover": list(index.cover),
+        "unique": index.unique,
         "rows": state.digest.rows,
         "digest": state.digest.hex,
         "step": state.step,

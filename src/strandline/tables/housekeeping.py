@@ -13,13 +13,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.catalog import collect, commits, maintenance, paths, sessions, tables
+from strandline.catalog import collect, commits, history, maintenance, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.versions import unit_above
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
 from strandline.model import Segment
 from strandline.runtime import Runtime
+from strandline.storage import staging
 from strandline.tables import indexes
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, once
@@ -129,6 +130,7 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
             history_seconds=runtime.settings.history_seconds,
             grace_seconds=runtime.settings.grace_seconds,
         )
+        history.forget(tx, history_seconds=runtime.settings.version_history_seconds)
     with runtime.catalog.read() as conn:
         garbage = collect.garbage(conn)
     for file in garbage:
@@ -138,6 +140,7 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
             collect.forget_garbage(tx, garbage)
     report.removed_files += len(garbage)
     report.removed_orphans += _remove_orphans(runtime, garbage)
+    report.removed_orphans += _remove_staged(runtime)
     return report
 
 
@@ -157,6 +160,15 @@ def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
         if folder is not None:
             runtime.files.remove_tree(folder)
     return len(orphans)
+
+
+def _remove_staged(runtime: Runtime) -> int:
+    """Rows that tasks have staged for a commit that never came."""
+    now = runtime.clock.now()
+    old = [file for file in runtime.files.names(staging.FOLDER) if staging.is_old(file, now)]
+    for folder in {file.rpartition("/")[0] for file in old}:
+        runtime.files.remove_tree(folder)
+    return len(old)
 
 
 def _bulk_folder(file: str) -> str | None:

@@ -14,11 +14,12 @@ from strandline.catalog.commits import Basis
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
-from strandline.model import IndexDef, State, TableSchema
+from strandline.model import Chain, IndexDef, State, TableSchema
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, TableView
+from strandline.tables.unique import UniqueIndex
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,16 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
     impl = index.impl_schema(table.info.schema)
     name = runtime.session.file_name(table.info.id)
     built = _Built(runtime.store.entries(table.state, impl, name), snapshot.step)
+    seen = 0
     while True:
         try:
             now = Snapshot(runtime)
             current = now.table(table.info.path)
             built = _caught_up(runtime, table, current, impl, built)
             snapshot, table = now, current  # A view is good while its snapshot exists.
+            if index.unique and (not seen or len(built.entries.segments) > seen):
+                _check_unique(runtime, table, index, built, seen)
+                seen = len(built.entries.segments)
         except Exception:
             runtime.store.discard(built.entries.segments)
             raise
@@ -65,6 +70,13 @@ def _caught_up(
     later = (replace(s, after=built.step, upto=step) for s in more.segments)
     entries = Written((*built.entries.segments, *later), built.entries.delta + more.delta)
     return _Built(entries, step)
+
+
+def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _Built, seen: int) -> None:
+    """Refuse a key that several rows have. The first ``seen`` segments were looked at before."""
+    segments, impl = built.entries.segments, index.impl_schema(table.info.schema)
+    entries = State(impl, Chain(segments[:seen] if seen else segments, built.step))
+    UniqueIndex(table.info, index, entries).check(runtime.store, segments[seen:] if seen else None)
 
 
 def _followed(

@@ -101,15 +101,15 @@ def _candidates(
     reader.read_whole(view)
     if not view.chain.segments:
         return []
-    rows = reader.runtime.store.scan(view.state.narrowed(_range(key, constraints)), columns)
+    rows = reader.runtime.store.scan(view.state.narrowed(key_range(key, constraints)), columns)
     if rows is None:
         return None
     values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]
     return list(zip(*values, strict=True)) if columns else [()] * rows.num_rows
 
 
-def _range(key: Sequence[str], constraints: Constraints) -> KeyRange:
-    """A range in which all keys are that satisfy the constraints."""
+def key_range(key: Sequence[str], constraints: Constraints) -> KeyRange:
+    """Return a range in which all keys are that satisfy the constraints."""
     prefix: list[Any] = []
     for name in key:
         allowed = constraints.columns.get(name)
@@ -128,7 +128,7 @@ def _range(key: Sequence[str], constraints: Constraints) -> KeyRange:
 
 
 def _select_here(reader: Reader, simple: SimpleSelect) -> tuple[list[str], list[tuple[Any, ...]]] | None:
-    reader, view = _resolve(reader, simple.table)
+    reader, view = resolve(reader, simple.table)
     if view.increment:
         return None
     table = view.info.schema
@@ -237,7 +237,7 @@ def table_frame(reader: Reader, view: TableView) -> DataFrame:
 
 
 def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
-    reader, view = _resolve(reader, ref)
+    reader, view = resolve(reader, ref)
     reader.read_whole(view)
     reader.lend()
     if ref.index is None:
@@ -252,8 +252,8 @@ def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
     return reader.runtime.store.through_index(view.state, impl.state, whole=whole)
 
 
-def _resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
-    """The table that a reference means, and where to read it from."""
+def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
+    """Return the table that a reference means, and where to read it from."""
     if ref.backup is not None:
         stored = reader.runtime.open_backup(reader.runtime, *ref.backup)
         return stored, stored.view(ref.path)

@@ -2,20 +2,21 @@
 
 Statements see the snapshot the transaction began with plus what earlier statements of it changed. At the
 commit the rows it depends on must not have changed: a commit by others that touched none of its keys is let
-pass, any other one makes it stale.
+pass, any other one makes it stale. Neither may others have brought a key that it brings to a unique index.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from strandline import names
-from strandline.catalog import chains, commits, paths
+from strandline.catalog import applied, chains, commits, paths
+from strandline.catalog.applied import AlreadyApplied
 from strandline.catalog.commits import Basis, TablePart
 from strandline.catalog.moment import Named
 from strandline.catalog.stale import RowsChanged
@@ -25,8 +26,10 @@ from strandline.model import PENDING, Digest, Segment, TableSchema
 from strandline.runtime import Runtime
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode, Outcome, Target, Written
+from strandline.storage.staging import Staged
 from strandline.tables import housekeeping
 from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
+from strandline.tables.unique import UniqueIndex
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,12 +42,24 @@ class _Pending:
     info: TableInfo
     read_step: int
     follows: bool = False
-    """A synchronous index: whatever its changes depend on is checked at its table."""
+    """A synchronous index: whatever its changes depend on is checked at its table ..."""
+    unique: UniqueIndex | None = None
+    """... except that nobody else may have taken a key of a unique one."""
     segments: list[Segment] = field(default_factory=list)
     delta: Digest = field(default_factory=Digest)
     keys: list[Keys] = field(default_factory=list)
     whole: bool = False
     """The whole table was read, so that any commit to it is a conflict."""
+
+    @property
+    def depends_on(self) -> int | None:
+        """The step at which the rows were read on which its changes depend."""
+        return None if self.follows and self.unique is None else self.read_step
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether a commit proves that nobody has changed what it was."""
+        return self.depends_on is not None or self.whole or bool(self.keys)
 
 
 class Transaction(Reader):
@@ -55,6 +70,7 @@ class Transaction(Reader):
         super().__init__(runtime, Snapshot(runtime, named=named))
         self._pending: dict[int, _Pending] = {}
         self._statement = 0
+        self._application: tuple[str, int, int] | None = None
         self.rows_changed = 0
 
     def lend(self) -> None:
@@ -97,30 +113,56 @@ class Transaction(Reader):
     def write(self, view: TableView, mode: Mode, rows: pa.Table | DataFrame) -> Outcome:
         """Do with rows what ``mode`` says to a table, and to its indexes what follows. The rows have columns
         of the table, by name."""
-        impls: dict[str, TableInfo] = {}
+        return self._write(view, lambda target: self.runtime.store.write(target, mode, rows))
+
+    def write_staged(
+        self, view: TableView, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
+    ) -> Outcome:
+        """The same with rows that tasks have staged: their columns are those of ``schema``."""
+
+        def made(target: Target) -> Outcome:
+            # Every key is written, and so compared with others' in the end, unless only some are there.
+            told = target if mode == "UPDATE" else replace(target, reads=lambda keys: None)
+            return self.runtime.store.write_staged(told, mode, schema, staged)
+
+        return self._write(view, made)
+
+    def once(self, writer: str, view: TableView, version: int) -> None:
+        """Let the commit take place only if no write of the writer with this number, or a later one, is in
+        the table; otherwise it raises AlreadyApplied."""
+        self._application = (writer, view.info.id, version)
+        with self.runtime.catalog.read() as conn:
+            before = applied.last(conn, writer, view.info.id)
+        if before is not None and before >= version:
+            raise AlreadyApplied
+
+    def _write(self, view: TableView, make: Callable[[Target], Outcome]) -> Outcome:
+        impls: dict[str, TableView] = {}
 
         def indexes() -> dict[str, TableSchema]:
             for ref in view.info.indexes:
                 if ref.definition.is_sync:
-                    impls[ref.definition.name] = self.snapshot.index(view, ref).info
-            return {name: impl.schema for name, impl in impls.items()}
+                    impls[ref.definition.name] = self.snapshot.index(view, ref)
+            return {name: impl.info.schema for name, impl in impls.items()}
 
-        made = self.runtime.store.write(
+        made = make(
             Target(
                 state=view.state,
                 indexes=indexes,
-                name=lambda index: self.runtime.session.file_name((impls[index] if index else view.info).id),
+                name=lambda index: self.runtime.session.file_name((impls[index] if index else view).info.id),
                 reads=lambda keys: self.read_keys(view, keys),
-            ),
-            mode,
-            rows,
+            )
         )
         self._statement += 1
         # The provisional step of the changes: later than any committed one, and than earlier statements'.
         at = PENDING + self._statement
         self._add(view.info, made.table, at, follows=False)
-        for name, entries in made.indexes.items():
-            self._add(impls[name], entries, at, follows=True)
+        for ref in view.info.indexes:
+            if ref.name in made.indexes:
+                impl = impls[ref.name]
+                self._add(impl.info, made.indexes[ref.name], at, follows=True)
+                if ref.unique:
+                    self._of(impl.info).unique = UniqueIndex(view.info, ref.definition, impl.state)
         self.rows_changed += sum(segment.rows for segment in made.table.segments)
         return made
 
@@ -157,11 +199,11 @@ class Transaction(Reader):
         for pending in changed:
             if len({s.upto for s in pending.segments}) > 1:
                 self._collapse(pending)
+            if pending.unique is not None:
+                pending.unique.check(self.runtime.store, pending.segments)
         while True:
             parts = [
-                TablePart(
-                    p.info.id, p.info.version, None if p.follows else p.read_step, tuple(p.segments), p.delta
-                )
+                TablePart(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
                 for p in changed
             ]
             # A table that was only read matters as well: what was written may depend on it.
@@ -171,8 +213,8 @@ class Transaction(Reader):
             reads = [Basis(p.info.id, p.info.version, p.read_step) for p in only_read]
             try:
                 step = self._publish(parts, reads)
-            except RowsChanged as stale:
-                self._let_pass(stale)
+            except RowsChanged:
+                self._let_pass()
                 continue
             self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
             for pending in changed:
@@ -184,6 +226,8 @@ class Transaction(Reader):
         decided = False
         try:
             with self.runtime.catalog.write() as tx:
+                if self._application is not None:
+                    applied.note(tx, *self._application)
                 step = commits.commit(tx, parts, reads)
                 decided = True
         except StrandlineError as error:
@@ -215,22 +259,30 @@ class Transaction(Reader):
         )
         store.discard(replaced)
 
-    def _let_pass(self, stale: RowsChanged) -> None:
-        """Move on to the table's present step if nothing that was committed since touches what this
-        transaction read or wrote."""
-        pending = self._pending[stale.table_id]
-        if pending.whole:
-            raise stale
+    def _let_pass(self) -> None:
+        """Move on to the present steps of all tables if nothing that was committed since touches what this
+        transaction read or wrote. Of all at once: one after the other, writers that are many would always
+        find another one that has moved."""
+        proved = [p for p in self._pending.values() if p.is_proved]
         with self.runtime.catalog.read() as conn:
-            head = chains.state(conn, stale.table_id).step
-            logs = chains.log_kept(conn, stale.table_id, pending.read_step, head)
-        touched = self.runtime.store.touched(pending.info.schema, logs, pending.read_step)
-        read = (
-            keys_of(pending.info.schema, keys) if isinstance(keys, pa.Table) else keys
-            for keys in pending.keys
+            heads = chains.states(conn, [p.info.id for p in proved])
+            moved = [
+                (p, head.step, chains.log_kept(conn, p.info.id, p.read_step, head.step))
+                for p in proved
+                if (head := heads.get(p.info.id)) is not None and head.step > p.read_step
+            ]
+        for pending, step, logs in moved:
+            if pending.whole or self._meets(pending, logs):
+                raise RowsChanged(pending.info.id, "rows were committed since it was read")
+            pending.read_step = step
+
+    def _meets(self, pending: _Pending, logs: Sequence[Segment]) -> bool:
+        """Whether logs of others touch what was read or written of a table."""
+        store, schema, mine = self.runtime.store, pending.info.schema, pending.segments
+        touched = store.touched(schema, logs, pending.read_step)
+        read = (keys_of(schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)
+        return (
+            any(not touched.isdisjoint(keys) for keys in read)
+            or store.overlaps(schema, mine, touched)
+            or (pending.unique is not None and pending.unique.meets(store, mine, touched))
         )
-        if any(not touched.isdisjoint(keys) for keys in read) or self.runtime.store.overlaps(
-            pending.info.schema, pending.segments, touched
-        ):
-            raise stale
-        pending.read_step = head

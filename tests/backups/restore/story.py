@@ -19,7 +19,9 @@ from strandline.operations.engine import Engine
 from strandline.settings import Settings
 from strandline.storage.files import Files, LocalFiles
 
-IN_PROCESS = Settings(bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0, grace_seconds=0)
+IN_PROCESS = Settings(
+    bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0, grace_seconds=0, carry_on_seconds=0
+)
 
 TABLES = ("/orders", "/dir/items")
 INDEXES = ("/orders/by_customer", "/dir/items/by_name")

@@ -19,7 +19,7 @@ from strandline.backups.record import BackupRecord
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import many, operations, paths, sqltables
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, TimedOut, Unavailable
-from strandline.operations.kind import RETRY_SECONDS
+from strandline.settings import Settings
 from strandline.storage.files import Source
 from tests.backups.restore.story import (
     TABLES,
@@ -34,6 +34,7 @@ from tests.backups.restore.story import (
 )
 from tests.world import ManualClock, counted, leaks, parts_of
 
+RETRY_SECONDS = Settings().pauses
 COPY = RestoreRequest(collection="c", into="r", copy=True)
 WAYS = {"MODE = 'copy'": "copied", "VERIFY = 'data'": "verified"}
 

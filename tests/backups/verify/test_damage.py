@@ -8,13 +8,17 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from strandline import Database
+from strandline.catalog import chains
 from strandline.errors import Corrupted, PreconditionFailed
+from tests.backups.reading import records
 from tests.backups.verify.repository import Kept, keep, opened, state
 from tests.effort import EVERY
 
@@ -37,6 +41,7 @@ class Bench:
         self.cases: Counter[str] = Counter()
         self.missed: list[str] = []
         self._number = 0
+        self.shown = shown(db, "c")
 
     @property
     def root(self) -> Path:
@@ -75,16 +80,20 @@ class Bench:
             self.missed.append(what)
         if publish:
             self._publish(what, self.db, "c")
-            self._attach(what)
+        if publish or EVERY:
+            self._attach(what, publish=publish)
 
-    def _attach(self, what: str) -> None:
+    def _attach(self, what: str, *, publish: bool) -> None:
+        """What is attached is what was taken, and so is what comes of it."""
         self._number += 1
         name = f"c{self._number}"
         try:
             self.other.sql(f"ATTACH BACKUP COLLECTION {name} FROM '{self.root}'")
         except (Corrupted, PreconditionFailed):
             return
-        self._publish(what, self.other, name)
+        assert shown(self.other, name).items() <= self.shown.items(), what
+        if publish:
+            self._publish(what, self.other, name)
         self.other.sql(f"DROP BACKUP COLLECTION {name}")
 
     def _publish(self, what: str, db: Database, collection: str) -> None:
@@ -99,6 +108,23 @@ class Bench:
             return
         assert state(db, f"/{place}") == self.kept.states[backup], what
         db.sql(f"DROP TABLE `{place}/t`; DROP TABLE `{place}/u`")
+
+
+def shown(db: Database, collection: str) -> dict[str, Any]:
+    """What the catalog says of each backup: how it is to be folded, to what, and of which bytes."""
+    found: dict[str, Any] = {}
+    for record in records(db, collection):
+        with db.runtime.catalog.read() as conn:
+            held = [chains.load(conn, s.target_id or 0, record.step).segments for s in record.slices]
+        bytes_ = [[replace(s, id=0, file=(s.file or "").partition("#")[0]) for s in each] for each in held]
+        tables = {
+            path: (table.schema, [i.definition for i in table.indexes], table.changefeeds)
+            for path, table in record.tables.items()
+        }
+        sums = [replace(s, target_id=None) for s in record.slices]
+        about = (record.kind, record.parent, record.after_step, record.step, record.time, record.stream)
+        found[record.name] = about, tables, sums, bytes_
+    return found
 
 
 @pytest.fixture
@@ -242,9 +268,12 @@ def test_an_encrypted_repository(tmp_path: Path) -> None:
             level = "checksums" if name.startswith("objects/") else "chain"
             content = bench.path(name).read_bytes()
             for what, changed in cut(content).items():
-                bench.try_case(what, name, changed, level=level, publish=name.startswith("keys/"))
+                publish = EVERY or name.startswith("keys/")
+                bench.try_case(what, name, changed, level=level, publish=publish)
             for at in (0, len(content) // 2, len(content) - 1):
-                bench.try_case("flipped bit", name, flipped(content, at), level=level, publish=at == 0)
+                bench.try_case(
+                    "flipped bit", name, flipped(content, at), level=level, publish=EVERY or at == 0
+                )
         assert len(bench.of_kind("keys/")) == 1
         assert bench.cases["removal"] == len(bench.kept.files()) == 15
         assert bench.cases["flipped bit"] == 3 * 15

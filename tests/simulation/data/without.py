@@ -77,10 +77,10 @@ def read_step() -> AbstractContextManager[None]:
 def touched() -> AbstractContextManager[None]:
     """Whatever others committed meanwhile, it is taken not to touch what a transaction read or wrote."""
 
-    def let_pass(self: Transaction, stale: Any) -> None:
-        pending = self._pending[stale.table_id]
+    def let_pass(self: Transaction) -> None:
         with self.runtime.catalog.read() as conn:
-            pending.read_step = chains.state(conn, stale.table_id).step
+            for pending in self._pending.values():
+                pending.read_step = chains.state(conn, pending.info.id).step
 
     return replaced(Transaction, _let_pass=let_pass)
 

@@ -31,6 +31,7 @@ from strandline.model import (
 )
 from strandline.storage import segment as segments
 from strandline.storage.arrow.changes import changes, fold
+from strandline.storage.arrow.digest import digests
 from strandline.storage.arrow.lookup import lookup, overlaps, touched
 from strandline.storage.arrow.scan import scan
 from strandline.storage.digest import digest_of, row_hashes, signed
@@ -82,6 +83,8 @@ def test_every_way_of_reading_agrees_with_the_history(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "ROW_GROUP_ROWS", data.draw(st.sampled_from([2, 3, 8192])))
+        patch.setattr(segments, "FEW_ROWS", 1)
+        patch.setattr(segments, "BATCH_ROWS", data.draw(st.integers(1, 5)))
         history = data.draw(histories(tmp_path_factory.mktemp("h")))
         shelf, table = history.shelf, history.schema
         keys = {change.key for _, change in history.log}
@@ -94,6 +97,7 @@ def test_every_way_of_reading_agrees_with_the_history(
                 digest_of(*row_hashes(table, {n: found.column(n) for n in table.names}))
                 == history.digests[step]
             )
+            assert digests(shelf, State(table, chain), [table]) == [history.digests[step]]
             assert lookup(shelf, State(table, chain), keys) == state
             some = data.draw(st.lists(st.sampled_from(sorted(keys, key=order)))) if keys else []
             assert lookup(shelf, State(table, chain), some) == {k: state[k] for k in some if k in state}
@@ -121,9 +125,9 @@ def test_a_range_is_what_lies_between_two_prefixes(
             ),
         )
         lower, upper = data.draw(prefix), data.draw(prefix)
-        found = by_key(
-            table, scan(history.shelf, State(table, history.chain(), KeyRange(lower, upper, closed=True)))
-        )
+        inside = State(table, history.chain(), KeyRange(lower, upper, closed=True))
+        rows = scan(history.shelf, inside)
+        found = by_key(table, rows)
         expected = {
             key: row
             for key, row in history.states[-1].items()
@@ -131,6 +135,9 @@ def test_a_range_is_what_lies_between_two_prefixes(
             and (upper is None or order(key[: len(upper)]) <= order(upper))
         }
         assert found == expected
+        assert digests(history.shelf, inside, [table]) == [
+            digest_of(*row_hashes(table, {n: rows.column(n) for n in table.names}))
+        ]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from strandline.storage.arrow.check import examine as examine_here
 from strandline.storage.files import LocalFiles
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.check import compare_index, doubled_keys, examine
-from strandline.storage.spark.digest import digest
+from strandline.storage.spark.digest import digests
 from tests.storage.damage import unsorted_segment
 from tests.storage.rowwise import Change
 from tests.storage.spark.tables import ALL_TYPES, BY_NK, BY_V, SMALL, Table, random_table
@@ -26,7 +26,7 @@ def test_the_digest_of_a_state_is_the_sum_of_its_commits(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed)
-    assert digest(spark, table.shelf, State(ALL_TYPES, table.chain), ALL_TYPES) == table.digest
+    assert digests(spark, table.shelf, State(ALL_TYPES, table.chain), [ALL_TYPES]) == [table.digest]
     assert table.digest.rows == len(table.rows)
 
 

@@ -16,7 +16,7 @@ from strandline.storage.files import LocalFiles
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark import rows as reading
 from strandline.storage.spark.compact import compact
-from strandline.storage.spark.digest import digest
+from strandline.storage.spark.digest import digests
 from strandline.storage.spark.scan import scan
 from tests.storage.spark.tables import ALL_TYPES, HERE, SMALL, Table, in_order, plain, random_table
 
@@ -91,7 +91,7 @@ def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_pat
     new, old, after = compacted(spark, table, table.segments[0].bytes)
     assert {s.id for s in old} == {1, 3, 4, 5}
     assert plain(scan(spark, table.shelf, State(SMALL, after)), SMALL) == in_order(table.rows.values())
-    assert digest(spark, table.shelf, State(SMALL, after), SMALL) == table.digest
+    assert digests(spark, table.shelf, State(SMALL, after), [SMALL]) == [table.digest]
     assert new
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.model import STEP, Digest, KeyRange, State
-from strandline.storage.arrow.digest import digest as digest_here
+from strandline.storage.arrow.digest import digests as digests_here
 from strandline.storage.arrow.scan import scan as scan_here
 from strandline.storage.arrow.slices import write_slice as write_slice_here
 from strandline.storage.segment import Inline
@@ -17,7 +17,7 @@ from strandline.storage.shards import ranges
 from strandline.storage.slices import Window
 from strandline.storage.spark import rows as reading
 from strandline.storage.spark.compact import compact
-from strandline.storage.spark.digest import digest
+from strandline.storage.spark.digest import digests
 from strandline.storage.spark.entries import entries
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.slices import write_slice
@@ -39,8 +39,8 @@ def test_the_shards_of_a_table_add_up_to_it(
     sums = []
     for within in [*ranges(LIMITS), *closed]:
         part = whole.narrowed(within)
-        sums.append(digest_here(table.shelf, part, ALL_TYPES))
-        assert digest(spark, table.shelf, part, ALL_TYPES) == sums[-1]
+        sums += digests_here(table.shelf, part, [ALL_TYPES])
+        assert digests(spark, table.shelf, part, [ALL_TYPES]) == sums[-1:]
     shards = sums[: len(LIMITS) + 1]
     assert sum(shards, Digest()) == table.digest
     assert all(0 < found.rows < table.digest.rows for found in shards[:4])

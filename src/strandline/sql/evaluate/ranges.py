@@ -20,7 +20,7 @@ from strandline.types import Type
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Allowed", "Constraints", "Range", "key_ranges"]
+__all__ = ["Allowed", "Constraints", "Range", "both", "compared", "key_ranges"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,16 @@ def key_ranges(
     return Constraints({name: allowed for name, allowed in found.items() if name in names})
 
 
+def compared(sign: str, type_: Type, value: Constant) -> Allowed | None:
+    """Return what a comparison with a constant leaves of a column's values; None if that cannot be told."""
+    if type_.kind == "float":
+        return None
+    try:
+        return _allowed(sign, type_, aligned(type_, value))
+    except Beyond:
+        return None
+
+
 _Found: TypeAlias = dict[str, Allowed]
 
 
@@ -96,7 +106,7 @@ class _Reader:
             found: _Found = {}
             for part in flattened(node):
                 for name, allowed in self.read(part).items():
-                    found[name] = _both(found[name], allowed) if name in found else allowed
+                    found[name] = both(found[name], allowed) if name in found else allowed
             return found
         if isinstance(node, exp.Or):
             return self._either(flattened(node))
@@ -121,7 +131,7 @@ class _Reader:
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             low = self._compared(">=", node.this, node.args["low"])
             high = self._compared("<=", node.this, node.args["high"])
-            return {name: _both(low[name], high[name]) for name in low}
+            return {name: both(low[name], high[name]) for name in low}
         if isinstance(node, exp.In) and not any(
             arg for key, arg in node.args.items() if key not in ("this", "expressions")
         ):
@@ -234,7 +244,7 @@ def _below(type_: Type, high: Any, inclusive: bool) -> Allowed:
     return Range(high=high, high_inclusive=inclusive)
 
 
-def _both(left: Allowed, right: Allowed) -> Allowed:
+def both(left: Allowed, right: Allowed) -> Allowed:
     """What both allow."""
     if isinstance(left, frozenset):
         return frozenset(value for value in left if value in right)

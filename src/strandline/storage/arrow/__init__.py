@@ -11,10 +11,14 @@ from strandline.storage.arrow import (
     lookup,
     merge,
     parts,
+    passing,
+    portions,
     records,
     scan,
     slices,
+    staged,
     stored,
+    unique,
     write,
 )
 
@@ -29,9 +33,13 @@ __all__ = [
     "lookup",
     "merge",
     "parts",
+    "passing",
+    "portions",
     "records",
     "scan",
     "slices",
+    "staged",
     "stored",
+    "unique",
     "write",
 ]

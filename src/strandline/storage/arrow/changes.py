@@ -16,11 +16,17 @@ __all__ = ["changes", "fold"]
 
 
 def changes(
-    shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], *, after: int, upto: int
+    shelf: Shelf,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    *,
+    after: int,
+    upto: int,
+    within: KeyRange = EVERYWHERE,
 ) -> pa.Table:
-    """Return all changes in ``(after, upto]`` in the order of step, then key: the columns of the schema, OP,
-    WAS_HI, WAS_LO and STEP. ``segments`` are logs."""
-    found = _log(shelf, schema, segments, (after, upto), EVERYWHERE)
+    """Return all changes in ``(after, upto]`` of keys ``within`` a range in the order of step, then key: the
+    columns of the schema, OP, WAS_HI, WAS_LO and STEP. ``segments`` are logs."""
+    found = _log(shelf, schema, segments, (after, upto), within)
     return found.take(sort_indices([found.column(name) for name in (STEP, *schema.key)]))
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from strandline.model import STEP, State
-from strandline.storage.arrow.base import write_base
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from strandline.model import STEP, Digest, State
+from strandline.storage.arrow.base import write_base, write_in_order
+from strandline.storage.arrow.merge import Objects
+from strandline.storage.arrow.passing import in_order
 from strandline.storage.arrow.scan import scan
 from strandline.storage.arrow.slices import by_shard, evenly
 from strandline.storage.compacted import Compacted
-from strandline.storage.digest import digest_of, row_hashes
+from strandline.storage.digest import digest_of, row_digests, row_hashes
 from strandline.storage.rows import Written
 from strandline.storage.shelf import Shelf
 
@@ -25,7 +31,16 @@ def compact(shelf: Shelf, state: State, name: str, *, least: int = 1) -> Compact
     return Compacted(write_base(shelf, schema, pieces, name, upto=chain.step), chain.segments, digest)
 
 
-def fold(shelf: Shelf, state: State, name: str) -> Written:
-    """Write all rows of a state, which may be a part of a table, as base segments."""
-    made = compact(shelf, state, name)
-    return Written(made.new, made.digest)
+def fold(shelf: Shelf, state: State, name: str, *, most: int, into: Objects | None = None) -> Written:
+    """Write all rows of a state, which may be a part of a table, as base segments of about ``most`` bytes
+    each; ``into``: as objects of a repository. A piece of the rows is in memory at a time, with all that
+    ``passing`` does not name."""
+    schema, total = state.schema, [Digest()]
+
+    def hashed() -> Iterator[pa.Table]:
+        for rows in in_order(shelf, state, [*schema.names, STEP]):
+            total.extend(row_digests([schema], {n: rows[n] for n in schema.names}))
+            yield rows
+
+    made = write_in_order(shelf, schema, hashed(), name, upto=state.chain.step, most=most, into=into)
+    return Written(made, sum(total, Digest()))

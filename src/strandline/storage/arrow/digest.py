@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strandline.model import Digest, State, TableSchema
-from strandline.storage.arrow.scan import scan
-from strandline.storage.digest import digest_of, row_hashes
+from strandline.storage.arrow.passing import pieces
+from strandline.storage.digest import row_digests
 from strandline.storage.shelf import Shelf
 
-__all__ = ["digest"]
+__all__ = ["digests"]
 
 
-def digest(shelf: Shelf, state: State, schema: TableSchema) -> Digest:
-    """Return row count and digest of the columns of ``schema``: the table's own, or those of an index."""
-    rows = scan(shelf, state, schema.names)
-    return digest_of(*row_hashes(schema, {name: rows[name] for name in schema.names}))
+def digests(shelf: Shelf, state: State, schemas: Sequence[TableSchema]) -> list[Digest]:
+    """Return row count and digest of the columns of each schema: the table's own, or those of an index. Rows
+    are read once, and a piece of them is in memory at a time."""
+    found = [Digest()] * len(schemas)
+    names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
+    for rows in pieces(shelf, state, names):
+        more = row_digests(schemas, {name: rows[name] for name in names})
+        found = [one + other for one, other in zip(found, more, strict=True)]
+    return found

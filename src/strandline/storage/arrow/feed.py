@@ -5,23 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from strandline.model import EVERYWHERE, OP, STEP, KeyRange
+from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.records import records
-from strandline.storage.feed import Feed
+from strandline.storage.feed import STATEFUL_MODES, Feed
+from strandline.storage.segment import ERASE
 from strandline.storage.shelf import Shelf
 from strandline.types.arrays import python_to_array
 
 __all__ = ["feed"]
 
 
-def feed(shelf: Shelf, window: Feed) -> pa.Table:
-    """Return the records as an Arrow table in the columns' own types."""
-    found = list(records(shelf, window))
+def feed(shelf: Shelf, window: Feed, within: KeyRange = EVERYWHERE) -> pa.Table:
+    """Return the records of keys ``within`` a range as an Arrow table in the columns' own types."""
+    if window.mode not in STATEFUL_MODES:
+        return _as_they_are(shelf, window, within)
+    found = list(records(shelf, window, within))
     columns: list[tuple[str, Any]] = [
         (window.step, pa.array([r[window.step] for r in found], pa.int64())),
         (window.op, pa.array([r[window.op] for r in found], pa.string())),
     ]
-    shown = window.schema.key if window.mode == "KEYS_ONLY" else (*window.schema.key, *window.values)
+    shown = (*window.schema.key, *window.values)
     columns += [(n, python_to_array(window.schema[n].type, [r[n] for r in found])) for n in shown]
     if window.mode == "UPDATES":
         columns.append((window.changed, pa.array([r[window.changed] for r in found], pa.list_(pa.string()))))
@@ -31,3 +37,15 @@ def feed(shelf: Shelf, window: Feed) -> pa.Table:
             for n, old in window.old.items()
         ]
     return pa.table([array for _, array in columns], [name for name, _ in columns])
+
+
+def _as_they_are(shelf: Shelf, window: Feed, within: KeyRange) -> pa.Table:
+    """The records of a mode that shows no more than the log itself, without a look at single rows."""
+    found = changes(shelf, window.schema, window.logs, after=window.after, upto=window.upto, within=within)
+    columns = {window.step: found[STEP], window.op: found[OP]} | {n: found[n] for n in window.schema.key}
+    if window.mode != "KEYS_ONLY":
+        gone = pc.equal(found[OP], ERASE)
+        for name in window.values:
+            nothing = pa.scalar(None, window.schema[name].type.arrow)
+            columns[name] = pc.if_else(gone, nothing, found[name])
+    return pa.table(columns)

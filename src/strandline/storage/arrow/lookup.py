@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from strandline.storage.segment import ERASE, footer_of, in_window, is_small, re
 from strandline.storage.shelf import Shelf
 from strandline.types.arrays import column_to_python
 
-__all__ = ["lookup", "overlaps", "rows_at", "touched"]
+__all__ = ["begins_like", "lookup", "overlaps", "rows_at", "rows_beginning", "touched"]
 
 BATCH_ROWS = 1 << 17
 """About how many rows are decoded at a time."""
@@ -90,6 +91,45 @@ def overlaps(
         _find(shelf, schema, s, wanted, schema.key[:1], after=after, upto=PENDING) is not None
         for s in segments
     )
+
+
+def rows_beginning(
+    shelf: Shelf,
+    short: TableSchema,
+    segments: Sequence[Segment],
+    wanted: Wanted,
+    columns: Sequence[str],
+    *,
+    upto: int,
+) -> pa.Table:
+    """Return ``columns`` of all rows of segments, in the order of these, whose keys begin like a wanted one.
+    ``short`` has only the first columns of the key for its key, as the wanted ones do."""
+    width, found = len(short.key), []
+    for segment in segments:
+        covered = cover(segment, BEGINNING, upto)
+        lower, upper = (None if end is None else end[:width] for end in (segment.min_key, segment.max_key))
+        if covered == "none" or not wanted.may_be_in(lower, upper):
+            continue
+        window = None if covered == "all" else (BEGINNING, upto)
+        if not is_small(segment):
+            found += _search(shelf, short, segment, wanted, columns, window=window)
+        elif not wanted.left.isdisjoint(row_index(shelf, short, segment)):
+            here = wanted.between(lower or (), upper or ())
+            found.append(_pick(shelf, short, segment, here, columns, window=window, groups=None))
+    return pa.concat_tables([empty(short, columns), *(rows for _, rows in found)])
+
+
+def begins_like(
+    shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
+) -> bool:
+    """Return whether a row of one of the segments has the same first ``width`` values of its key, none of
+    them NULL, as one of the keys."""
+    heads = {key[:width] for key in keys if None not in key[:width]}
+    if not heads:
+        return False
+    short = replace(schema, key=schema.key[:width])
+    wanted = Wanted.of(short, heads)
+    return bool(rows_beginning(shelf, short, segments, wanted, short.key, upto=PENDING).num_rows)
 
 
 # --- in one segment ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from strandline.storage.keys import codes
 from strandline.storage.pace import Pace
 from strandline.storage.segment import NEVER, Inline, Sink, read_segment, write_segment
 from strandline.storage.shelf import Shelf
+from strandline.storage.stored import has_object
 
 __all__ = ["Objects", "merge_logs", "pack"]
 
@@ -71,7 +72,9 @@ class Objects:
     def write(self, name: str, data: bytes) -> None:
         with self.pace.room():
             self.pace.pay(len(data))
-            self.files.write_if_absent(self.name(checksum_of(data)), data)
+            named = self.name(checksum_of(data))
+            if not self.files.write_if_absent(named, data) and not has_object(self.files, named, len(data)):
+                self.files.write_if_absent(named, data)
 
 
 def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: Objects) -> Segment:

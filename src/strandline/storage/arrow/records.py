@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from strandline.model import OP, STEP, Key, State
+from strandline.model import EVERYWHERE, OP, STEP, Key, KeyRange, State
 from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.lookup import lookup
 from strandline.storage.feed import Feed
@@ -16,11 +16,11 @@ from strandline.types.arrays import column_to_python
 __all__ = ["records"]
 
 
-def records(shelf: Shelf, feed: Feed) -> Iterator[dict[str, Any]]:
-    """Yield the records in the order of step, then key, as canonical values."""
+def records(shelf: Shelf, feed: Feed, within: KeyRange = EVERYWHERE) -> Iterator[dict[str, Any]]:
+    """Yield the records of keys ``within`` a range in the order of step, then key, as canonical values."""
     names, key, values = feed.schema.names, feed.schema.key, feed.values
     step_name, op_name, changed_name, old_names = feed.step, feed.op, feed.changed, feed.old
-    for step, op, at, new, old in _changes(shelf, feed):
+    for step, op, at, new, old in _changes(shelf, feed, within):
         record: dict[str, Any] = {step_name: step, op_name: op, **dict(zip(key, at, strict=True))}
         new_image = dict(zip(names, new, strict=True)) if new is not None else {}
         old_image = dict(zip(names, old, strict=True)) if old is not None else {}
@@ -38,10 +38,12 @@ def records(shelf: Shelf, feed: Feed) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def _changes(shelf: Shelf, feed: Feed) -> Iterator[tuple[int, str, Key, Row | None, Row | None]]:
+def _changes(
+    shelf: Shelf, feed: Feed, within: KeyRange
+) -> Iterator[tuple[int, str, Key, Row | None, Row | None]]:
     """Step, operation, key, new and old row of each change. Old rows are known only in modes that show
     them."""
-    found = changes(shelf, feed.schema, feed.logs, after=feed.after, upto=feed.upto)
+    found = changes(shelf, feed.schema, feed.logs, after=feed.after, upto=feed.upto, within=within)
     rows: list[Row] = list(
         zip(*(column_to_python(c.type, found[c.name]) for c in feed.schema.columns), strict=True)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,9 +79,12 @@ def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
         yield rows
         return
     rows = rows.take(sort_indices([rows.column(name) for name in schema.key]))
-    keys = [order(key) for key in keys_of(schema, rows)]
+
+    def key(row: int) -> Any:
+        return order(keys_of(schema, rows.slice(row, 1))[0])
+
     # A bound may be the beginning of a key, and then it sorts before it.
-    firsts = [bisect_left(keys, order(bound)) for bound in schema.bounds]
+    firsts = [bisect_left(range(rows.num_rows), order(bound), key=key) for bound in schema.bounds]
     for first, end in pairwise([0, *firsts, rows.num_rows]):
         if first < end:
             yield rows.slice(first, end - first)

@@ -16,7 +16,7 @@ from strandline.model import BEGINNING, OP, PENDING, STEP, WAS_HI, WAS_LO, Diges
 from strandline.storage.arrow.changes import fold
 from strandline.storage.arrow.lookup import rows_at
 from strandline.storage.digest import digest_of, row_hashes, signed
-from strandline.storage.keys import Ints, Mask, Wanted, firsts_and_lasts, keys_of, to_mask
+from strandline.storage.keys import Ints, Mask, Wanted, firsts_and_lasts, key_text, keys_of, to_mask
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment import ERASE, Inline, write_segment
 from strandline.storage.shelf import Shelf
@@ -272,12 +272,5 @@ def _check_not_null(schema: TableSchema, rows: pa.Table, names: Sequence[str]) -
 
 def _show(schema: TableSchema, rows: pa.Table, number: int) -> str:
     """The key of a row for people."""
-
-    def short(value: object) -> str:
-        text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
-        return text if len(text) <= 60 else f"{text[:60]}..."
-
     (key,) = keys_of(schema, rows.slice(number, 1))
-    return (
-        "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"
-    )
+    return key_text(schema.key, key)

@@ -13,6 +13,7 @@ from strandline.storage.spark import (
     session,
     slices,
     stored,
+    unique,
     write,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "session",
     "slices",
     "stored",
+    "unique",
     "write",
 ]

@@ -31,7 +31,7 @@ from strandline.storage.spark.hashes import digest_of
 from strandline.storage.spark.ranges import apart_from
 from strandline.storage.spark.rows import is_brought_along, rows_of
 from strandline.storage.spark.scan import scan
-from strandline.storage.spark.session import working
+from strandline.storage.spark.session import inheriting, working
 from strandline.storage.spark.sort import write_sorted
 
 __all__ = ["compact", "fold"]
@@ -67,7 +67,7 @@ def compact(
         with ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
             jobs = [
                 pool.submit(
-                    _rewrite,
+                    inheriting(spark, _rewrite),
                     spark,
                     shelf,
                     State(schema, Chain(part, chain.step), within),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import SparkSession
 
 from strandline.model import Digest, State, TableSchema
 from strandline.storage.shelf import Shelf
-from strandline.storage.spark.hashes import digest_of
+from strandline.storage.spark.hashes import digests_of
 from strandline.storage.spark.scan import scan
 
-__all__ = ["digest"]
+__all__ = ["digests"]
 
 
-def digest(spark: SparkSession, shelf: Shelf, state: State, schema: TableSchema) -> Digest:
-    """Return row count and digest of the columns of ``schema``: the table's own, or those of an index."""
-    return digest_of(scan(spark, shelf, state, schema.names), schema)
+def digests(spark: SparkSession, shelf: Shelf, state: State, schemas: Sequence[TableSchema]) -> list[Digest]:
+    """Return row count and digest of the columns of each schema: the table's own, or those of an index. One
+    job reads the rows once."""
+    names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
+    return digests_of(scan(spark, shelf, state, names), schemas)

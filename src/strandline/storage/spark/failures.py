@@ -28,6 +28,8 @@ CARRIED = "STRANDLINE {0.code}: {0.message} [hint] {0.hint} [end]"
 """An error of ours, raised on an executor, in a form that ``translate`` knows when it comes out of the
 job."""
 _RAISED = re.compile(r"STRANDLINE ([A-Z_]+): (.*?)(?: \[hint\] (.*?))? \[end\]", re.DOTALL)
+_PRINTED = re.compile(r"strandline\.errors\.\w+: ([^\n]*) \[([A-Z_]+)\]\n  hint: ([^\n]*)")
+"""An error of ours as Python prints it, in the text of an error of Spark's."""
 _CONDITION = re.compile(
     r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] (.*?)(?: SQLSTATE: (\w{5})|\n\tat |\Z)", re.DOTALL
 )
@@ -132,6 +134,8 @@ def translate(error: BaseException) -> StrandlineError:
     text = str(error)
     if raised := _RAISED.search(text):
         return BY_CODE.get(raised[1], Internal)(raised[2], raised[3])
+    if printed := _PRINTED.search(text):
+        return BY_CODE.get(printed[2], Internal)(printed[1], printed[3])
     if scheme := next((name for name, sign in _NO_CLASSES.items() if sign.search(text)), None):
         return Unavailable(
             f"Spark has no classes for {scheme}:// in this session",

@@ -12,7 +12,16 @@ from strandline.storage.digest import HIGH, LOW, tagged
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.session import working
 
-__all__ = ["HASH_HI", "HASH_LO", "digest_from_sums", "digest_of", "digest_sums", "hash_columns", "hashed"]
+__all__ = [
+    "HASH_HI",
+    "HASH_LO",
+    "digest_from_sums",
+    "digest_of",
+    "digest_sums",
+    "digests_of",
+    "hash_columns",
+    "hashed",
+]
 
 HASH_HI, HASH_LO = "__strandline_hash_hi", "__strandline_hash_lo"
 _SHIFTS = (42, 21, 0)
@@ -65,6 +74,26 @@ def hashed(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> DataFram
 
 def digest_of(df: DataFrame, schema: TableSchema) -> Digest:
     """Return the digest of rows that have the columns of the schema under their logical names."""
+    return digests_of(df, [schema])[0]
+
+
+def digests_of(df: DataFrame, schemas: Sequence[TableSchema]) -> list[Digest]:
+    """Return the digests of the same rows in the columns of each schema."""
+    halves = [hash_columns(schema, col) for schema in schemas]
+    names = [(f"{HASH_HI}_{i}", f"{HASH_LO}_{i}") for i in range(len(schemas))]
     with working(df.sparkSession):
-        sums = hashed(df, schema, []).agg(*digest_sums(col(HASH_HI), col(HASH_LO)))
-        return digest_from_sums(sums.collect()[0])
+        # Beside each other first: each hash is computed once, though several sums need it.
+        hashes = df.select(
+            *(
+                half.alias(name)
+                for both, of in zip(halves, names, strict=True)
+                for half, name in zip(both, of, strict=True)
+            )
+        )
+        sums = [
+            total
+            for number, (high, low) in enumerate(names)
+            for total in digest_sums(col(high), col(low), prefix=f"digest{number}")
+        ]
+        row = hashes.agg(*sums).collect()[0]
+        return [digest_from_sums(row, f"digest{number}") for number in range(len(schemas))]

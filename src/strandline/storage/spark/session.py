@@ -10,19 +10,36 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, ParamSpec, TypeVar
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
 from strandline.storage.spark.shipping import ship
 
-__all__ = ["MEANING", "NEEDED", "get_session", "settings", "ship", "working"]
+__all__ = [
+    "MEANING",
+    "NEEDED",
+    "apart",
+    "brought",
+    "get_session",
+    "inheriting",
+    "interrupt",
+    "join",
+    "settings",
+    "ship",
+    "working",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MEANING: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
@@ -261,6 +278,89 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
                         session.conf.unset(key)
                     elif lent.before != value:
                         session.conf.set(key, lent.before)
+
+
+# --- work that can be ended -------------------------------------------------------------------------------
+
+_idle: weakref.WeakKeyDictionary[SparkSession, list[SparkSession]] = weakref.WeakKeyDictionary()
+"""Sessions of their own that nobody uses at the moment, by the session that they were made of."""
+
+
+_made_of: weakref.WeakKeyDictionary[SparkSession, weakref.ref[SparkSession]] = weakref.WeakKeyDictionary()
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is a session of a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def apart(session: SparkSession, tag: str) -> SparkSession:
+    """A session for work of this thread that ``interrupt`` can end, and no other work with it. With Spark
+    Connect it is the same session, whose jobs bear the tag from now on. In the process itself a tag can be
+    told only by the thread that has set it, which waits for its job; so there the work has a session of its
+    own, with the settings of the other."""
+    if is_remote(session):
+        session.addTag(tag)
+        return session
+    with _lock:
+        idle = _idle.setdefault(session, [])
+        own = idle.pop() if idle else None
+    with spark_errors():
+        own = session.newSession() if own is None else own
+        _made_of[own] = weakref.ref(session)
+        wanted, present = session.conf.getAll, own.conf.getAll
+        for key in {*wanted, *present}:
+            with suppress(PySparkException):  # What nobody can change is the same in both.
+                if key not in wanted:
+                    own.conf.unset(key)
+                elif wanted[key] != present.get(key):
+                    own.conf.set(key, wanted[key])
+    return own
+
+
+def brought(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Rows of this process as a frame. PySpark takes the session that has made the last one for the active
+    one, in all threads; a session of our own must not be found by others."""
+    try:
+        return session.createDataFrame(rows, schema) if schema is not None else session.createDataFrame(rows)
+    finally:
+        made_of = _made_of.get(session)
+        if made_of is not None:
+            SparkSession._activeSession = made_of()
+
+
+def join(session: SparkSession, own: SparkSession, tag: str) -> None:
+    """The work that ``apart`` was asked for has ended."""
+    if is_remote(session):
+        session.removeTag(tag)
+        return
+    with _lock:
+        _idle.setdefault(session, []).append(own)
+
+
+def interrupt(own: SparkSession, tag: str) -> None:
+    """End the jobs of work that ``apart`` was asked for. Whoever cannot be reached ends by itself."""
+    with suppress(Exception):
+        if is_remote(own):
+            own.interruptTag(tag)
+        else:
+            own.interruptAll()
+
+
+def inheriting(session: SparkSession, work: Callable[P, T]) -> Callable[P, T]:
+    """The same work for another thread, whose jobs bear the tags of this one."""
+    tags = session.getTags() if is_remote(session) else set()
+
+    def tagged(*args: P.args, **kwargs: P.kwargs) -> T:
+        for tag in tags:
+            session.addTag(tag)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            for tag in tags:
+                session.removeTag(tag)
+
+    return tagged
 
 
 @contextmanager

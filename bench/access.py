@@ -1,0 +1,113 @@
+"""How fast ``format("strandline")`` is beside ``table.df()`` and plain Parquet of the same rows: scans, a
+range of keys, a load, and streams.
+
+    python bench/access.py [--rows 1000000] [--folder DIR] [--keep]
+
+Prints a table of figures. The exit code says nothing about them. Needs about 1 GB of disk for a million rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
+
+import strandline  # noqa: E402
+from bench.report import Report, folder_of, folder_options  # noqa: E402
+from bench.tables import COLUMNS, best, clocked, scan, values  # noqa: E402
+
+STREAMED = 10
+"""So many commits are followed."""
+
+
+class Bench:
+    def __init__(self, rows: int, folder: Path) -> None:
+        self.rows = rows
+        self.folder = folder
+        self.report = Report()
+        self.db = strandline.connect(folder / "warehouse")
+        self.spark = self.db.spark
+        strandline.register(self.spark, str(folder / "warehouse"))
+
+    def run(self) -> None:
+        self._load()
+        self._scan()
+        self._follow()
+        self.db.close()
+
+    def _load(self) -> None:
+        rows = values(self.spark, self.spark.range(0, self.rows, 1, 4), max(1, self.rows // 10))
+        rows.write.parquet(str(self.folder / "source"))
+        source = self.spark.read.parquet(str(self.folder / "source"))
+        seconds: list[float] = []
+        for name in ("staged", "direct"):
+            self.db.sql(f"CREATE TABLE {name} ({COLUMNS})")
+        with clocked(seconds):
+            source.orderBy("id").write.option("compression", "zstd").parquet(str(self.folder / "plain"))
+        with clocked(seconds):
+            self.db.table("direct").upsert(source)
+        with clocked(seconds):
+            source.write.format("strandline").mode("append").save("/staged")
+        for what, took in zip(
+            ("sorted Parquet", "table.upsert(df)", 'write.format("strandline")'), seconds, strict=True
+        ):
+            self.report.note(f"load by {what}", f"{took:.1f} s, {self.rows / took:,.0f} rows/s")
+
+    def _scan(self) -> None:
+        ways = {
+            "plain Parquet": lambda: self.spark.read.parquet(str(self.folder / "plain")),
+            "table.df()": lambda: self.db.table("direct").df(),
+            'format("strandline")': lambda: self.spark.read.format("strandline").load("/direct"),
+        }
+        low = self.rows // 2
+        for name, frame in ways.items():
+            whole = best(3, lambda frame=frame: scan(frame()))
+            some = best(3, lambda frame=frame: scan(frame().where(f"id BETWEEN {low} AND {low + 99}")))
+            self.report.note(f"scan of {name}", f"{whole:.2f} s, {self.rows / whole:,.0f} rows/s")
+            self.report.note("  100 rows by key", f"{some:.2f} s")
+        two = best(
+            3,
+            lambda: scan(self.spark.read.format("strandline").option("columns", "id,amount").load("/direct")),
+        )
+        self.report.note('  two columns of format("strandline")', f"{two:.2f} s")
+
+    def _follow(self) -> None:
+        self.db.sql(f"CREATE TABLE followed ({COLUMNS}); CREATE TABLE copy ({COLUMNS})")
+        self.db.sql("ALTER TABLE followed ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+        each = max(1, self.rows // STREAMED)
+        for number in range(STREAMED):
+            ids = self.spark.range(number * each, (number + 1) * each, 1, 2)
+            self.db.table("followed").upsert(values(self.spark, ids, 1000))
+        changes = self.spark.readStream.format("strandline").option("changefeed", "/followed/f").load()
+        for sink in ("noop", "strandline"):
+            seconds: list[float] = []
+            kept = changes.select("id", "customer", "day", "amount", "note")
+            writer = kept.writeStream.format(sink).option(
+                "checkpointLocation", str(self.folder / f"checkpoint-{sink}")
+            )
+            with clocked(seconds):
+                writer.trigger(availableNow=True).start("/copy").awaitTermination()
+            took = seconds[0]
+            self.report.note(
+                f"stream of {each * STREAMED:,} changes into {sink}", f"{each * STREAMED / took:,.0f} rows/s"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    folder_options(parser)
+    given = parser.parse_args()
+    with folder_of(given) as folder:
+        bench = Bench(given.rows, folder)
+        bench.run()
+        print(f"\n{given.rows:,} rows\n{bench.report.render()}")
+
+
+if __name__ == "__main__":
+    main()

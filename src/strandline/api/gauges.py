@@ -1,0 +1,214 @@
+"""What there is to watch in a warehouse, in the text format of Prometheus: what all its processes have
+counted together, and how its operations, backups and streams are now. All of it comes from the catalog, so
+every process gives the same answer; what this one has not told yet is added.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy import Connection
+
+from strandline.backups import verified
+from strandline.backups.collection import ROOT
+from strandline.backups.record import BackupHead, backup_heads
+from strandline.backups.verified import LEVELS, BackupReport, Level
+from strandline.catalog import ledger, paths, watch
+from strandline.catalog.ledger import Count
+from strandline.catalog.paths import Path
+from strandline.runtime import Runtime
+
+Reports = Mapping[int, list[tuple[float, BackupReport]]]
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A number that goes up and down."""
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...]
+
+
+OPERATIONS = Gauge(
+    "strandline_operations_listed", "Operations that are not forgotten, by kind and state.", ("kind", "state")
+)
+UNFINISHED = Gauge(
+    "strandline_operations_unfinished_since_timestamp_seconds",
+    "When the oldest unfinished operation of a kind began.",
+    ("kind",),
+)
+BACKUPS = Gauge("strandline_backups", "Finished backups of a collection.", ("collection",))
+LAST = Gauge("strandline_backup_timestamp_seconds", "When the last backup was taken.", ("collection",))
+BYTES = Gauge("strandline_backup_bytes", "How many bytes the last backup holds.", ("collection",))
+CHAIN = Gauge(
+    "strandline_backup_chain_length",
+    "How many backups a restore of the last one needs, it and its full one included.",
+    ("collection",),
+)
+RESTORABLE = Gauge(
+    "strandline_backup_restorable_until_timestamp_seconds",
+    "Up to when the collection can be restored: the time of the last backup that no verification has found "
+    "not to be restorable.",
+    ("collection",),
+)
+VERIFIED = Gauge(
+    "strandline_backup_verified_timestamp_seconds",
+    "When backups of the collection were last verified at a level.",
+    ("collection", "level"),
+)
+BROKEN = Gauge(
+    "strandline_backups_not_restorable",
+    "How many backups the last verification at a level has found not to be restorable.",
+    ("collection", "level"),
+)
+HELD = Gauge(
+    "strandline_backup_held_bytes",
+    "Bytes that tables do not need any more, kept by the streams of the collection for its next increment.",
+    ("collection",),
+)
+STREAM_HELD = Gauge(
+    "strandline_stream_held_bytes",
+    "Bytes that the table does not need any more, kept by a changefeed.",
+    ("stream",),
+)
+LAG_STEPS = Gauge(
+    "strandline_stream_lag_steps", "How many steps a changefeed is behind its table.", ("stream",)
+)
+LAG_SECONDS = Gauge(
+    "strandline_stream_lag_seconds",
+    "How old the first change is that the reader of a changefeed has not dealt with; 0: there is none.",
+    ("stream",),
+)
+GAUGES = (
+    OPERATIONS,
+    UNFINISHED,
+    BACKUPS,
+    LAST,
+    BYTES,
+    CHAIN,
+    RESTORABLE,
+    VERIFIED,
+    BROKEN,
+    HELD,
+    STREAM_HELD,
+    LAG_STEPS,
+    LAG_SECONDS,
+)
+
+
+Sample = tuple[Gauge, tuple[str, ...], float]
+
+
+def render(runtime: Runtime) -> str:
+    """Everything that is to be watched, from one snapshot of the catalog."""
+    untold = runtime.catalog.ledger
+    with untold.lock, runtime.catalog.read() as conn:
+        counts = ledger.counts(conn)
+        for count, more in untold.untold().items():
+            counts[count] = counts.get(count, 0.0) + more
+        held = watch.held_bytes(conn)
+        samples = [*_operations(conn), *_backups(conn, held), *_streams(conn, held, runtime.clock.now())]
+    registry = CollectorRegistry()
+    registry.register(_Collected([*_counted(runtime, counts), *_families(samples)]))
+    return generate_latest(registry).decode()
+
+
+class _Collected(Collector):
+    """Families that are known already."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _counted(runtime: Runtime, counts: Mapping[Count, float]) -> Iterator[Metric]:
+    """The counters and histograms of a process, with what all have counted."""
+    of: dict[str, list[Count]] = {}
+    for count in counts:
+        of.setdefault(count.name, []).append(count)
+    for known in runtime.metrics.registry.collect():
+        family = Metric(known.name, known.documentation, known.type)
+        own = [s for s in known.samples if not s.name.endswith("_created")]
+        names = {s.name for s in own} | {f"{known.name}_total"}
+        there = dict.fromkeys(Count.of(s.name, s.labels) for s in own)
+        there |= dict.fromkeys(count for name in names for count in of.get(name, ()))
+        for count in there:
+            labels: dict[str, str] = json.loads(count.labels)
+            family.add_sample(count.name, labels, counts.get(count, 0.0))
+        yield family
+
+
+def _families(samples: Iterable[Sample]) -> Iterator[Metric]:
+    families = {g.name: GaugeMetricFamily(g.name, g.meaning, labels=g.labels) for g in GAUGES}
+    for gauge, labels, value in samples:
+        families[gauge.name].add_metric(labels, value)
+    yield from families.values()
+
+
+def _operations(conn: Connection) -> Iterator[Sample]:
+    for (kind, state), count in sorted(watch.operations_by_state(conn).items()):
+        yield OPERATIONS, (kind, state), count
+    for kind, since in sorted(watch.unfinished_since(conn).items()):
+        yield UNFINISHED, (kind,), since
+
+
+def _backups(conn: Connection, held: Mapping[int, int]) -> Iterator[Sample]:
+    root = paths.find(conn, ROOT)
+    for collection in paths.children(conn, root) if root is not None else ():
+        if collection.type == "backup_collection":
+            yield HELD, (collection.name,), held.get(collection.id, 0)
+            yield from _collection(conn, collection)
+
+
+def _collection(conn: Connection, collection: Path) -> Iterator[Sample]:
+    heads, of = backup_heads(conn, collection), (collection.name,)
+    yield BACKUPS, of, len(heads)
+    if not heads:
+        return
+    path, last = heads[-1]
+    yield LAST, of, last.time
+    yield BYTES, of, watch.bytes_within(conn, path.id)
+    yield CHAIN, of, _chain_length({head.name: head for _, head in heads}, last)
+    reports = verified.reports(conn, [path.id for path, _ in heads])
+    restorable = [head.time for path, head in heads if _is_restorable(reports.get(path.id, ()))]
+    if restorable:
+        yield RESTORABLE, of, max(restorable)
+    for level in LEVELS:
+        found = [(time, r) for listed in reports.values() for time, r in listed if r.level == level]
+        if found:
+            yield VERIFIED, (*of, level), max(time for time, _ in found)
+            yield BROKEN, (*of, level), sum(not r.restorable for _, r in found)
+
+
+def _chain_length(heads: Mapping[str, BackupHead], last: BackupHead) -> int:
+    length, at = 1, heads.get(last.parent or "")
+    while at is not None:
+        length, at = length + 1, heads.get(at.parent or "")
+    return length
+
+
+def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
+    """Whether no level has found that it is not, but for what the same level or a higher one has found well
+    since."""
+    broken: set[Level] = set()
+    for _, report in sorted(reports, key=lambda pair: pair[0]):
+        if report.restorable:
+            broken -= set(LEVELS[: LEVELS.index(report.level) + 1])
+        else:
+            broken.add(report.level)
+    return not broken
+
+
+def _streams(conn: Connection, held: Mapping[int, int], now: float) -> Iterator[Sample]:
+    for path_id, lag in sorted(watch.lags(conn).items(), key=lambda pair: pair[1].stream):
+        yield STREAM_HELD, (lag.stream,), held.get(path_id, 0)
+        yield LAG_STEPS, (lag.stream,), lag.steps
+        yield LAG_SECONDS, (lag.stream,), 0.0 if lag.since is None else max(0.0, now - lag.since)

@@ -1,0 +1,57 @@
+"""What Spark's filters say about the key of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from strandline.sql.evaluate.ranges import Allowed, Constraints, Range, both, compared
+from strandline.types import Type
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_SIGNS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+"""By the names of the classes: PySpark has them since 4.1."""
+
+
+def constraints(filters: Iterable[Filter], types: Mapping[str, Type]) -> Constraints:
+    """Return constraints that all rows satisfy that pass the filters, and perhaps others."""
+    found: dict[str, Allowed] = {}
+    for each in filters:
+        path: tuple[str, ...] = getattr(each, "attribute", ())
+        if len(path) != 1 or path[0] not in types:
+            continue
+        (name,) = path
+        left = _left(each, types[name])
+        if left is not None:
+            found[name] = both(found[name], left) if name in found else left
+    return Constraints(found)
+
+
+def _left(each: Any, type_: Type) -> Allowed | None:
+    """What a filter leaves of a column's values; None if that cannot be told."""
+    kind = type(each).__name__
+    if kind == "IsNull":
+        return frozenset({None})
+    if kind == "IsNotNull":
+        return Range()
+    if kind == "In":
+        parts = [_compared("=", type_, value) for value in each.value]
+        sets = [part for part in parts if isinstance(part, frozenset)]
+        return frozenset().union(*sets) if len(sets) == len(parts) else None
+    return _compared(_SIGNS[kind], type_, each.value) if kind in _SIGNS else None
+
+
+def _compared(sign: str, type_: Type, value: Any) -> Allowed | None:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return None
+    return compared(sign, type_, value)

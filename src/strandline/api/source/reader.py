@@ -1,0 +1,62 @@
+"""Reading a table: planned where Spark's driver is, carried out on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from strandline.api.source.filters import constraints
+from strandline.api.source.opened import opened, plainly
+from strandline.api.source.options import Place
+from strandline.model import TableSchema
+from strandline.sql.evaluate.ranges import Constraints
+from strandline.sql.references import TableRef
+from strandline.storage.portion import Portion
+from strandline.tables.portions import portions
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+
+class Partition(InputPartition):
+    """One portion of what is read. It can be read without the catalog."""
+
+    def __init__(self, portion: Portion) -> None:
+        self.portion = portion
+
+
+class TableReader(DataSourceReader):
+    """``schema``: the columns that are read, and the key. Every query is planned by itself, and sees the
+    moment at which it is."""
+
+    def __init__(self, place: Place, table: TableRef, schema: TableSchema) -> None:
+        self._place = place
+        self._table = table
+        self._schema = schema
+        self._constraints = Constraints()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remember what they say of keys. Spark looks at each row again: what is read may have others."""
+        types = {c.name: c.type for c in self._schema.columns}
+        self._constraints = constraints(filters, types)
+        return filters
+
+    @plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        with opened(self._place) as db:
+            found = portions(db.runtime, self._table, self._schema.names, self._constraints)
+        return [Partition(portion) for portion in found]
+
+    # PySpark says "tuples or batches" of an iterator that gives either.
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        if isinstance(partition, Partition):
+            for table in partition.portion.tables():
+                yield from batches(table)
+
+
+def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches that Spark takes: not more than it takes at a time by default."""
+    yield from table.combine_chunks().to_batches(max_chunksize=10_000)

@@ -1,0 +1,80 @@
+"""``strandline.register``: let a Spark session know ``format("strandline")``, and tables as views."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from typing import TYPE_CHECKING
+
+from strandline.api.connector import connect, place_of
+from strandline.api.source.options import Place
+from strandline.errors import InvalidArgument
+from strandline.names import is_backup, is_replaced
+from strandline.storage import frames
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_known: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_NAME = re.compile(r"\w+", re.ASCII)
+"""What a view may be called without quotes."""
+
+
+def register(
+    spark: SparkSession,
+    warehouse: str | None = None,
+    *,
+    catalog: str | None = None,
+    views: str | None = None,
+) -> None:
+    """Let a session, classic or of Spark Connect, know ``format("strandline")``. ``warehouse`` and
+    ``catalog`` count from now on where the options of a query name none. With ``views``, the beginning of
+    their names, each table of the warehouse is also a temporary view: with ``"shop_"`` the table ``/orders``
+    is ``shop_orders``, and ``/2026/orders`` is ``shop_2026_orders``. A query sees their rows as they are
+    when it is first carried out, but their columns as they are now. May be called again, from any
+    thread."""
+    from strandline.api.source.source import StrandlineSource, with_default
+
+    if warehouse is None and (catalog is not None or views is not None):
+        raise InvalidArgument("there is no warehouse to register", "Name it: register(spark, warehouse).")
+    place = None if warehouse is None else Place(place_of(warehouse), catalog)
+    frames.register_source(spark, StrandlineSource if place is None else with_default(place))
+    _known.add(spark)
+    if place is not None and views is not None:
+        _make_views(spark, place, views)
+
+
+def register_once(spark: SparkSession) -> None:
+    """Do so, unless the session knows it already."""
+    if spark not in _known:
+        register(spark)
+
+
+def _make_views(spark: SparkSession, place: Place, prefix: str) -> None:
+    with connect(place.warehouse, catalog=place.catalog, create=False) as db:
+        entries = db.ls("/", depth=None)
+    named: dict[str, str] = {}
+    indexes = {entry.path for entry in entries if entry.type == "index"}
+    for entry in entries:
+        is_own = not is_backup(entry.path) and not is_replaced(entry.path)
+        if entry.type != "table" or not is_own or entry.path.rpartition("/")[0] in indexes:
+            continue
+        name = prefix + entry.path[1:].replace("/", "_")
+        if name.lower() in named:
+            raise InvalidArgument(
+                f"{named[name.lower()]} and {entry.path} would both be the view {name}",
+                'Read them by their paths: format("strandline").load("/orders").',
+            )
+        if _NAME.fullmatch(name):
+            named[name.lower()] = entry.path
+    where = {"warehouse": place.warehouse} | ({"catalog": place.catalog} if place.catalog else {})
+    made = []
+    for name, path in named.items():
+        options = ", ".join(f"`{key}` {_text(value)}" for key, value in {**where, "table": path}.items())
+        made.append(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` USING strandline OPTIONS ({options})")
+    frames.run(spark, made)
+
+
+def _text(value: str) -> str:
+    """A text as Spark reads it."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,138 @@
+"""The data source that Spark makes of ``format("strandline")``."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from strandline.api.source.opened import opened, plainly
+from strandline.api.source.options import Options, Place
+from strandline.api.source.reader import TableReader
+from strandline.api.source.stream import FeedReader
+from strandline.api.source.travel import archive, travelling
+from strandline.api.source.writer import Job, TableStreamWriter, TableWriter
+from strandline.errors import InvalidArgument, Unsupported
+from strandline.model import TableSchema
+from strandline.tables.portions import described
+
+
+class StrandlineSource(DataSource):
+    """One for each ``load`` and ``save``. Spark makes it in a process of its own, and sends copies of it to
+    others."""
+
+    default: ClassVar[Place | None] = None
+    """The warehouse that counts where the options name none."""
+
+    @plainly
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._options = Options(options, self.default)
+
+    @classmethod
+    def name(cls) -> str:
+        return "strandline"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The place as plain values: it is read before the package is found.
+        default = None if self.default is None else (self.default.warehouse, self.default.catalog)
+        return travelling(_made_again), (archive(), dict(self.options), default)
+
+    @plainly
+    def schema(self) -> StructType:
+        if self._options.is_changefeed:
+            return FeedReader(self._options.place, self._options.changefeed).schema()
+        return spark_schema(self._described())
+
+    @plainly
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """``schema``: that of this source, or one that the caller gave, which may leave columns out."""
+        described = self._described(schema.names)
+        if _types(spark_schema(described)) != _types(schema):
+            raise InvalidArgument(
+                "the schema that was given does not have the types of the table",
+                f"Leave it out, or give {spark_schema(described).simpleString()}.",
+            )
+        return TableReader(self._options.place, self._options.table, described)
+
+    @plainly
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        found = FeedReader(self._options.place, self._options.changefeed)
+        if _types(schema) != _types(found.schema()):
+            raise InvalidArgument(
+                "the schema that was given is not that of the changefeed",
+                f"Leave it out, or give {found.schema().simpleString()}.",
+            )
+        return found
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        _refuse(overwrite)
+        return TableWriter(self._job(schema), self._options.application)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        _refuse(overwrite)
+        made: DataSourceStreamWriter = TableStreamWriter(self._job(schema), schema, self._options.writer)
+        return made
+
+    def _job(self, schema: StructType) -> Job:
+        return Job.of(self._options.place, self._options.path, self._options.mode, schema)
+
+    def _described(self, columns: list[str] | None = None) -> TableSchema:
+        options = self._options
+        with opened(options.place) as db:
+            return described(db.runtime, options.table, columns or options.columns)
+
+
+def _made_again(archive: str | None, options: dict[str, str], default: Any) -> Any:
+    """The source that another process has sent. It runs where the package may not be found yet: Spark does
+    not let the process that follows a stream know what was shipped."""
+    import sys
+
+    if archive is not None and archive not in sys.path:
+        sys.path.insert(1, archive)
+    from strandline.api.source.source import source_of
+
+    return source_of(options, default)
+
+
+def source_of(options: dict[str, str], default: tuple[str, str | None] | None) -> StrandlineSource:
+    """Return the source with these options, and with the place that counts if they name none."""
+    kind = StrandlineSource if default is None else with_default(Place(*default))
+    return kind(CaseInsensitiveDict(options))
+
+
+def with_default(place: Place) -> type[StrandlineSource]:
+    """Return the source with a warehouse for those who name none. It is a class of no module that could be
+    imported, and so travels whole."""
+    made = {"default": place, "__module__": "__main__"}
+    kind: type[StrandlineSource] = type(StrandlineSource.__name__, (StrandlineSource,), made)
+    return kind
+
+
+def spark_schema(schema: TableSchema) -> StructType:
+    """Return the columns of a table as Spark sees them."""
+    return from_arrow_schema(pa.schema([(c.name, c.type.arrow) for c in schema.columns]))
+
+
+def _refuse(overwrite: bool) -> None:
+    if overwrite:
+        raise Unsupported(
+            "a table cannot be overwritten as a whole",
+            'Write with mode("append"); option("mode", "replace") replaces the rows of the same keys.',
+        )
+
+
+def _types(schema: StructType) -> list[tuple[str, Any]]:
+    return [(field.name, field.dataType) for field in schema.fields]

@@ -1,0 +1,174 @@
+"""Writing to a table: tasks stage rows on executors, and a commit takes those of the attempts that count, all
+at one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from strandline.api.database import Database
+from strandline.api.source.opened import opened, plainly
+from strandline.api.source.options import Application, Place
+from strandline.catalog.applied import AlreadyApplied
+from strandline.catalog.moment import Named
+from strandline.errors import BY_CODE, Conflict, Internal, StrandlineError
+from strandline.model import TableSchema
+from strandline.storage.rows import Mode
+from strandline.storage.staging import Staged, Staging, fresh_folder, stage
+from strandline.tables.transaction import Transaction
+from strandline.tables.write import frame_columns
+from strandline.types.arrays import check_source
+
+_QUERY = "sql.streaming.queryId"
+"""The property by which a task knows of which streaming query it is."""
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What a task tells the commit. ``fault``: why it wrote nothing; it does not fail by itself, for then
+    Spark would try it again, and tell the caller of the tries."""
+
+    staged: Staged | None = None
+    fault: tuple[str, str, str] | None = None
+    folder: str = ""
+    query: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is written where. Made where Spark's driver is, and sent to tasks."""
+
+    place: Place
+    path: str
+    table_id: int
+    staging: Staging
+
+    @staticmethod
+    def of(place: Place, path: str, mode: Mode, given: StructType) -> Job:
+        with opened(place) as db, db.guard():
+            view = Transaction(db.runtime, [Named(path, writes=True)]).writable(path)
+            schema = view.info.schema
+            names = frame_columns(view, mode, tuple(given.names))
+            kinds = to_arrow_schema(given)
+            for i, name in enumerate(names):
+                check_source(schema[name].type, kinds.field(i).type, name)
+            columns = TableSchema(tuple(schema[name] for name in names), schema.key)
+            folder = fresh_folder(db.runtime.clock.now())
+            staging = Staging(files=db.runtime.files.own, folder=folder, schema=columns, mode=mode)
+            return Job(place=place, path=path, table_id=view.info.id, staging=staging)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Message:
+        """Stage the rows of a task."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(_QUERY)
+        made = Message(folder=self.staging.folder, query=query)
+        try:
+            return replace(made, staged=stage(self.staging, batches))
+        except StrandlineError as error:
+            return replace(made, fault=(error.code, error.message, error.hint))
+
+    def commit(self, messages: Sequence[Any], application: Application | None) -> None:
+        """Write what tasks have staged, unless that was done before."""
+        told = [message for message in messages if isinstance(message, Message)]
+        with opened(self.place) as db:
+            for message in told:
+                if message.fault is not None:
+                    code, text, hint = message.fault
+                    raise BY_CODE.get(code, Internal)(text, hint)
+            self.apply(db, [message.staged for message in told if message.staged is not None], application)
+            self.clear(messages)
+
+    def apply(self, db: Database, staged: Sequence[Staged], application: Application | None) -> None:
+        """Write rows that are staged, in one commit."""
+        schema, mode = self.staging.schema, self.staging.mode
+
+        def run(tx: Transaction) -> None:
+            view = tx.writable(self.path)
+            now = {column.name: column for column in view.info.schema.columns}
+            is_same = all(now.get(column.name) == column for column in schema.columns)
+            if view.info.id != self.table_id or not is_same:
+                raise Conflict(
+                    f"{self.path} was changed while rows were written for it; nothing was committed",
+                    "Repeat the write.",
+                )
+            if application is not None:
+                tx.once(application.writer, view, application.version)
+            tx.write_staged(view, mode, schema, staged)
+
+        try:
+            db.transact(run, [Named(self.path, writes=True)])
+        except AlreadyApplied:
+            return
+
+    def clear(self, messages: Sequence[Any]) -> None:
+        """Remove what was staged. What tasks write that come too late is removed by the collector."""
+        folders = {message.folder for message in messages if isinstance(message, Message)}
+        for folder in folders | {self.staging.folder}:
+            self.staging.files.remove_tree(folder)
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Of one ``save``."""
+
+    def __init__(self, job: Job, application: Application | None) -> None:
+        self._job = job
+        self._application = application
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._job.write(iterator)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._job.commit(messages, self._application)
+
+    @plainly
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._job.clear(messages)
+
+
+class TableStreamWriter(getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)):  # type: ignore[misc]
+    """Of a streaming query. PySpark 4.0 gives its tasks rows, 4.1 batches of them. ``writer``: the name by
+    which its batches are known; that of the query by default, which stays when it is started again."""
+
+    def __init__(self, job: Job, schema: StructType, writer: str | None) -> None:
+        self._job = job
+        self._schema = schema
+        self._writer = writer
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self._job.write(_batches(iterator, self._schema))
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        found = {message.query for message in messages if isinstance(message, Message)} - {None}
+        writer = self._writer or next(iter(found), None)
+        if writer is None:
+            raise Internal("the streaming query has no id", "Name it in the option txnId.")
+        self._job.commit(messages, Application(writer, batchId))
+
+    @plainly
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._job.clear(messages)
+
+
+def _batches(items: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    rows: list[dict[str, Any]] = []
+    kinds = to_arrow_schema(schema)
+    for item in items:
+        if isinstance(item, pa.RecordBatch):
+            yield item
+            continue
+        rows.append(item.asDict())
+        if len(rows) >= 10_000:
+            yield pa.RecordBatch.from_pylist(rows, kinds)
+            rows = []
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, kinds)

@@ -1,0 +1,152 @@
+"""What happened to the versions of a path, as far as it is kept: publications, who claimed a version and who
+joined, refused claims, plans that did not fit, and how soon caches heard of it.
+
+The board is the history of publications, ``claimed`` that of claims, ``noticed`` has what processes told. All
+of it is found by reading these tables once: it is asked for seldom, and an index would cost every operation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, func, select
+
+from strandline import names
+from strandline.catalog import paths, sqltables
+from strandline.catalog.writer import Writer
+
+_ORDER = {"claimed": 0, "published": 1, "dropped": 2}
+_BOARD, _CLAIMED, _NOTICED = sqltables.board.c, sqltables.claimed.c, sqltables.noticed.c
+
+
+class VersionEvent(NamedTuple):
+    """One thing that happened to a path.
+
+    ``event``: ``claimed`` by an operation, whose part ``writer`` came first and whose ``siblings`` joined;
+    ``published`` or ``dropped`` at a step; ``conflict``, a refused claim; ``mismatch``, a plan that did not
+    fit, then ``cured`` by a retry, or ``failed``. ``path_id`` tells apart paths that had the name one after
+    the other."""
+
+    time: float
+    event: str
+    path_id: int
+    version: int | None = None
+    step: int | None = None
+    operation_id: str | None = None
+    operation: str | None = None
+    writer: int | None = None
+    siblings: tuple[int, ...] = ()
+    details: str | None = None
+
+
+def story(conn: Connection, path: str) -> list[VersionEvent]:
+    """All that is kept of what happened to the path, and to those that had its name before it, in order."""
+    name = names.normalize(path)
+    told = conn.execute(select(sqltables.board).where(_BOARD.path == name).order_by(_BOARD.generation)).all()
+    present = paths.find(conn, name) if told else paths.require(conn, name)
+    ids = {row.path_id for row in told} | ({present.id} if present is not None else set())
+    claims = conn.execute(
+        select(sqltables.claimed).where(sqltables.among(_CLAIMED.path_id, "ids")), {"ids": [*ids]}
+    )
+    seen = conn.execute(
+        select(sqltables.noticed).where(sqltables.among(_NOTICED.path_id, "ids")).order_by(_NOTICED.id),
+        {"ids": [*ids]},
+    )
+    events = [
+        *_claims(claims.all(), told, _open_claims(conn, ids)),
+        *_publications(told, _arrivals(conn, [row.generation for row in told])),
+        *map(_noticed, seen),
+    ]
+    kinds = _kinds(conn, {event.operation_id for event in events if event.operation_id is not None})
+    # What comes at one moment, as on a clock that stands, comes in the order of versions: a claim, then what
+    # it has claimed, and what was noticed last.
+    events.sort(key=lambda e: (e.time, e.path_id, e.version or 2**62, _ORDER.get(e.event, 3)))
+    return [event._replace(operation=kinds.get(event.operation_id or "")) for event in events]
+
+
+def forget(tx: Writer, *, history_seconds: float) -> None:
+    """Forget what is older. A cache that is so far behind begins again (``SchemeCache``)."""
+    before = tx.now - history_seconds
+    for table in (sqltables.board, sqltables.claimed, sqltables.noticed):
+        tx.conn.execute(delete(table).where(table.c.time < before))
+
+
+def _publications(told: Iterable[Row[Any]], arrivals: dict[int, tuple[int, float]]) -> Iterator[VersionEvent]:
+    for row in told:
+        count, last = arrivals.get(row.generation, (0, 0.0))
+        yield VersionEvent(
+            row.time,
+            "dropped" if row.dropped else "published",
+            row.path_id,
+            version=row.version,
+            step=row.step,
+            operation_id=row.operation_id,
+            details=f"came to {count} {'cache' if count == 1 else 'caches'}, to the last after {last:.3f} s"
+            if count
+            else None,
+        )
+
+
+def _claims(
+    rows: Iterable[Row[Any]], told: Sequence[Row[Any]], is_open: set[tuple[str, int]]
+) -> Iterator[VersionEvent]:
+    """The claims of an operation on a path, whoever of its parts had them, are one event."""
+    published = {(row.operation_id, row.path_id) for row in told}
+    by_claim: dict[tuple[str, int], list[Row[Any]]] = defaultdict(list)
+    for row in rows:
+        by_claim[row.operation_id, row.path_id].append(row)
+    for claim, parts in by_claim.items():
+        first = min(parts, key=lambda row: (row.part_id != row.writer, row.time))
+        siblings = tuple(sorted(row.part_id for row in parts if row.part_id != row.writer))
+        over = "published" if claim in published else "open" if claim in is_open else "given up"
+        yield VersionEvent(
+            first.time,
+            "claimed",
+            first.path_id,
+            version=first.version,
+            operation_id=first.operation_id,
+            writer=first.writer,
+            siblings=siblings,
+            details=f"from version {first.published}; {over}",
+        )
+
+
+def _noticed(row: Row[Any]) -> VersionEvent:
+    if row.event == "conflict":
+        details = f"operation {row.other} has it"
+    else:
+        got = "it is not there" if row.actual is None else f"got {row.actual}"
+        details = f"{row.other}: expected {row.expected}, {got}"
+    return VersionEvent(
+        row.time, row.event, row.path_id, operation_id=row.operation_id, writer=row.part_id, details=details
+    )
+
+
+def _open_claims(conn: Connection, ids: Iterable[int]) -> set[tuple[str, int]]:
+    at = sqltables.claims.c
+    rows = conn.execute(
+        select(at.operation_id, at.path_id).where(sqltables.among(at.path_id, "ids")), {"ids": [*ids]}
+    )
+    return {(operation_id, path_id) for operation_id, path_id in rows}
+
+
+def _arrivals(conn: Connection, generations: Sequence[int]) -> dict[int, tuple[int, float]]:
+    """To how many caches publications came, and after how many seconds to the last of them."""
+    rows = conn.execute(
+        select(_NOTICED.generation, func.count(), func.max(_NOTICED.seconds))
+        .where(sqltables.among(_NOTICED.generation, "generations"))
+        .group_by(_NOTICED.generation),
+        {"generations": list(generations)},
+    )
+    return {generation: (count, last) for generation, count, last in rows}
+
+
+def _kinds(conn: Connection, operation_ids: Iterable[str]) -> dict[str, str]:
+    """What kinds of operations these are, of those that are not forgotten."""
+    at = sqltables.operations.c
+    rows = conn.execute(
+        select(at.id, at.kind).where(sqltables.among(at.id, "ids")), {"ids": sorted(operation_ids)}
+    )
+    return {row.id: row.kind for row in rows}

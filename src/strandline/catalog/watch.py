@@ -1,0 +1,100 @@
+"""What those who watch a warehouse ask of its catalog: a query for each question, however many tables there
+are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, and_, func, or_, select
+
+from strandline.catalog import paths, sqltables
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a user's stream is behind its table: ``steps`` up to its last commit, and when the first change
+    came that was not dealt with (None: there is none)."""
+
+    stream: str
+    steps: int
+    since: float | None
+
+
+def operations_by_state(conn: Connection) -> dict[tuple[str, str], int]:
+    """How many operations there are of each kind and state, of those that are not forgotten."""
+    at = sqltables.operations.c
+    rows = conn.execute(select(at.kind, at.state, func.count()).group_by(at.kind, at.state))
+    return {(kind, state): count for kind, state, count in rows}
+
+
+def unfinished_since(conn: Connection) -> dict[str, float]:
+    """When the oldest unfinished operation of each kind began."""
+    at = sqltables.operations.c
+    first = func.min(at.created).label("first")
+    rows = conn.execute(select(at.kind, first).where(at.ended.is_(None)).group_by(at.kind))
+    return {row.kind: row.first for row in rows}
+
+
+def held_bytes(conn: Connection) -> dict[int, int]:
+    """How many bytes tables themselves do not need any more and only streams keep: by the id of the backup
+    collection that they belong to, or of a user's stream."""
+    hold, chain, segment, owner = (
+        sqltables.holds.c,
+        sqltables.chains.c,
+        sqltables.segments.c,
+        sqltables.paths.c,
+    )
+    changes = and_(segment.role == "log", segment.upto > hold.step)
+    needed = or_(changes, and_(hold.keeps_state, chain.removed > hold.step))
+    whose = func.coalesce(owner.owner_id, owner.id)
+    # A segment that several streams of one owner keep is there once.
+    kept = (
+        select(whose.label("whose"), segment.id, segment.bytes)
+        .distinct()
+        .join_from(sqltables.holds, sqltables.paths, owner.id == hold.owner_id)
+        .join(sqltables.chains, chain.table_id == hold.table_id)
+        .join(sqltables.segments, segment.id == chain.segment_id)
+        .where(owner.type == "stream", chain.removed.is_not(None), chain.superseded.is_(False), needed)
+        .subquery()
+    )
+    rows = conn.execute(select(kept.c.whose, func.sum(kept.c.bytes)).group_by(kept.c.whose))
+    return {path_id: int(size) for path_id, size in rows}
+
+
+def bytes_within(conn: Connection, root_id: int) -> int:
+    """How many bytes the tables below a path hold, at whatever depth: found level by level, without what they
+    say of themselves, which may be very much."""
+    at, chain, segment = sqltables.paths.c, sqltables.chains.c, sqltables.segments.c
+    below = select(at.id).where(sqltables.among(at.parent_id, "parents"))
+    size = (
+        select(func.coalesce(func.sum(segment.bytes), 0))
+        .join_from(sqltables.chains, sqltables.segments, segment.id == chain.segment_id)
+        .where(chain.removed.is_(None), sqltables.among(chain.table_id, "tables"))
+    )
+    total, level = 0, [root_id]
+    while level := list(conn.execute(below, {"parents": level}).scalars()):
+        total += int(conn.execute(size, {"tables": level}).scalar_one())
+    return total
+
+
+def lags(conn: Connection) -> dict[int, Lag]:
+    """How far users' streams are behind, by their ids."""
+    hold, table, owner, commit = sqltables.holds.c, sqltables.tables.c, sqltables.paths.c, sqltables.commits.c
+    first = (
+        select(func.min(commit.time))
+        .where(commit.table_id == hold.table_id, commit.step > hold.step)
+        .scalar_subquery()
+    )
+    rows = conn.execute(
+        select(owner.id, table.step - hold.step, first)
+        .join_from(sqltables.holds, sqltables.paths, owner.id == hold.owner_id)
+        .join(sqltables.tables, table.path_id == hold.table_id)
+        .where(owner.type == "stream", owner.owner_id.is_(None))
+    ).all()
+    named = _names(conn, [path_id for path_id, _, _ in rows])
+    return {path_id: Lag(named[path_id], max(0, steps), since) for path_id, steps, since in rows}
+
+
+def _names(conn: Connection, path_ids: Iterable[int]) -> dict[int, str]:
+    return {path.id: path.path for path in paths.by_ids(conn, path_ids)}

@@ -1,0 +1,108 @@
+"""``--log-level`` and ``--log-format``: what the library logs while a command runs, on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from enum import Enum
+from typing import TypeVar
+
+from strandline.errors import InvalidArgument
+
+E = TypeVar("E", bound=Enum)
+
+
+class Level(str, Enum):
+    """From which importance on lines are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Form(str, Enum):
+    """How a line is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """What a command changes about the log ends with it: a process may run several."""
+    log = logging.getLogger("strandline")
+    level, handlers = log.level, list(log.handlers)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.handlers[:] = handlers
+
+
+def configure(level: Level | None, form: Form | None) -> None:
+    """Let the library log to stderr, as options say, else the environment. If neither says anything, Python's
+    own way is left as it is: warnings, without more."""
+    level = level or _from_environment("STRANDLINE_LOG_LEVEL", Level)
+    form = form or _from_environment("STRANDLINE_LOG_FORMAT", Form)
+    if level is None and form is None:
+        return
+    log = logging.getLogger("strandline")
+    handler = _ToStderr()
+    handler.setFormatter(_AsJson() if form is Form.JSON else _AsText())
+    log.handlers[:] = [handler, *(h for h in log.handlers if not isinstance(h, _ToStderr))]
+    log.setLevel((level or Level.WARNING).upper())
+
+
+def _from_environment(name: str, kind: type[E]) -> E | None:
+    text = os.environ.get(name)
+    if not text:
+        return None
+    try:
+        return kind(text.lower())
+    except ValueError:
+        known = ", ".join(member.value for member in kind)
+        raise InvalidArgument(f"{name} cannot be {text!r}", f"Set it to one of {known}.") from None
+
+
+class _ToStderr(logging.Handler):
+    """Looked up at each use, because a test or a shell may replace it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+
+
+class _AsText(logging.Formatter):
+    """A time, a level, and what is to be said."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from strandline.metrics import masked
+
+        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
+        return masked(f"{_time(record)} {record.levelname.lower()} {record.getMessage()}{trace}")
+
+
+class _AsJson(logging.Formatter):
+    """One object in a line: the fields of an event, or a message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from strandline.metrics import masked
+
+        fields = getattr(record, "strandline", None) or {"message": record.getMessage()}
+        line = {"time": _time(record), "level": record.levelname.lower(), **fields}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return masked(json.dumps(line, default=str, ensure_ascii=False))

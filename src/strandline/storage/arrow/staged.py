@@ -1,0 +1,73 @@
+"""A write of rows that lie in sorted files: any number of them, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from strandline.model import BEGINNING, EVERYWHERE, PENDING, Chain, Digest, Segment, State, TableSchema
+from strandline.storage.arrow.parts import part
+from strandline.storage.arrow.portions import between, grouped
+from strandline.storage.arrow.write import write
+from strandline.storage.rows import Mode, Outcome, Target, Written
+from strandline.storage.segment import Inline
+from strandline.storage.shards import cuts
+from strandline.storage.shelf import Shelf
+from strandline.storage.staging import Staged
+
+__all__ = ["Given", "write_staged"]
+
+PIECE_ROWS = 1_000_000
+PIECE_BYTES = 128 << 20
+"""So many rows, with so many bytes, are written at a time at most."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """The rows of some tasks. Of two with the same key the later one counts: that of a later task, or of a
+    later file of the same one."""
+
+    schema: TableSchema
+    staged: Sequence[Staged]
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [segment for each in self.staged for segment in each.segments]
+
+    def pieces(self, shelf: Shelf) -> Iterator[pa.Table]:
+        """Yield the rows of one range of keys after the other."""
+        segments = self.segments
+        rows, memory = sum(s.rows for s in segments), sum(each.memory for each in self.staged)
+        most = max(1, min(PIECE_ROWS, PIECE_BYTES * rows // max(memory, 1)))
+        state = State(self.schema, Chain(tuple(segments), PENDING))
+        weighed = (replace(s, bytes=s.rows) for s in grouped(shelf, state, segments))
+        for within in between(EVERYWHERE, cuts((), weighed, most)):
+            found = [
+                part(shelf, self.schema, s, self.schema.names, after=BEGINNING, upto=PENDING, within=within)
+                for s in segments
+            ]
+            yield pa.concat_tables(found)
+
+
+def write_staged(shelf: Shelf, target: Target, mode: Mode, given: Given, inline: Inline) -> Outcome:
+    """Do with all of the rows what ``mode`` says. Files are durable when this returns, and gone when it
+    raises."""
+    made: list[Outcome] = []
+    try:
+        for piece in given.pieces(shelf) if given.segments else ():
+            if piece.num_rows:
+                made.append(write(shelf, target, mode, piece, inline))
+    except BaseException:
+        shelf.discard(s for each in made for w in (each.table, *each.indexes.values()) for s in w.segments)
+        raise
+    names = dict.fromkeys(name for each in made for name in each.indexes)
+    return Outcome(
+        _joined([each.table for each in made]),
+        {name: _joined([each.indexes[name] for each in made if name in each.indexes]) for name in names},
+    )
+
+
+def _joined(parts: Sequence[Written]) -> Written:
+    return Written(tuple(s for each in parts for s in each.segments), sum((p.delta for p in parts), Digest()))

@@ -1,0 +1,66 @@
+"""Keys of a unique index that several rows have, where many rows bring them, as a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from strandline.model import BEGINNING, OP, PENDING, WAS_HI, Segment, State, TableSchema
+from strandline.storage.order import EXAMPLES
+from strandline.storage.shelf import Shelf
+from strandline.storage.spark.columns import col, keys_from, mated, renamed
+from strandline.storage.spark.rows import rows_of
+from strandline.storage.spark.scan import scan
+from strandline.storage.spark.session import working
+from strandline.storage.spark.write import BROADCAST_ROWS
+from strandline.storage.unique import Repeats
+
+__all__ = ["repeated"]
+
+_TIMES, _FIRST, _LAST = "__strandline_times", "__strandline_first", "__strandline_last"
+
+
+def repeated(
+    spark: SparkSession, shelf: Shelf, state: State, width: int, brought: Sequence[Segment] | None
+) -> Repeats | None:
+    """Return which keys of an index several of its entries have, None if there is no such key. The key of the
+    index is the first ``width`` columns of its implementation table's; one with a NULL in it equals no other.
+    Only keys that are new in the segments ``brought`` are looked for, which are the last of the state; None:
+    all of them."""
+    schema = state.schema
+    head, rest = schema.key[:width], schema.key[width:]
+    with working(spark):
+        entries = scan(spark, shelf, state, schema.key).where(_whole(head))
+        if brought is not None:
+            same = reduce(Column.__and__, (col(name) == col(mated(name)) for name in head))
+            entries = entries.join(_new_keys(spark, shelf, schema, head, brought), same, "left_semi")
+        row = F.struct(*map(col, rest))
+        several = (
+            entries.groupBy(*map(col, head))
+            .agg(F.count(F.lit(1)).alias(_TIMES), F.min(row).alias(_FIRST), F.max(row).alias(_LAST))
+            .where(col(_TIMES) > 1)
+        )
+        few = several.orderBy(*map(col, head)).limit(EXAMPLES)
+        # All in one job: each key with its first and with its last row, one after the other.
+        both = few.select(*map(col, head), F.inline(F.array(col(_FIRST), col(_LAST)))).toArrow()
+        if not both.num_rows:
+            return None
+        keys = keys_from(both, schema)
+        return Repeats(several.count(), tuple(zip(keys[::2], keys[1::2], strict=True)))
+
+
+def _new_keys(
+    spark: SparkSession, shelf: Shelf, schema: TableSchema, head: Sequence[str], brought: Sequence[Segment]
+) -> DataFrame:
+    """The keys that are new in segments, under ``mated`` names."""
+    rows = rows_of(spark, shelf, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
+    # What replaces an entry has the key that it had, and was looked at when that came.
+    new = renamed(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)
+    return F.broadcast(new) if sum(s.rows for s in brought) <= BROADCAST_ROWS else new
+
+
+def _whole(head: Sequence[str]) -> Column:
+    return reduce(Column.__and__, (col(name).isNotNull() for name in head))

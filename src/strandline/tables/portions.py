@@ -1,0 +1,82 @@
+"""A table, as a reference means it, in portions that other processes read by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.catalog import sessions
+from strandline.catalog.moment import Named
+from strandline.errors import InvalidArgument, Unsupported
+from strandline.model import TableSchema
+from strandline.names import column
+from strandline.runtime import Runtime
+from strandline.sql.evaluate.ranges import Constraints
+from strandline.sql.references import TableRef
+from strandline.storage.portion import Portion
+from strandline.tables.read import key_range, resolve
+from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
+
+
+def described(runtime: Runtime, ref: TableRef, columns: Sequence[str] | None = None) -> TableSchema:
+    """Return the columns of the table that a reference means: all of them, or some by name."""
+    return repeat(runtime, lambda: _schema(_found(runtime, ref)[1], columns))
+
+
+def portions(
+    runtime: Runtime, ref: TableRef, columns: Sequence[str], constraints: Constraints
+) -> Sequence[Portion]:
+    """Return ``columns`` of the rows that may satisfy the constraints. Their files stay for
+    ``read_seconds``, whatever becomes of this process."""
+
+    def attempt() -> Sequence[Portion]:
+        if constraints.impossible:
+            return []
+        reader, view = _found(runtime, ref)
+        behind = None
+        state = view.state
+        if ref.index is not None:
+            impl = reader.index(view, view.info.index(ref.index))
+            state, table = impl.state, state
+            behind = None if all(name in impl.info.schema for name in columns) else table
+        found = runtime.store.portions(
+            state.narrowed(key_range(state.schema.key, constraints)), columns, behind
+        )
+        keep(runtime, reader.snapshot.step)
+        return found
+
+    return repeat(runtime, attempt)
+
+
+def _found(runtime: Runtime, ref: TableRef) -> tuple[Reader, TableView]:
+    is_now = ref.version is None and ref.timestamp is None and ref.backup is None
+    named = [Named(ref.path, ref.index)] if is_now else []
+    reader, view = resolve(Reader(runtime, Snapshot(runtime, named=named)), ref)
+    if view.increment:
+        raise Unsupported(
+            f"{ref.path} is an incremental backup, which holds changes and not rows",
+            "Name its collection in the option backup, and the table by its own path.",
+        )
+    if ref.index is not None:
+        view.info.index(ref.index)
+    return reader, view
+
+
+def _schema(view: TableView, columns: Sequence[str] | None) -> TableSchema:
+    schema = view.info.schema
+    if columns is None:
+        return schema
+    exact = [column(name, schema.names, view.info.path) for name in columns]
+    if len(set(exact)) != len(exact):
+        raise InvalidArgument("a column is named twice", "Name each column once.")
+    return TableSchema(tuple(schema[name] for name in exact), schema.key)
+
+
+def keep(runtime: Runtime, step: int) -> None:
+    """Keep the files of all that was there at a step for ``read_seconds``, whatever becomes of this
+    process."""
+    seconds = runtime.settings.read_seconds
+    with runtime.catalog.read() as conn:
+        kept = sessions.promised(conn, step) >= runtime.clock.now() + seconds / 2
+    if not kept:
+        with runtime.catalog.write() as tx:
+            sessions.promise(tx, step, seconds)

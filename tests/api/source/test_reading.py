@@ -1,0 +1,250 @@
+"""``format("strandline")``: what is read, of which moment, and how little of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    StringStartsWith,
+)
+from pyspark.sql.types import LongType, StringType, StructType
+
+import strandline
+from strandline import Database
+from strandline.errors import Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
+from strandline.storage.arrow import portions
+from strandline.storage.spark import shipping
+from tests.api.source.sparkless import load, planned, read, source
+from tests.effort import EVERY
+from tests.tables.examples import ARROW, rows
+from tests.world import ManualClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Uint64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))
+           WITH (PARTITION_AT_KEYS = (100, 200))"""
+COLLECTION = (
+    "CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
+)
+
+
+@pytest.fixture
+def full(connect: Callable[..., Database]) -> Database:
+    """A table with a base, logs in files and logs in the catalog."""
+    db = connect(settings=replace(ARROW, inline_rows=20, history_seconds=0.0, grace_seconds=0.0))
+    db.sql(TABLE)
+    db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(300)])
+    db.compact("/t")
+    db.table("t").upsert([{"k": k, "v": "changed"} for k in range(90, 130)])
+    db.sql("DELETE FROM t WHERE k = 5 OR k = 250; UPSERT INTO t (k, v) VALUES (1000, 'new'), (7, NULL)")
+    return db
+
+
+def everything(db: Database, suffix: str = "") -> list[tuple[Any, ...]]:
+    return rows(db, f"SELECT k, v, n FROM t {suffix} ORDER BY k")
+
+
+def test_the_rows_are_those_of_the_table(full: Database) -> None:
+    reader, partitions = planned(full, path="/t")
+    assert read(reader, partitions) == everything(full)
+    assert len(partitions) == 3  # One for each of its shards.
+
+
+@pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
+def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: Any) -> None:
+    """As to the process that follows a stream on a cluster: with the archive that was shipped."""
+    archive = tmp_path / "shipped.zip"
+    archive.write_bytes(shipping._zipped())
+    pickled = tmp_path / "source"
+    packages = os.path.dirname(os.path.dirname(pyspark.__file__))
+    here = [sys.executable, "-I", "-S", "-c"]
+    send = f"""if True:
+        import sys
+        sys.path[:0] = [{str(archive)!r}, {packages!r}]
+        from pyspark import cloudpickle
+        from pyspark.sql.datasource import CaseInsensitiveDict
+        from strandline.api.source.source import StrandlineSource
+        made = StrandlineSource(CaseInsensitiveDict(warehouse={full.runtime.files.location!r}, path="/t"))
+        open({str(pickled)!r}, "wb").write(cloudpickle.dumps(made))"""
+    take = f"""if True:
+        import sys
+        sys.path.insert(0, {packages!r})
+        from pyspark import cloudpickle
+        made = cloudpickle.loads(open({str(pickled)!r}, "rb").read())
+        print(made.schema().simpleString(), sys.modules["strandline"].__file__)"""
+    subprocess.run([*here, send], check=True)
+    said = subprocess.run([*here, take], check=True, capture_output=True, text=True).stdout
+    assert said.split() == ["struct<k:bigint,v:string,n:decimal(20,0)>", f"{archive}/strandline/__init__.py"]
+
+
+def test_executors_need_no_catalog(full: Database, tmp_path: Any) -> None:
+    reader, partitions = planned(full, path="/t")
+    expected = everything(full)
+    full.close()
+    for file in tmp_path.rglob("catalog.sqlite*"):
+        file.unlink()
+    assert read(reader, partitions) == expected
+
+
+@pytest.mark.parametrize(("portion", "piece"), [(1, 1 << 30), (1 << 30, 1), (1000, 500)])
+def test_a_large_file_is_cut(
+    full: Database, monkeypatch: pytest.MonkeyPatch, portion: int, piece: int
+) -> None:
+    """Between its row groups: into portions for several executors, and those into pieces for one."""
+    full.table("t").upsert([{"k": k, "v": f"{k:08}", "n": k} for k in range(2000, 30_000)])
+    full.sql("UPDATE t SET v = 'x' WHERE k = 20000")
+    monkeypatch.setattr(portions, "PORTION_BYTES", portion)
+    monkeypatch.setattr(portions, "PIECE_BYTES", piece)
+    reader, partitions = planned(full, path="/t")
+    assert read(reader, partitions) == everything(full)
+    assert (len(partitions) > 3) == (portion < 1 << 30)
+
+
+def test_columns_by_name(full: Database) -> None:
+    assert source(full, path="/t", columns="v, K").schema().names == ["v", "k"]
+    assert load(full, path="/t", columns="n") == sorted(
+        rows(full, "SELECT n FROM t"), key=lambda row: (row[0] is not None, row[0])
+    )
+    given = StructType().add("k", LongType())
+    assert load(full, schema=given, path="/t") == rows(full, "SELECT k FROM t ORDER BY k")
+
+
+FILTERS: list[tuple[str, list[Filter], int]] = [
+    ("k = 150", [EqualTo(("k",), 150)], 1),
+    ("k >= 100 AND k < 150", [GreaterThanOrEqual(("k",), 100), LessThan(("k",), 150)], 1),
+    ("k >= 150", [GreaterThanOrEqual(("k",), 150)], 2),
+    ("k IN (3, 210)", [In(("k",), (3, 210))], 3),  # What is between the first and the last.
+    ("k IS NULL", [IsNull(("k",))], 0),
+    ("k < -1", [LessThan(("k",), -1)], 0),
+    ("v = 'v1'", [StringStartsWith(("v",), "v1")], 3),  # Of no use, and no harm.
+]
+
+
+@pytest.mark.parametrize(("where", "filters", "count"), FILTERS, ids=[each[0] for each in FILTERS])
+def test_filters_leave_out_what_cannot_match(
+    full: Database, where: str, filters: list[Filter], count: int
+) -> None:
+    reader, partitions = planned(full, filters, path="/t")
+    found = read(reader, partitions)
+    assert set(found) >= set(rows(full, f"SELECT k, v, n FROM t WHERE {where}"))
+    assert len(partitions) == count
+
+
+def test_a_filter_on_the_key_reads_no_other_row(full: Database) -> None:
+    assert load(full, [GreaterThanOrEqual(("k",), 20), LessThan(("k",), 23)], path="/t") == [
+        (k, f"v{k % 7}", k) for k in (20, 21, 22, 23)
+    ]  # A range of keys has its ends; the last one is for Spark to leave out.
+
+
+def test_through_an_index(full: Database) -> None:
+    expected = everything(full)
+    assert load(full, path="/t", view="by_v") == expected
+    assert load(full, path="/t", view="by_v", columns="k,v") == [(k, v) for k, v, _ in expected]
+    found = load(full, [EqualTo(("v",), "changed")], path="/t", view="by_v")
+    assert found == [row for row in expected if row[1] == "changed"]
+
+
+def test_a_past_state(connect: Callable[..., Database]) -> None:
+    clock = ManualClock(1_800_000_000.0)
+    db = connect(settings=ARROW, clock=clock)
+    db.sql(f"{TABLE}; UPSERT INTO t (k, v) VALUES (1, 'a')")
+    then, step = clock.now(), db.step
+    clock.sleep(100)
+    db.sql("UPSERT INTO t (k, v) VALUES (1, 'b')")
+    time = datetime.fromtimestamp(then + 1, timezone.utc).isoformat()
+    assert load(db, path="/t", at=str(step)) == [(1, "a", None)]
+    assert load(db, path="/t", at=time) == [(1, "a", None)]
+    assert load(db, path="/t") == [(1, "b", None)]
+
+
+def test_from_a_backup(full: Database) -> None:
+    full.sql(f"{COLLECTION}; BACKUP c")
+    first, expected = full.ls("/.backups/collections/c")[0].name, everything(full)
+    full.sql("DELETE FROM t WHERE k < 100; BACKUP c INCREMENTAL; DELETE FROM t WHERE k < 200")
+    assert load(full, path="/t", backup=f"c/{first}") == expected
+    assert load(full, path="/t", backup="c") == everything(full, "IN BACKUP c") != everything(full)
+    assert load(full, path="/t", backup="c", view="by_v") == everything(full, "IN BACKUP c")
+    with pytest.raises(Unsupported):
+        load(full, path=f"/.backups/collections/c/{full.ls('/.backups/collections/c')[1].name}/t")
+
+
+def test_files_stay_while_they_are_read(full: Database) -> None:
+    """Although neither this process nor any other says that it reads them."""
+    expected = everything(full)
+    reader, partitions = planned(full, path="/t")
+    full.sql("DELETE FROM t WHERE k < 1000")
+    full.compact("/t")
+    full.collect()
+    assert read(reader, partitions) == expected
+    with full.runtime.catalog.write() as tx:
+        from strandline.catalog import sessions
+
+        sessions.end(tx, [each for each in sessions.all_sessions(tx.conn) if each.startswith("reads-")])
+    full.collect()
+    with pytest.raises(Corrupted):
+        read(reader, partitions)
+
+
+WRONG: list[tuple[dict[str, str], type[StrandlineError], str]] = [
+    ({"path": "/nothing"}, PathNotFound, "no table /nothing"),
+    ({"path": "/t", "view": "by_w"}, PathNotFound, "no index 'by_w'"),
+    ({"path": "/t", "att": "1"}, InvalidArgument, "no option 'att'"),
+    ({"path": "/t", "at": "soon"}, InvalidArgument, "option at cannot be 'soon'"),
+    ({"path": "/t", "at": "1", "backup": "c"}, InvalidArgument, "one point in time"),
+    ({"path": "/t", "backup": "c/b/a"}, InvalidArgument, "option backup cannot be"),
+    ({"path": "/t", "columns": "k,w"}, InvalidArgument, "no column 'w'"),
+    ({"path": "/t", "mode": "upsert"}, InvalidArgument, "option mode"),
+    ({}, InvalidArgument, "path of the table is missing"),
+    ({"path": "/t", "warehouse": "/nowhere"}, StrandlineError, "/nowhere"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "message"), WRONG, ids=[each[2] for each in WRONG])
+def test_what_is_wrong_is_said(
+    full: Database, options: dict[str, str], kind: type[StrandlineError], message: str
+) -> None:
+    with pytest.raises(kind, match=message) as refused:
+        load(full, (), None, **options)
+    # Spark shows the way that an error took to the caller, who has no use for it.
+    frames = [entry for entry in refused.traceback if "strandline" in str(entry.path)]
+    assert len([entry for entry in frames if "src" in str(entry.path)]) == 1
+
+
+def test_a_schema_of_other_types_is_refused(full: Database) -> None:
+    with pytest.raises(InvalidArgument, match="types of the table"):
+        load(full, schema=StructType().add("k", StringType()), path="/t")
+
+
+@pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
+def test_spark_reads_it(spark_db: Database, spark: SparkSession) -> None:
+    """The session knows the format because it is connected."""
+    spark_db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 2), (150, 'b', NULL), (250, 'c', 4)")
+    where = spark_db.runtime.files.location
+    strandline.register(spark, where, views="shop_")
+    text = "SELECT k, v FROM shop_t WHERE k >= 150 ORDER BY k"
+    found = spark.sql(text)
+    assert [tuple(row) for row in found.collect()] == [(150, "b"), (250, "c")]
+    spark_db.sql("UPSERT INTO t (k, v) VALUES (150, 'now')")
+    again = spark.read.format("strandline").option("warehouse", where).load("/t").where("v = 'now'")
+    assert [tuple(row) for row in again.collect()] == [(150, "now", None)]
+    # A query sees the table as it is when it is first carried out.
+    assert [[row.v for row in query.collect()] for query in (found, spark.sql(text))] == [
+        ["b", "c"],
+        ["now", "c"],
+    ]
+    spark.catalog.dropTempView("shop_t")

@@ -1,0 +1,236 @@
+"""``readStream`` and ``writeStream`` by ``format("strandline")``: every change once, whatever dies when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from strandline import Database
+from strandline.errors import InvalidArgument, PathNotFound
+from strandline.storage.arrow import portions
+from strandline.storage.feed import MODES
+from tests.api.source.sparkless import rows as rows_of
+from tests.api.source.sparkless import sent, source
+from tests.effort import EVERY
+from tests.tables.examples import ARROW, assert_sound, content, rows
+from tests.world import Death
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE = "CREATE TABLE {} (k Int64 NOT NULL, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
+
+
+@pytest.fixture
+def db(connect: Callable[..., Database]) -> Database:
+    """A table with a changefeed, and one that is to follow it."""
+    db = connect(settings=changed(ARROW, grace_seconds=0.0, history_seconds=0.0))
+    db.sql(f"{TABLE.format('t')}; {TABLE.format('u')}")
+    db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+    return db
+
+
+def change(db: Database, number: int) -> None:
+    """One of many commits."""
+    db.table("t").upsert([{"k": (number * 7 + i) % 50, "v": f"{number}-{i}"} for i in range(10)])
+    if number % 3 == 0:
+        db.sql(f"DELETE FROM t ON (k) VALUES ({number % 50})")
+
+
+def read(db: Database, start: dict[str, int], end: dict[str, int], path: str = "/t/f") -> list[Any]:
+    reader: Any = source(db, changefeed=path).streamReader(source(db, changefeed=path).schema())
+    parts = [sent(part) for part in sent(reader).partitions(start, end)]
+    return [row for part in parts for row in rows_of(reader.read(part))]
+
+
+def reader_of(db: Database, path: str = "/t/f") -> Any:
+    made = source(db, changefeed=path)
+    return made.streamReader(made.schema())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_records_are_those_of_the_changefeed(
+    db: Database, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each mode, however they are divided."""
+    db.sql(f"ALTER TABLE t ADD CHANGEFEED g WITH (MODE = '{mode}', FORMAT = 'JSON')")
+    for number in range(1, 8):
+        change(db, number)
+    start, end = reader_of(db, "/t/g").initialOffset(), reader_of(db, "/t/g").latestOffset()
+    expected = sorted(str(tuple(record.values())) for record in db.stream("/t/g").records())
+    assert sorted(map(str, read(db, start, end, "/t/g"))) == expected
+    monkeypatch.setattr(portions, "PORTION_BYTES", 1)
+    reader = reader_of(db, "/t/g")
+    assert len(reader.partitions(start, end)) > 1
+    assert sorted(map(str, read(db, start, end, "/t/g"))) == expected
+
+
+def test_offsets_are_steps(db: Database) -> None:
+    reader = reader_of(db)
+    begin = reader.initialOffset()
+    assert reader.latestOffset() == begin  # Nothing has happened.
+    change(db, 1)
+    db.sql("UPSERT INTO u (k) VALUES (1)")  # Nothing to do with it.
+    end = reader.latestOffset()
+    assert begin["step"] < end["step"] == db.step - 1
+    reader.commit(end)
+    assert db.stream("/t/f").position == end["step"]
+    reader.commit(begin)  # Spark may come with an older one when it starts again.
+    assert db.stream("/t/f").position == end["step"]
+
+
+def test_what_a_batch_is_made_of_stays(connect: Callable[..., Database]) -> None:
+    """Although logs are merged, folded and collected before a task reads them."""
+    quick = changed(
+        ARROW, grace_seconds=0.0, history_seconds=0.0, inline_bytes=0, merge_segments=3, inline_rows=20
+    )
+    db = connect(settings=quick)
+    db.sql(f"{TABLE.format('t')}; ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE')")
+    for number in (1, 2):
+        change(db, number)
+    reader = reader_of(db)
+    start, end = reader.initialOffset(), reader.latestOffset()
+    parts = [sent(part) for part in reader.partitions(start, end)]
+    expected = sorted(rows_of(b for part in parts for b in reader.read(part)))
+    for number in (4, 5, 7, 8):
+        change(db, number)
+    db.compact("/t")
+    db.maintain()
+    db.collect()
+    assert sorted(row for part in parts for row in rows_of(reader.read(part))) == expected
+    assert sorted(read(db, start, end)) == expected
+
+
+@dataclass
+class Query:
+    """What Spark does to follow one table into another: it writes down the offsets of a batch, carries it
+    out, and writes down that it is done. ``death``: after so many of these things the process is gone."""
+
+    db: Database
+    death: int
+    options: dict[str, str] = field(default_factory=lambda: {"path": "/u", "txnId": "q"})
+    offsets: list[tuple[dict[str, int], dict[str, int]]] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+
+    def _may_die(self) -> None:
+        self.death -= 1
+        if self.death == 0:
+            raise Death
+
+    def run(self) -> None:
+        """Begin, or begin again, until there is nothing left to do."""
+        reader = reader_of(self.db)
+        while True:
+            number = len(self.done)
+            if number == len(self.offsets):
+                start = self.offsets[-1][1] if self.offsets else reader.initialOffset()
+                end = reader.latestOffset()
+                if start == end:
+                    return
+                self.offsets.append((start, end))
+                self._may_die()
+                if self.done:
+                    reader.commit(self.offsets[-2][1])
+                    self._may_die()
+            self._batch(reader, number)
+            self.done.append(number)
+            self._may_die()
+
+    def _batch(self, reader: Any, number: int) -> None:
+        start, end = self.offsets[number]
+        batches = [b for part in reader.partitions(start, end) for b in reader.read(sent(part))]
+        table = pa.Table.from_batches(batches).sort_by("step")
+        # A sum by key: to apply a batch twice would show.
+        counted = pa.table({"k": table["k"], "n": [number] * table.num_rows, "v": table["op"]})
+        kinds = from_arrow_schema(counted.schema)
+        writer: Any = source(self.db, **self.options).streamWriter(kinds, overwrite=False)
+        messages = [sent(writer).write(iter(counted.to_batches()))]
+        self._may_die()
+        before = self.db.step
+        source_of_commit: Any = source(self.db, **self.options).streamWriter(kinds, overwrite=False)
+        source_of_commit.commit(messages, number)
+        assert self.db.step <= before + 1
+        self._may_die()
+
+
+def test_every_batch_is_applied_once_whatever_dies_when(db: Database) -> None:
+    """Each commit to the follower is a batch: there are as many as batches, with deaths at every place."""
+    for death in range(1, 16) if EVERY else (2, 3, 8):
+        query = Query(db, death, {"path": "/u", "txnId": f"q{death}"})
+        before = query_commits(db)
+        for number in range(3):
+            change(db, 10 * death + number)
+            while True:
+                try:
+                    query.run()
+                    break
+                except Death:
+                    continue
+        assert query_commits(db) - before == len(query.offsets) == len(query.done) == 3
+        last = {row[0]: row[1] for row in content(db, "/u")}
+        assert last  # The follower has rows.
+        db.stream("/t/f").commit(db.stream("/t/f").head)
+    assert_sound(db, "/u")
+
+
+def query_commits(db: Database) -> int:
+    from strandline.catalog import commits, paths
+
+    with db.runtime.catalog.read() as conn:
+        return commits.commits_since(conn, paths.require(conn, "/u", "table").id, 0)
+
+
+def test_the_query_itself_is_the_writer(db: Database) -> None:
+    """By its id, which tasks know."""
+    given = pa.RecordBatch.from_pydict({"k": [1], "v": ["a"]})
+    writer: Any = source(db, path="/u").streamWriter(from_arrow_schema(given.schema), overwrite=False)
+    first = changed(writer.write(iter([given])), query="one")
+    writer.commit([first], 0)
+    again = changed(writer.write(iter([pa.RecordBatch.from_pydict({"k": [1], "v": ["b"]})])), query="one")
+    writer.commit([again], 0)
+    assert rows(db, "SELECT v FROM u") == [("a",)]
+    other = changed(writer.write(iter([pa.RecordBatch.from_pydict({"k": [1], "v": ["c"]})])), query="two")
+    writer.commit([other], 0)
+    assert rows(db, "SELECT v FROM u") == [("c",)]
+
+
+def test_what_is_wrong_is_said(db: Database) -> None:
+    with pytest.raises(PathNotFound, match="no stream /t/g"):
+        reader_of(db, "/t/g")
+    with pytest.raises(InvalidArgument, match="followed by one of its changefeeds"):
+        source(db, path="/t").streamReader(source(db, path="/t").schema())
+    with pytest.raises(InvalidArgument, match="counted by Spark"):
+        given = from_arrow_schema(pa.schema({"k": pa.int64()}))
+        source(db, path="/t", txnId="a", txnVersion="1").streamWriter(given, overwrite=False)
+
+
+@pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
+def test_spark_follows_it(connect: Callable[..., Database], spark: SparkSession, tmp_path: Path) -> None:
+    """Stopped in the middle, and started again with the same checkpoint."""
+    db = connect(spark=spark, settings=ARROW)
+    db.sql(f"{TABLE.format('t')}; {TABLE.format('u')}")
+    db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+    place = {"warehouse": db.runtime.files.location}
+    for number in range(2):
+        db.table("t").upsert([{"k": k, "v": f"{number}-{k}", "n": number} for k in range(5 + number)])
+        frame = spark.readStream.format("strandline").options(**place).option("changefeed", "/t/f").load()
+        query = (
+            frame.where("op = 'U'")
+            .select("k", "v", "n")
+            .writeStream.format("strandline")
+            .options(**place)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start("/u")
+        )
+        query.awaitTermination()
+        assert content(db, "/u") == content(db, "/t")
+    assert_sound(db, "/u")
+    assert query_commits(db) == 2

@@ -1,0 +1,121 @@
+"""Spark jobs of work that nobody waits for any more are ended, and no others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from strandline.clock import SystemClock
+from strandline.errors import TimedOut
+from strandline.retry import within
+from strandline.settings import Settings
+from strandline.storage.files import LocalFiles
+from strandline.storage.spark.session import brought, inheriting, working
+from strandline.storage.store import Store
+
+
+def waiting_for(file: Path) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """A task that takes until there is a file."""
+    name = str(file)
+
+    def wait(batches: Iterable[Any]) -> Iterable[Any]:
+        import os
+        import time
+
+        for batch in batches:
+            while not os.path.exists(name):
+                time.sleep(0.02)
+            yield batch
+
+    return wait
+
+
+def job(session: SparkSession, file: Path) -> int:
+    with working(session):
+        return session.range(1, numPartitions=1).mapInArrow(waiting_for(file), "id long").count()
+
+
+def running(spark: SparkSession) -> int:
+    return len(spark.sparkContext.statusTracker().getActiveJobsIds())
+
+
+def until(happens: Callable[[], bool]) -> None:
+    while not happens():
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def store(tmp_path: Path, spark: SparkSession) -> Store:
+    return Store(LocalFiles(tmp_path), Settings(), spark)
+
+
+@pytest.mark.parametrize("thread", ["its own", "another one"])
+def test_work_that_takes_too_long_leaves_no_job_behind(
+    store: Store, spark: SparkSession, tmp_path: Path, thread: str
+) -> None:
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            with store.tagged("tag"), ThreadPoolExecutor() as pool:
+                session = store.spark
+                run = inheriting(session, job) if thread == "another one" else job
+                if thread == "its own":
+                    run(session, tmp_path / "never")
+                else:
+                    pool.submit(run, session, tmp_path / "never").result()
+        finally:
+            ended.set()
+
+    class Passing(SystemClock):
+        """Time stands still until the job runs."""
+
+        def now(self) -> float:
+            return 1e9 if running(spark) == 2 else 0.0
+
+    with ThreadPoolExecutor() as others:
+        beside = others.submit(job, spark, tmp_path / "soon")
+        until(lambda: running(spark) == 1)
+        with pytest.raises(TimedOut, match="did not answer within 10 seconds"):
+            within(Passing(), 10.0, work, name="test", what="it", interrupt=partial(store.interrupt, "tag"))
+        assert ended.wait(60), "the job was left running"
+        until(lambda: running(spark) == 1)
+        (tmp_path / "soon").touch()
+        assert beside.result() == 1, "another one was ended as well"
+
+
+def test_work_that_was_interrupted_begins_no_job(store: Store, spark: SparkSession) -> None:
+    with store.tagged("a"):
+        assert store.spark is store.spark
+        store.interrupt("a")
+        with pytest.raises(TimedOut, match="was interrupted"):
+            store.spark.range(1)
+    assert store.spark is spark
+
+
+def test_what_is_set_for_a_session_holds_for_the_work_apart(store: Store, spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        for number in ("3", "5"):
+            spark.conf.set("spark.sql.shuffle.partitions", number)
+            with store.tagged("a"):
+                assert store.spark is not spark
+                assert store.spark.conf.get("spark.sql.shuffle.partitions") == number
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+def test_others_never_find_the_session_apart(store: Store, spark: SparkSession) -> None:
+    spark.createDataFrame([(1,)], "k int")
+    with store.tagged("a"):
+        assert brought(store.spark, pa.table({"k": [1, 2]})).count() == 2
+        assert SparkSession.getActiveSession() is spark

@@ -1,0 +1,364 @@
+"""Unique indexes: which rows are refused, when, and by whose commit; whichever way they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline import Database
+from strandline.catalog import paths, tables
+from strandline.catalog.tables import TableInfo
+from strandline.errors import Conflict, PreconditionFailed
+from tests.effort import EVERY
+from tests.processes import READY, run_at_once
+from tests.tables.examples import ARROW, SPARK, assert_sound, content, picture, read_with, refused, rows
+
+TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL UNIQUE SYNC ON (v) COVER (n))"
+
+
+@pytest.fixture
+def here(connect: Callable[..., Database]) -> Database:
+    db = connect(settings=ARROW)
+    db.sql(TABLE)
+    return db
+
+
+WAYS = ["arrow", *([pytest.param("spark", marks=pytest.mark.spark)] if EVERY else [])]
+"""What is found on Spark is tried with the storage, and a load below."""
+
+
+@pytest.fixture(params=WAYS)
+def either(request: pytest.FixtureRequest, connect: Callable[..., Database]) -> Database:
+    """A database that does everything in the process, or everything on Spark."""
+    if request.param == "arrow":
+        return connect(settings=ARROW)
+    db = connect("shared", settings=SPARK, spark=request.getfixturevalue("spark"))
+    read_with(db, connect("shared", settings=ARROW))
+    return db
+
+
+def put(db: Database, *pairs: tuple[int, str | None]) -> None:
+    db.table("t").upsert([{"k": k, "v": v} for k, v in pairs])
+
+
+def values(db: Database) -> dict[int, str | None]:
+    return {k: v for k, v, *_ in content(db, "/t")}
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+def test_a_second_row_with_a_key_is_refused_and_what_moves_away_makes_room(either: Database) -> None:
+    db = either
+    db.sql(TABLE)
+    put(db, (1, "a"), (2, "b"), (3, None), (4, None))
+    with refused(db, "PRECONDITION_FAILED", r"\(v = 'a'\) in the rows \(k = 1\) and \(k = 5\)"):
+        put(db, (5, "a"), (6, "c"))
+    with refused(db, "PRECONDITION_FAILED", r"\(v = 'x'\) in the rows \(k = 6\) and \(k = 7\)"):
+        put(db, (5, "y"), (6, "x"), (7, "x"))
+    put(db, (1, "b"), (2, "a"))  # They exchange their keys in one statement ...
+    assert values(db) == {1: "b", 2: "a", 3: None, 4: None}
+    db.sql("UPDATE t SET v = 'a' WHERE k = 1; UPDATE t SET v = 'b' WHERE k = 2")  # ... and in two.
+    assert values(db) == {1: "a", 2: "b", 3: None, 4: None}
+    db.sql("DELETE FROM t WHERE k = 1; UPSERT INTO t (k, v) VALUES (9, 'a')")
+    assert values(db) == {2: "b", 3: None, 4: None, 9: "a"}
+    assert_sound(db, "/t")
+
+
+@pytest.mark.spark
+def test_a_bulk_load_is_refused_whole(connect: Callable[..., Database], spark: Any) -> None:
+    db = connect("shared", settings=SPARK, spark=spark)
+    db.sql(TABLE)
+    frame = spark.range(40).selectExpr("CAST(id AS INT) AS k", "CONCAT('v', id % 38) AS v")
+    with refused(db, "PRECONDITION_FAILED", "2 keys are in more than one row of /t.*'v0'.*k = 0.*k = 38"):
+        db.table("t").upsert(frame)
+    put(connect("shared", settings=ARROW), *((k, f"v{k}") for k in range(38)))
+    with refused(db, "PRECONDITION_FAILED", r"a key is.*'v7'.*\(k = 7\) and \(k = 50\)"):
+        db.table("t").upsert(spark.sql("SELECT 50 AS k, 'v7' AS v UNION ALL SELECT 51, 'v51'"))
+
+
+def test_a_key_with_a_null_in_it_equals_no_other(here: Database) -> None:
+    here.sql("ALTER TABLE t ADD INDEX both GLOBAL UNIQUE ON (v, n)")
+    here.sql("UPSERT INTO t (k, v, n) VALUES (1, NULL, 1), (2, NULL, 1), (3, 'a', NULL)")
+    with refused(here, "PRECONDITION_FAILED", "by_v"):
+        here.sql("UPSERT INTO t (k, v, n) VALUES (4, 'a', NULL)")
+    here.sql("ALTER TABLE t DROP INDEX by_v; UPSERT INTO t (k, v, n) VALUES (4, 'a', NULL), (5, 'a', 5)")
+    with refused(here, "PRECONDITION_FAILED", r"\(v = 'a', n = 5\) in the rows \(k = 5\) and \(k = 6\)"):
+        here.sql("UPSERT INTO t (k, v, n) VALUES (6, 'a', 5)")
+    assert_sound(here, "/t")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO t (k, v) VALUES (3, 'a')",
+        "REPLACE INTO t (k, v) VALUES (2, 'a')",
+        "UPDATE t SET v = 'a' WHERE k = 2",
+        "UPDATE t SET v = 'c'",
+        "DELETE FROM t WHERE k = 1; UPSERT INTO t (k, v) VALUES (3, 'a'), (1, 'a')",
+        "UPSERT INTO t (k, v) VALUES (1, 'c'), (2, 'a'); UPSERT INTO t (k, v) VALUES (1, 'a')",
+    ],
+)
+def test_every_statement_is_refused_that_would_leave_a_key_in_two_rows(
+    here: Database, statement: str
+) -> None:
+    put(here, (1, "a"), (2, "b"))
+    with refused(here, "PRECONDITION_FAILED", "by_v is unique"):
+        here.sql(statement)
+
+
+def test_rows_of_one_call_may_name_different_columns(here: Database) -> None:
+    with refused(here, "PRECONDITION_FAILED", r"\(k = 1\) and \(k = 3\)"):
+        here.table("t").upsert([{"k": 1, "v": "a"}, {"k": 2, "n": 5}, {"k": 3, "v": "a"}])
+    here.table("t").upsert([{"k": 1, "v": "a"}, {"k": 1, "n": 5}, {"k": 3, "v": "c"}])
+    assert values(here) == {1: "a", 3: "c"}
+
+
+def test_a_key_in_many_older_rows_of_the_catalog_and_of_files_is_found(
+    connect: Callable[..., Database],
+) -> None:
+    """Row groups, merged logs and compacted files: wherever the row is that has the key."""
+    db = connect(settings=replace(ARROW, inline_rows=10, merge_segments=4))
+    db.sql(TABLE)
+    db.table("t").upsert([{"k": k, "v": f"v{k:05}"} for k in range(30_000)])
+    for k in range(30_000, 30_010):
+        put(db, (k, f"v{k:05}"))
+    for k in (0, 17_000, 29_999, 30_003, 30_009):
+        with pytest.raises(PreconditionFailed, match=rf"\(k = {k}\) and \(k = 50000\)"):
+            put(db, (50_000, f"v{k:05}"))
+    put(db, (17_000, None), (50_000, "v17000"))
+    db.compact("/t")
+    with pytest.raises(PreconditionFailed, match=r"\(k = 1\) and \(k = 50000\)"):
+        put(db, (50_000, "v00001"))
+    put(db, (1, "free"), (50_001, "v00001"))
+    assert db.check("/t").ok
+
+
+def test_what_does_not_touch_its_key_asks_nothing_of_the_index(
+    here: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(here, (1, "a"), (2, "b"))
+    asked: list[int] = []
+    repeated = here.runtime.store.repeated
+
+    def counted(state: Any, width: int, brought: Any = None) -> Any:
+        asked.append(sum(s.rows for s in brought))
+        return repeated(state, width, brought)
+
+    monkeypatch.setattr(here.runtime.store, "repeated", counted)
+    here.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); UPSERT INTO t (k, v) VALUES (2, 'b')")
+    assert asked == []
+    put(here, (3, "c"), (4, "d"))
+    here.sql("UPSERT INTO t (k, v) VALUES (5, 'e'); UPSERT INTO t (k, v) VALUES (6, 'f')")
+    assert asked == [2, 2]  # once for each commit
+
+
+# --- transactions -----------------------------------------------------------------------------------------
+
+
+def test_a_transaction_is_looked_at_when_it_ends(here: Database) -> None:
+    put(here, (1, "a"), (2, "b"))
+    with here.transaction():
+        here.sql("UPDATE t SET v = 'b' WHERE k = 1")
+        assert rows(here, "SELECT k FROM t VIEW by_v WHERE v = 'b' ORDER BY k") == [(1,), (2,)]
+        here.sql("UPDATE t SET v = 'a' WHERE k = 2")
+    assert values(here) == {1: "b", 2: "a"}
+    before = picture(here)
+    with (
+        pytest.raises(PreconditionFailed, match=r"\(v = 'b'\) in the rows \(k = 1\) and \(k = 3\)"),
+        here.transaction(),
+    ):
+        here.sql("UPSERT INTO t (k, v) VALUES (4, 'd')")
+        here.sql("UPSERT INTO t (k, v) VALUES (3, 'b')")
+    assert picture(here) == before
+
+
+def two(connect: Callable[..., Database], catalog_url: str | None) -> tuple[Database, Database]:
+    one, other = (connect("shared", catalog=catalog_url, settings=ARROW) for _ in range(2))
+    one.sql(TABLE)
+    put(one, (1, "a"), (2, "b"))
+    return one, other
+
+
+def test_a_key_that_others_took_meanwhile_is_a_conflict(
+    connect: Callable[..., Database], catalog_url: str | None
+) -> None:
+    one, other = two(connect, catalog_url)
+    with pytest.raises(Conflict, match="rows were committed"), one.transaction():
+        put(one, (3, "c"))
+        put(other, (4, "c"))
+    assert values(one) == {1: "a", 2: "b", 4: "c"}
+    with pytest.raises(Conflict), one.transaction():
+        put(one, (1, "x"), (3, "a"))  # takes what it has freed ...
+        put(other, (1, "y"))  # ... and what others have freed by now
+    with one.transaction():
+        put(one, (5, "e"), (2, None))
+        put(other, (6, "f"))
+        put(other, (1, None))
+    assert values(one) == {1: None, 2: None, 4: "c", 5: "e", 6: "f"}
+    assert_sound(one, "/t")
+
+
+def test_a_statement_that_comes_second_is_refused(
+    connect: Callable[..., Database], catalog_url: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts again, and then finds the key."""
+    one, other = two(connect, catalog_url)
+    write, late = one.runtime.store.write, [(4, "c")]
+
+    def overtaken(*given: Any) -> Any:
+        made = write(*given)
+        while late:
+            put(other, late.pop())
+        return made
+
+    monkeypatch.setattr(one.runtime.store, "write", overtaken)
+    with pytest.raises(PreconditionFailed, match=r"\(v = 'c'\) in the rows \(k = 3\) and \(k = 4\)"):
+        put(one, (3, "c"))
+    assert values(one) == {1: "a", 2: "b", 4: "c"}
+
+
+RACER = f"""
+import random, sys
+import strandline
+db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
+rng, me = random.Random(sys.argv[3]), int(sys.argv[3])
+{READY}
+done = 0
+for i in range(int(sys.argv[4])):
+    try:
+        db.table("t").upsert([{{"k": 100 * (i % 4) + me, "v": rng.choice([None, *"abcdef"])}}])
+        done += 1
+    except strandline.errors.PreconditionFailed as error:
+        assert "by_v is unique" in error.message
+db.close()
+print(done)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("catalog_url", ["sqlite", *(["postgresql"] if EVERY else [])], indirect=True)
+def test_processes_that_race_for_keys_never_get_the_same(
+    connect: Callable[..., Database], catalog_url: str | None, tmp_path: Path
+) -> None:
+    db = connect("shared", catalog=catalog_url)
+    db.sql(TABLE)
+    given = [(str(tmp_path / "shared"), catalog_url or "", str(me), "25") for me in (1, 2)]
+    done = run_at_once(RACER, given)
+    assert all(int(count) > 0 for count in done)
+    keys = [v for v in values(db).values() if v is not None]
+    assert len(keys) == len(set(keys))
+    assert_sound(db, "/t")
+
+
+# --- where it is made -------------------------------------------------------------------------------------
+
+
+def test_an_index_is_built_only_if_no_two_rows_have_a_key(either: Database) -> None:
+    db = either
+    db.sql("CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k))")
+    db.table("t").upsert([{"k": k, "v": f"v{k % 13:02}" if k < 20 else None, "n": k} for k in range(26)])
+    with refused(
+        db,
+        "PRECONDITION_FAILED",
+        r"^7 keys are in more than one row of /t, whose index by_v is unique: "
+        r"\(v = 'v00'\) in the rows \(k = 0\) and \(k = 13\); .*\(v = 'v04'\).*\(k = 17\); and 2 more",
+    ):
+        db.sql("ALTER TABLE t ADD INDEX by_v GLOBAL UNIQUE ON (v)")
+    db.sql("DELETE FROM t WHERE k < 13")
+    db.sql("ALTER TABLE t ADD INDEX by_v GLOBAL UNIQUE SYNC ON (v) COVER (n)")
+    with refused(db, "PRECONDITION_FAILED", r"\(k = 13\) and \(k = 30\)"):
+        db.sql("UPSERT INTO t (k, v) VALUES (30, 'v00')")
+    assert_sound(db, "/t")
+
+
+@pytest.mark.parametrize("when", ["entries", "repeated"])
+@pytest.mark.parametrize("key", ["a", "new", None])
+def test_rows_that_come_while_an_index_is_built_are_looked_at(
+    connect: Callable[..., Database], monkeypatch: pytest.MonkeyPatch, key: str, when: str
+) -> None:
+    """When its entries are there, and when these have been looked at."""
+    one, other = (connect("shared", settings=ARROW) for _ in range(2))
+    one.sql(
+        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')"
+    )
+    # What comes may also do nothing to the index.
+    work, late = getattr(one.runtime.store, when), [((3, key), (4, "d")) if key else ((1, "a"),)]
+
+    def overtaken(*given: Any) -> Any:
+        made = work(*given)
+        while late:
+            put(other, *late.pop())
+        return made
+
+    monkeypatch.setattr(one.runtime.store, when, overtaken)
+    if key == "a":
+        with pytest.raises(PreconditionFailed, match=r"\(v = 'a'\) in the rows \(k = 1\) and \(k = 3\)"):
+            one.sql("ALTER TABLE t ADD INDEX by_v GLOBAL UNIQUE ON (v)")
+        assert one.describe("/t")["indexes"] == []
+    else:
+        one.sql("ALTER TABLE t ADD INDEX by_v GLOBAL UNIQUE ON (v)")
+        with pytest.raises(PreconditionFailed, match=r"and \(k = 9\)"):
+            put(other, (9, key or "a"))
+    assert not late
+    assert_sound(one, "/t")
+
+
+def test_it_is_told_by_whoever_describes_it(here: Database, connect: Callable[..., Database]) -> None:
+    here.sql("ALTER TABLE t ADD INDEX by_n GLOBAL ON (n)")
+    assert [(i["name"], i["kind"], i["unique"]) for i in here.describe("/t")["indexes"]] == [
+        ("by_v", "GLOBAL SYNC", True),
+        ("by_n", "GLOBAL SYNC", False),
+    ]
+    assert [here.describe(f"/t/{name}")["unique"] for name in ("by_v", "by_n")] == [True, False]
+    assert ("unique", "True") in here.sql("DESCRIBE `t/by_v`").rows()
+    ((statement,),) = here.sql("SHOW CREATE TABLE t").rows()
+    assert "INDEX `by_v` GLOBAL UNIQUE SYNC ON (`v`) COVER (`n`)" in statement
+    again = connect()
+    again.sql(statement)
+    assert again.sql("SHOW CREATE TABLE t").rows() == [(statement,)]
+
+
+def test_columns_come_and_go_beside_it(here: Database) -> None:
+    put(here, (1, "a"), (2, "b"))
+    here.sql("ALTER TABLE t ADD COLUMN c Utf8")
+    here.sql("ALTER TABLE t ADD INDEX by_c GLOBAL UNIQUE ON (c)")  # NULL in every row
+    with refused(here, "PRECONDITION_FAILED", "used by index 'by_c'"):
+        here.sql("ALTER TABLE t DROP COLUMN c")
+    with refused(here, "PRECONDITION_FAILED", "by_c is unique"):
+        here.sql("UPDATE t SET c = 'x'")
+    here.sql("ALTER TABLE t DROP INDEX by_c; UPDATE t SET c = 'x'; ALTER TABLE t DROP COLUMN c")
+    here.sql("ALTER TABLE t ADD COLUMN c Utf8")
+    here.sql("ALTER TABLE t ADD INDEX by_c GLOBAL UNIQUE ON (c)")  # what was there before does not count
+    put(here, (3, "c"))
+    assert_sound(here, "/t")
+
+
+def test_an_index_whose_key_has_the_primary_key_in_it_refuses_nothing(either: Database) -> None:
+    db = either
+    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL UNIQUE ON (v, k))")
+    put(db, (1, "a"), (2, "a"))
+    db.sql("ALTER TABLE t ADD INDEX j GLOBAL UNIQUE ON (k)")
+    assert_sound(db, "/t")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_check_finds_a_key_in_two_rows(
+    connect: Callable[..., Database], request: pytest.FixtureRequest, way: str
+) -> None:
+    db = connect("shared", settings=ARROW)
+    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))")
+    put(db, (1, "a"), (2, "b"), (3, "a"), (4, None), (5, None))
+    with db.runtime.catalog.write() as tx:  # It was never unique, and from now on says that it is.
+        info = TableInfo.of(paths.require(tx.conn, "/t"))
+        tables.alter(tx, replace(info, indexes=tuple(replace(i, unique=True) for i in info.indexes)))
+    if way == "spark":
+        db = connect("shared", settings=SPARK, spark=request.getfixturevalue("spark"))
+    (problem,) = db.check("/t").problems
+    assert (problem.kind, problem.path) == ("doubled_index_key", "/t/by_v/indexImplTable")
+    assert problem.keys == [("a", 1), ("a", 3)]
+    assert "(v = 'a') in the rows (k = 1) and (k = 3)" in problem.message
