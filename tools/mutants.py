@@ -62,9 +62,10 @@ def main() -> int:
     parser.add_argument("tests", nargs="*", default=TESTS, help="what pytest is given to choose tests")
     chosen = parser.parse_args()
     files = [file for pattern in TARGETS for file in sorted(SOURCE.glob(pattern))]
-    if chosen.again or chosen.more or not MAP.exists():
+    is_known = MAP.exists() and Reached.read(MAP).is_of(SOURCE, files)
+    if chosen.again or chosen.more or not is_known:
         sys.stderr.write("running the tests to see which lines they come to\n")
-        watched_in_child(files, chosen.tests, add=chosen.more and MAP.exists())
+        watched_in_child(files, chosen.tests, add=chosen.more and is_known)
     reached = Reached.read(MAP)
     every = [m for file in files for m in mutants(SOURCE, file) if re.search(chosen.only, m.name)]
     if chosen.sample is not None and chosen.sample < len(every):

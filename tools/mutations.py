@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ ASSERTIONS = ("strict",)
 @dataclass(frozen=True)
 class Mutant:
     """One change in one function. ``lines``: where it is. ``number``: which of the changes of that function,
-    in the order in which they are found."""
+    in the order in which they are found; ``twin``: which of those that look alike."""
 
     file: str
     function: str
@@ -35,11 +36,13 @@ class Mutant:
     before: str
     after: str
     lines: tuple[int, int]
+    twin: int = 1
 
     @property
     def name(self) -> str:
         """What it is called in lists: it stays when other lines move."""
-        return f"{self.file} {self.function}: {_short(self.before)} -> {_short(self.after)}"
+        which = f" #{self.twin}" if self.twin > 1 else ""
+        return f"{self.file} {self.function}: {_short(self.before)} -> {_short(self.after)}{which}"
 
 
 def _short(text: str) -> str:
@@ -52,9 +55,12 @@ def mutants(root: Path, file: Path) -> list[Mutant]:
     tree = ast.parse(file.read_text("utf-8"))
     name, found = file.relative_to(root).as_posix(), []
     for function, path in functions(tree):
+        seen: Counter[tuple[str, str]] = Counter()
         for number, (node, changed) in enumerate(_changes(function)):
             lines = (node.lineno, node.end_lineno or node.lineno)  # type: ignore[attr-defined]
-            found.append(Mutant(name, path, number, ast.unparse(node), ast.unparse(changed), lines))
+            texts = ast.unparse(node), ast.unparse(changed)
+            seen[texts] += 1
+            found.append(Mutant(name, path, number, *texts, lines, seen[texts]))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,16 @@ import pytest
 @dataclass
 class Reached:
     """``lines``: for each file, by line, the numbers of the tests that come to it. ``seconds``: of processor
-    time, for each test."""
+    time, for each test. ``sources``: what the files were then, as checksums."""
 
     tests: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def is_of(self, root: Path, files: Sequence[Path]) -> bool:
+        """Whether the lines are those of the files as they are now."""
+        return self.sources == checksums(root, files)
 
     def by(self, file: str, lines: tuple[int, int]) -> list[int]:
         """The tests that come to a place, fastest first."""
@@ -37,7 +43,7 @@ class Reached:
             for line, tests in found.items():
                 known[line] = known.get(line, []) + [numbers[test] for test in tests if test in numbers]
         seconds = self.seconds + [other.seconds[number] for number in new]
-        return Reached(self.tests + [other.tests[number] for number in new], seconds, lines)
+        return Reached(self.tests + [other.tests[number] for number in new], seconds, lines, other.sources)
 
     def write(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -46,6 +52,10 @@ class Reached:
     @staticmethod
     def read(file: Path) -> Reached:
         return Reached(**json.loads(file.read_text("utf-8")))
+
+
+def checksums(root: Path, files: Sequence[Path]) -> dict[str, str]:
+    return {f.relative_to(root).as_posix(): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 class _Watch:
@@ -82,7 +92,8 @@ def watched(root: Path, files: Sequence[Path], arguments: Sequence[str]) -> Reac
     pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *arguments], plugins=[watch])
     cover.stop()
     tests = [test for test in watch.seconds if test not in watch.failed]
-    made = Reached(tests, [watch.seconds[test] for test in tests])
+    seconds = [watch.seconds[test] for test in tests]
+    made = Reached(tests, seconds, sources=checksums(root, files))
     numbers = {test: number for number, test in enumerate(tests)}
     data = cover.get_data()
     for file in data.measured_files():

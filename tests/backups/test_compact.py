@@ -3,6 +3,7 @@ it, and what came before it is not needed any more."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -415,6 +416,15 @@ def test_a_repository_has_one_writer_at_a_time(remote: Story) -> None:
 @pytest.fixture
 def remote(db: Database, tmp_path: Path) -> Story:
     return Story(db, str(tmp_path / "repository"))
+
+
+def test_the_manifest_of_a_folded_backup_says_nothing_of_its_pin(remote: Story) -> None:
+    """A pin is this warehouse's: whoever attaches the repository has pins of his own."""
+    name = remote.names[2]
+    remote.db.sql(f"PIN BACKUP c '{name}'; COMPACT c TO '{name}'")
+    written = [*(Path(remote.storage) / "backups").glob(f"{name}*.json")]
+    assert len(written) == 2
+    assert not any(json.loads(file.read_bytes())["backup"].get("pinned") for file in written)
 
 
 def test_a_repository_needs_nothing_that_is_older(remote: Story, tmp_path: Path) -> None:

@@ -89,6 +89,19 @@ def test_they_go_on_after_one_restore_upon_another(backed_up: Database) -> None:
     assert_chain(db)
 
 
+def test_a_copy_elsewhere_says_nothing_of_the_restore_that_continued_the_backup(
+    backed_up: Database, tmp_path: Path
+) -> None:
+    """What is there now is this warehouse's business: whoever attaches the copy has other tables."""
+    db = backed_up
+    db.sql(f"{DROP}; RESTORE c")
+    continued = last(db)
+    assert continued.continued is not None
+    db.sql(f"COPY BACKUP '{continued.name}' FROM c TO '{tmp_path / 'other'}'")
+    db.sql(f"ATTACH BACKUP COLLECTION copy FROM '{tmp_path / 'other'}'")
+    assert [record.continued for record in records(db, "copy")] == [None] * len(backups(db))
+
+
 def test_what_has_not_changed_since_a_restore_costs_nothing(backed_up: Database) -> None:
     db = backed_up
     db.sql(f"{DROP}; RESTORE c")

@@ -198,6 +198,16 @@ def test_one_backup_is_verified_with_those_that_it_builds_on(db: Database, kept:
         db.sql("VERIFY c AT 'nope'")
 
 
+def test_to_verify_one_backup_forgets_nothing_of_the_others(db: Database, kept: Kept) -> None:
+    first, _, last = kept.backups
+    assert db.verify("c", level="checksums") == []
+    assert db.verify("c", at=first, level="checksums", again=True) == []
+    operation = db.sql(f"RESTORE c AT '{last}' INTO 'r'").operation_id
+    result = db.operation(str(operation)).result
+    assert result is not None
+    assert result["bytes_verified"] is not None, "all of its bytes were verified"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
