@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -208,8 +209,11 @@ class Sleeper(QuickFiles):
 
 
 def test_a_backup_that_was_swept_while_its_process_slept_is_not_called_done(
-    kept: Database, repository: Path, clock: ManualClock
+    connect: Callable[..., Database], repository: Path, clock: ManualClock
 ) -> None:
+    kept = connect(clock=clock, settings={"shard_seconds": 10 * DAY})  # It is not tried again meanwhile.
+    kept.sql(TABLE)
+    kept.sql(collection(repository))
     there = Sleeper(repository, clock)
     kept.runtime.files.opener = lambda root: there
     take_chains(kept, clock, 1)
