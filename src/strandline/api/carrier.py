@@ -1,8 +1,8 @@
 """Carries on, in the background, what processes left unfinished that died.
 
 A process that has changed something, or that met such operations when it connected, looks now and then for
-those whose owner is dead. A command that is over before the first look does nothing of the kind. What a live process carries out
-is never taken from it, and what a newer version began is left to that.
+those whose owner is dead. A command that is over before the first look does nothing of the kind. What a live
+process carries out is never taken from it, and what a newer version began is left to that.
 """
 
 from __future__ import annotations
