@@ -295,6 +295,25 @@ def test_a_collection_is_attached_once(kept: Database, repository: Path) -> None
         kept.sql(f"ATTACH BACKUP COLLECTION more FROM '{repository}' WITH (TAKEOVER = 'true')")
 
 
+def test_each_collection_has_a_repository_of_its_own(kept: Database, repository: Path) -> None:
+    """Otherwise what the one removes by its rules would be the backups of the other."""
+    db = kept
+    db.sql("CREATE TABLE u (k Int32, PRIMARY KEY (k)); BACKUP c")
+    with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
+        db.sql(f"CREATE BACKUP COLLECTION d (TABLE u) WITH (STORAGE = '{repository}/')")
+    db.sql("CREATE BACKUP COLLECTION d (TABLE u) WITH (STORAGE = 'cluster')")
+    with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
+        db.sql(f"ALTER BACKUP COLLECTION d SET (STORAGE = '{repository}')")
+    with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
+        db.sql(f"ATTACH BACKUP COLLECTION e FROM '{repository}' WITH (TAKE_OVER = 'true')")
+    db.sql(f"ATTACH BACKUP COLLECTION reads FROM '{repository}'")
+    for statement in ("BACKUP reads", "PRUNE reads KEEP LAST 1 FULL CONFIRM"):
+        with pytest.raises(PreconditionFailed, match="to another warehouse"):
+            db.sql(statement)
+    db.sql(f"DROP BACKUP COLLECTION c; ATTACH BACKUP COLLECTION e FROM '{repository}'; BACKUP e")
+    assert len(backups(db, "e")) == 2
+
+
 def test_dropping_a_collection_leaves_its_repository(kept: Database, repository: Path) -> None:
     kept.sql("BACKUP c")
     before = contents(kept)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from strandline import names
 from strandline.backups.collection import META, Collection, collection_path
+from strandline.backups.lifecycle import check_one_writer, writer_of
 from strandline.backups.manifest import Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
 from strandline.backups.repository import Repository
@@ -69,14 +70,16 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
         if set(repository.manifests()) != listed:
             # The one that had it was at work up to now.
             found, usable = _all(repository)
-    attached = not take_over and owner is not None and owner.warehouse != here
+    foreign = owner is not None and owner.warehouse != here
     with runtime.catalog.write() as tx:
         _check_free(tx.conn, path)
+        parent = many.make_parent(tx, path)
+        attached = not take_over and (foreign or writer_of(tx.conn, parent, name, root) is not None)
         tx.skip_to(max(manifest.backup.step for manifest in usable))
         last = usable[-1]
         settings = replace(last.settings, storage=root, encryption=is_encrypted)
         collection = Collection(tables=last.tables, settings=settings, attached=attached)
-        parent = many.make_parent(tx, path)
+        check_one_writer(tx.conn, parent, name, collection)
         row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
         tables.publish(tx, [row.id])
         for manifest in usable:

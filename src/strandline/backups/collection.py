@@ -95,9 +95,9 @@ class CollectionSettings:
 class Collection(Record):
     """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when one is taken.
     ``dropped``: a backup that was dropped when there was none after it. Its name is not given out again, and
-    no increment continues an earlier one. ``attached``: its repository belongs to another warehouse, so that
-    it can only be restored from here. ``leaving``: backups that were dropped, and whose manifests are
-    still in the repository, oldest first."""
+    no increment continues an earlier one. ``attached``: its repository belongs to another collection, of this
+    warehouse or not, so that it can only be restored from here. ``leaving``: backups that were dropped, and
+    whose manifests are still in the repository, oldest first."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()

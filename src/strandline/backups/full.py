@@ -91,7 +91,7 @@ def check_ours(path: Path, collection: Collection) -> None:
     if collection.attached:
         raise PreconditionFailed(
             f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
-            "another warehouse",
+            "another warehouse, or to another collection of this one",
             "Restore from it, or let this warehouse go on with it: ATTACH BACKUP COLLECTION again, WITH "
             "(TAKE_OVER = 'true').",
         )

@@ -32,9 +32,32 @@ def create_collection(catalog: Catalog, name: str, collection: Collection) -> in
                 f"there is a backup collection {name!r} already", "Choose another name, or drop it first."
             )
         parent = many.make_parent(tx, path)
+        check_one_writer(tx.conn, parent, name, collection)
         row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
         tables.publish(tx, [row.id])
         return tx.step
+
+
+def check_one_writer(conn: Connection, parent: Path, name: str, collection: Collection) -> None:
+    """Refuse a collection whose repository another one of this warehouse adds to: each would take the
+    other's backups for its own, and what it removes by its rules would be theirs, too."""
+    other = None if collection.attached else writer_of(conn, parent, name, collection.settings.storage)
+    if other is not None:
+        raise PreconditionFailed(
+            f"the repository {collection.settings.storage} is that of the collection {other!r}",
+            "Choose another place: each collection has a repository of its own.",
+        )
+
+
+def writer_of(conn: Connection, parent: Path, name: str, storage: str) -> str | None:
+    """The collection of this warehouse other than ``name`` that adds to a repository."""
+    if storage == CLUSTER:
+        return None
+    for other in (path for path in paths.children(conn, parent) if path.type == "backup_collection"):
+        known = other.record(Collection)
+        if known.settings.storage == storage and not known.attached and other.name != name:
+            return other.name
+    return None
 
 
 def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection], Collection]) -> int:
@@ -45,6 +68,7 @@ def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection],
         before = row.record(Collection)
         changed = change(before)
         _check_place(tx.conn, row, before, changed)
+        check_one_writer(tx.conn, paths.require_id(tx.conn, row.parent_id), name, changed)
         paths.set_body(tx, row.id, changed)
         paths.set_version(tx, row.id, row.version + 1)
         tables.publish(tx, [row.id])

@@ -77,7 +77,8 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     collection = require_collection(conn, request.collection)
     if collection.record(Collection).attached:
         raise PreconditionFailed(
-            f"the backups of the collection {collection.name!r} belong to another warehouse",
+            f"the backups of the collection {collection.name!r} belong to another warehouse, or to "
+            "another collection of this one",
             "Drop them there, or take them over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = "
             "'true').",
         )
