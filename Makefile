@@ -1,6 +1,6 @@
 PYTHON ?= python3
 SEEDS ?= 100
-WORKERS ?= 3
+WORKERS ?= 4
 BIN := .venv/bin
 STAMP := .venv/.installed
 LOWEST := build/lowest
