@@ -53,8 +53,12 @@ def tree(db: Database, path: str = "/") -> Iterator[Entry]:
 
 
 def shown(db: Database) -> dict[str, Any]:
-    """Everything that can be described, without what depends on how files are packed."""
+    """Everything that can be described, without what depends on how files are packed, and what no earlier
+    version knew of."""
     described = {entry.path: db.describe(entry.path) for entry in tree(db)}
+    for of in described.values():
+        for index in (of, *of.get("indexes", ())):
+            assert not index.pop("unique", False)
     return {
         path: {k: v for k, v in json.loads(json.dumps(d)).items() if k not in ("bytes", "held_bytes")}
         for path, d in described.items()

