@@ -115,6 +115,11 @@ class TableSchema:
         return replace(self, columns=tuple(c for c in self.columns if c.name != name))
 
 
+def index_words(kind: str, unique: bool) -> str:
+    """What kind of an index it is, as a statement says it."""
+    return kind.replace("GLOBAL", "GLOBAL UNIQUE") if unique else kind
+
+
 @dataclass(frozen=True)
 class IndexDef(Record):
     """The definition of a global index. Its implementation table has the key (columns, then the primary key's
@@ -134,7 +139,7 @@ class IndexDef(Record):
     @property
     def words(self) -> str:
         """What kind of an index it is, as a statement says it."""
-        return self.kind.replace("GLOBAL", "GLOBAL UNIQUE") if self.unique else self.kind
+        return index_words(self.kind, self.unique)
 
     def impl_schema(self, table: TableSchema) -> TableSchema:
         """The schema of the implementation table: fresh ids, same names and types. Nothing in it is NOT NULL

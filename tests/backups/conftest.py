@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from tests.backups.reading import open_at
+from tests.backups.reading import TABLE, collection, open_at
 from tests.world import ManualClock
 
 
@@ -36,6 +36,19 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
 @pytest.fixture
 def db(connect: Callable[..., Database], clock: ManualClock) -> Database:
     return connect(clock=clock)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def kept(db: Database, repository: Path) -> Database:
+    """An empty table, and a collection whose backups go elsewhere."""
+    db.sql(TABLE)
+    db.sql(collection(repository))
+    return db
 
 
 @pytest.fixture

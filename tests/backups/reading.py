@@ -31,6 +31,15 @@ HERE = Settings(
 
 CLUSTER = "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
 
+TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
+
+
+def collection(place: Path | str, incremental: bool = True) -> str:
+    return (
+        f"CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = '{place}', "
+        f"INCREMENTAL_BACKUP_ENABLED = '{str(incremental).lower()}')"
+    )
+
 
 def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
     """A database that must do without Spark, unless a session is given."""

@@ -525,6 +525,21 @@ def test_a_copy_of_it_is_a_full_backup(story: Story, tmp_path: Path) -> None:
     other.close()
 
 
+def test_one_that_is_undone_after_its_manifest_came_is_no_damage(story: Story) -> None:
+    """What it has left in a repository says the same of the rows, and the next one takes it."""
+    db = story.db
+    operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
+    for _ in steps(db, operation_id):
+        if (found := db.operation(operation_id)).parts == found.parts_done:
+            break
+    assert db.cancel(operation_id).state == "cancelled"
+    assert db.verify("c") == []
+    db.sql("COMPACT c")
+    assert db.verify("c") == []
+    for name in story.names:
+        assert contents(db, name) == story.held[name]
+
+
 def test_paths_that_wait_are_not_seen(story: Story) -> None:
     db = story.db
     operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))

@@ -17,21 +17,12 @@ from strandline.backups.manifest import Manifest
 from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
 from strandline.settings import Settings
 from strandline.storage.marker import from_bytes
-from tests.backups.reading import backups, contents, hurry, leaks, open_at, records
+from tests.backups.reading import TABLE, backups, collection, contents, hurry, leaks, open_at, records
 from tests.crash.mortal import Fate, MortalFiles, bury
 from tests.crash.mortal import connect as mortal_connect
 from tests.effort import EVERY
 from tests.tables.examples import QuickFiles, assert_sound, content, rows
 from tests.world import Death, ManualClock
-
-TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
-
-
-def collection(place: Path | str, incremental: bool = True) -> str:
-    return (
-        f"CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = '{place}', "
-        f"INCREMENTAL_BACKUP_ENABLED = '{str(incremental).lower()}')"
-    )
 
 
 def objects(repository: Path) -> dict[str, int]:
@@ -41,11 +32,6 @@ def objects(repository: Path) -> dict[str, int]:
 
 def load(db: Database, first: int, number: int) -> None:
     db.table("t").upsert([{"k": k, "v": f"v{k}", "n": k % 7} for k in range(first, first + number)])
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    return tmp_path / "repository"
 
 
 @pytest.fixture

@@ -16,8 +16,20 @@ import pytest
 from strandline import Database
 from strandline.backups.repository import Repository
 from strandline.errors import PreconditionFailed, StrandlineError
-from tests.backups.reading import HERE, State, backups, contents, hurry, last, leaks, open_at, records
-from tests.backups.test_repository import TABLE, collection, load
+from tests.backups.reading import (
+    HERE,
+    TABLE,
+    State,
+    backups,
+    collection,
+    contents,
+    hurry,
+    last,
+    leaks,
+    open_at,
+    records,
+)
+from tests.backups.test_repository import load
 from tests.backups.test_sweep import DAY, files
 from tests.backups.unreliable import READS, WAYS, Line, go_through, ways_of
 from tests.crash.mortal import Fate, bury

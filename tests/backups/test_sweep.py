@@ -18,8 +18,8 @@ from strandline.backups.writing import avoided, sweep
 from strandline.errors import Conflict, PreconditionFailed, Unavailable, UnderOperation
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
-from tests.backups.reading import backups, contents, hurry, leaks, open_at, records
-from tests.backups.test_repository import TABLE, Places, collection, load
+from tests.backups.reading import TABLE, backups, collection, contents, hurry, leaks, open_at, records
+from tests.backups.test_repository import Places, load
 from tests.crash.mortal import MortalFiles, bury
 from tests.crash.mortal import connect as mortal_connect
 from tests.effort import EVERY
@@ -27,18 +27,6 @@ from tests.tables.examples import QuickFiles, content, rows
 from tests.world import Death, ManualClock
 
 DAY = 86400.0
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    return tmp_path / "repository"
-
-
-@pytest.fixture
-def kept(db: Database, repository: Path) -> Database:
-    db.sql(TABLE)
-    db.sql(collection(repository))
-    return db
 
 
 def files(repository: Path, folder: str) -> set[str]:

@@ -15,25 +15,13 @@ from strandline.backups.repository import Repository
 from strandline.backups.writing import sweep
 from strandline.errors import Conflict, PreconditionFailed, Unavailable
 from strandline.storage.files import LocalFiles
-from tests.backups.reading import backups, contents, open_at, records
-from tests.backups.test_repository import TABLE, collection, load
+from tests.backups.reading import TABLE, backups, collection, contents, open_at, records
+from tests.backups.test_repository import load
 from tests.backups.test_sweep import DAY, files, needed, take_chains
 from tests.tables.examples import QuickFiles
 from tests.world import ManualClock
 
 PRUNE = "PRUNE c KEEP LAST 1 FULL CONFIRM"
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    return tmp_path / "repository"
-
-
-@pytest.fixture
-def kept(db: Database, repository: Path) -> Database:
-    db.sql(TABLE)
-    db.sql(collection(repository))
-    return db
 
 
 def test_who_has_lost_a_repository_removes_nothing_from_it(

@@ -153,9 +153,10 @@ class Repository:
         return found
 
     @staticmethod
-    def counting(backup: str, there: Container[str]) -> str | None:
-        """Which of the files that are there says what a backup is."""
-        names = (_manifest_name(backup, synthetic=True), _manifest_name(backup))
+    def counting(backup: str, there: Container[str], *, synthetic: bool = True) -> str | None:
+        """Which of the files that are there says what a backup is; to who knows it as what it was taken as
+        (``synthetic`` False) first the one that says that."""
+        names = (_manifest_name(backup, synthetic=synthetic), _manifest_name(backup, synthetic=not synthetic))
         return next((name for name in names if name in there), None)
 
     def manifest(self, backup: str) -> Manifest:

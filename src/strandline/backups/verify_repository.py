@@ -58,7 +58,10 @@ def inspect(
     _check_marker(repository)
     _inspect_owners(repository, owner, found, list(by_name))
     there = set(repository.manifests())
-    counting = {name: repository.counting(name, there) for name in by_name}
+    # A compaction that was undone may have left one that says the same of the rows and not of the files.
+    counting = {
+        name: repository.counting(name, there, synthetic=record.synthetic) for name, record in by_name.items()
+    }
     wanted = sorted(there if whole else {name for name in counting.values() if name is not None})
     with ThreadPoolExecutor(READERS) as pool:
         read = dict(zip(wanted, pool.map(partial(_read, repository), wanted), strict=True))

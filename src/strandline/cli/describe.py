@@ -28,6 +28,8 @@ def describe(cli: Cli, path: PathArgument) -> None:
 
 
 def tell_description(output: Output, found: dict[str, Any]) -> None:
+    from strandline.model import index_words
+
     columns, indexes = found.get("columns"), found.get("indexes")
     parts = {"columns", "indexes"} if found["type"] == "table" else set()
     output.fields(
@@ -48,16 +50,17 @@ def tell_description(output: Output, found: dict[str, Any]) -> None:
         output.table(
             ("index", "kind", "on", "cover", "version"),
             [
-                (i["name"], _kind(i), ", ".join(i["columns"]), ", ".join(i["cover"]), i["version"])
+                (
+                    i["name"],
+                    index_words(i["kind"], i["unique"]),
+                    ", ".join(i["columns"]),
+                    ", ".join(i["cover"]),
+                    i["version"],
+                )
                 for i in indexes
             ],
             count=False,
         )
-
-
-def _kind(index: dict[str, Any]) -> str:
-    kind: str = index["kind"]
-    return kind.replace("GLOBAL", "GLOBAL UNIQUE") if index["unique"] else kind
 
 
 def _shown(name: str, value: Any) -> Any:
