@@ -232,8 +232,8 @@ class _Increment:
     impls: dict[int, Path] = field(default_factory=dict, init=False)
     followed: dict[int, Path] = field(default_factory=dict, init=False)
     """The streams of the parent, by the ids of what they are on."""
-    alike: dict[str, TableBody] = field(default_factory=dict, init=False)
-    """What the slices of indexes keep, by what their implementation tables keep: many of those are alike."""
+    alike: dict[str | TableSchema, TableBody] = field(default_factory=dict, init=False)
+    """What slices keep, by the schemas of tables, and by what implementation tables keep: many are alike."""
 
     def plan(self) -> list[PartPlan]:
         tx, run, cut = self.tx, self.run, self.cut
@@ -294,7 +294,7 @@ class _Increment:
         # What the parent does not have is taken whole.
         table = _Source(
             source=member,
-            body=TableBody(schema=info.schema, increment=True),
+            body=self.alike.setdefault(info.schema, TableBody(schema=info.schema, increment=True)),
             target=f"{backup.path}{member.path}",
             previous=None if before is None else before.slice,
             old_stream=stream,
