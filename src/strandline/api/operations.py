@@ -50,7 +50,7 @@ class Operations:
             runtime.session,
             kinds,
             metrics=runtime.metrics,
-            jobs=runtime,
+            worker=runtime,
             together=runtime.settings.parts_together,
         )
         self._threads: list[threading.Thread] = []

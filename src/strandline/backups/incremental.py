@@ -38,7 +38,7 @@ from strandline.backups.record import (
     slice_segments,
     slices_of,
 )
-from strandline.catalog import board, chains, commits, paths, tables
+from strandline.catalog import board, chains, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
@@ -292,7 +292,7 @@ class SlicePart(StreamPart[CutSlice]):
         (part,) = parts
         body = part.body
         self._cutter.attach(tx, run, body, made)
-        after = commits.digest_at(tx.conn, body.table_id, body.step)
+        after = tables.digest_at(tx.conn, body.table_id, body.step)
         tables.add_state(tx, body.target_id, body.step, Digest(made.made.rows, after.value))
         cut = replace(body.done(made.made), digest=after)
         return super().configure_all(tx, run, [replace(part, body=cut)], made)

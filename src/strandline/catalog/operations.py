@@ -304,8 +304,8 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     paths.remove(tx, dropped)
     _unlock(tx, operation_id, created_at=tx.step if created else None)
     now = {row.id: row.version for row in rows} | moved
-    told = [Told(row.id, full[row.id], now[row.id], dropped=False) for row in rows if row.id in changed]
-    told += [Told(i, full[i], now[i], dropped=True) for i in dropped]
+    told = [Told(i, full[i], version, False) for i, version in now.items() if i in changed]
+    told += [Told(i, full[i], now[i], True) for i in dropped]
     if told:
         board.announce(tx, told, operation_id)
 

@@ -183,7 +183,7 @@ class VersionRegistry:
         else the published one."""
         ids = list(path_ids)
         found = conn.execute(_TARGETS, {"operation": operation_id})
-        claimed = {path_id: version for path_id, version in found}
+        claimed = {row.path_id: row.version for row in found}
         others = paths.by_ids(conn, [i for i in ids if i not in claimed])
         versions = claimed | {path.id: path.version for path in others}
         return {i: versions[i] for i in ids}

@@ -95,8 +95,19 @@ class Jobs(Protocol):
         """End all that bears the tag."""
 
 
+class Worker(Protocol):
+    """Who has slow work done, by a store that is made when there is some. ``runtime.Runtime`` is one."""
+
+    @property
+    def store(self) -> Jobs: ...
+
+
 class NoJobs:
     """All work is done in this process."""
+
+    @property
+    def store(self) -> Jobs:
+        return self
 
     def tagged(self, tag: str) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -125,7 +136,7 @@ class Engine:
         metrics: Metrics | None = None,
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
-        jobs: Jobs | None = None,
+        worker: Worker | None = None,
         together: int = 1,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
     ) -> None:
@@ -135,7 +146,7 @@ class Engine:
         self.metrics = metrics or Metrics()
         self.scheduler: Scheduler = scheduler or InOrder()
         self.registry = registry or VersionRegistry()
-        self.jobs: Jobs = jobs or NoJobs()
+        self._worker: Worker = worker or NoJobs()
         self.together = together
         self.stopping = threading.Event()
         self._new_id = new_id
@@ -281,10 +292,10 @@ class Engine:
         that takes a while is written down as being in progress."""
         first, (began, seconds) = parts[0], time
         name, is_noted = f"strandline-{first.operation_id}-{first.id}", False
-        tag = f"{name}-{uuid.uuid4().hex[:8]}"
+        tag, jobs = f"{name}-{uuid.uuid4().hex[:8]}", self._worker.store
 
         def tagged() -> Sequence[Any]:
-            with self.jobs.tagged(tag):
+            with jobs.tagged(tag):
                 return work()
 
         def discard(made: Sequence[Any]) -> None:
@@ -304,7 +315,7 @@ class Engine:
             tagged,
             name=name,
             what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
-            interrupt=lambda: self.jobs.interrupt(tag),
+            interrupt=lambda: jobs.interrupt(tag),
             late=discard,
             while_waiting=note,
         )

@@ -369,11 +369,11 @@ class Store:
         """Return a window of a table, folded, as segments under a fresh name."""
         segments = window.logs if window.chain is None else window.chain.segments
         if self._is_little(segments, FOLDED * self._settings.bulk_rows):
-            return arrow.slices.write_slice(self.shelf, schema, window, name, self._inline)
+            return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
         here = self._settings.bulk_bytes
-        return spark.slices.write_slice(self.spark, self.shelf, schema, window, name, here=here)
+        return spark.changes.write_slice(self.spark, self.shelf, schema, window, name, here=here)
 
     def copied_together(self, among: int) -> int:
         """Return how many bytes of a copy of so many altogether should be asked for in one call."""

@@ -102,7 +102,7 @@ def compact(runtime: Runtime, path: str) -> bool:
             return False  # Another table has taken the name, or there is nothing to fold.
         made = runtime.store.compact(view.state, runtime.session.file_name(view.info.id), least=least)
         with runtime.catalog.read() as conn:
-            recorded = commits.digest_at(conn, view.info.id, snapshot.step)
+            recorded = tables.digest_at(conn, view.info.id, snapshot.step)
         if made.digest != recorded:
             runtime.store.discard(made.new)
             raise Corrupted(
