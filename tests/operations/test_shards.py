@@ -18,8 +18,9 @@ from strandline.catalog.operations import DONE, FAILED
 from strandline.catalog.sessions import this_process
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, TimedOut, Unavailable
-from strandline.operations.engine import NOTED_SECONDS, Engine
+from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
+from strandline.operations.transitions import NOTED_SECONDS
 from strandline.records import Nothing, Record
 from tests.world import LEASE_SECONDS, ManualClock, engine_of
 

@@ -15,8 +15,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
 from strandline.backups import verified
-from strandline.backups.collection import ROOT
-from strandline.backups.record import BackupHead, backup_heads
+from strandline.backups.record import ROOT, BackupHead, backup_heads
 from strandline.backups.verified import LEVELS, BackupReport, Level
 from strandline.catalog import ledger, paths, watch
 from strandline.catalog.ledger import Count

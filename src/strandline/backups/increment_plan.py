@@ -11,15 +11,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from strandline.backups.collection import META, CollectionRequest, stream_name
+from strandline.backups.collection import CollectionRequest
 from strandline.backups.full import STREAM_MODE, outdated_streams
 from strandline.backups.record import (
+    META,
     BackupRecord,
     SliceRecord,
     TableRecord,
     backup_records,
     chain_to,
     slices_of,
+    stream_name,
 )
 from strandline.catalog import chains, many, paths, sizes
 from strandline.catalog.many import NewPath

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import Collection, CollectionRequest, stream_name
+from strandline.backups.collection import Collection, CollectionRequest
 from strandline.backups.compact_plan import compaction
 from strandline.backups.full import Backup, BackupBody, BackupResult, retention_here
 from strandline.backups.increment_plan import (
@@ -37,6 +37,7 @@ from strandline.backups.record import (
     last_backup,
     slice_segments,
     slices_of,
+    stream_name,
 )
 from strandline.catalog import board, chains, paths, tables
 from strandline.catalog.paths import Path, require_id
@@ -89,7 +90,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[IncrementBody, IncrementProgress]:
         path, collection, members = self._begin(tx, run)
-        if not collection.incremental:
+        if not collection.settings.incremental:
             raise PreconditionFailed(
                 f"the collection {path.name!r} does not take incremental backups",
                 "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
@@ -105,7 +106,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             parent=parent,
             backup=backup,
             step=step,
-            omit_indexes=collection.omit_indexes,
+            omit_indexes=collection.settings.omit_indexes,
         )
         parts = plan_increment(tx, run, cut, members, self._shard_bytes)
         body = IncrementBody(
@@ -312,9 +313,7 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
     record = Unchanged
     phases: ClassVar[tuple[str, ...]] = ("propose",)
-
-    def is_quick(self, state: str) -> bool:
-        return False  # each of them is many already
+    is_bulky = True
 
     def propose(self, tx: Writer, run: IncrementRun, part: Part[Unchanged], made: Any) -> Unchanged:
         body = part.body

@@ -266,6 +266,8 @@ class Handler(Generic[RunT, P]):
 
     record: type[P]
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure", "wait")
+    is_bulky: ClassVar[bool] = False
+    """Whether one part is as much as should be in one transaction."""
 
     def work(self, run: RunT, part: Part[P]) -> Any:
         """Slow work before the phase's transaction, outside any; its answer is handed to the phase. May be
