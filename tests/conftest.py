@@ -7,6 +7,7 @@ Each starts when the first test asks for it, so tests that need no JVM and no se
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import tempfile
@@ -35,6 +36,16 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 # How long an example takes depends on what else the machine does, and says nothing about the law.
 settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("strandline")
+
+
+# Thousands of tests are thousands of objects that stay, and to look through them for garbage again and again took
+# half of the time of collecting them and a tenth of that of running them.
+gc.set_threshold(50_000)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -83,6 +94,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "4")
         # Test tables are tiny: replanning each stage costs more than it saves.
         .config("spark.sql.adaptive.enabled", "false")
+        # And to compile code for few rows costs more than to do without; the whole is tried with it as well.
+        .config("spark.sql.codegen.wholeStage", str(EVERY).lower())
+        .config("spark.sql.codegen.factoryMode", "FALLBACK" if EVERY else "NO_CODEGEN")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
