@@ -346,7 +346,7 @@ class Places(Fate):
 @pytest.mark.parametrize("statement", ["BACKUP c", "BACKUP c INCREMENTAL"])
 def test_death_at_every_write(tmp_path: Path, statement: str) -> None:
     folder, repository = tmp_path / "w", tmp_path / "r"
-    stride = 1 if EVERY else 13
+    stride = 1 if EVERY else 23
     with living(folder, repository) as db:
         db.sql(TABLE)
         load(db, 0, 40)

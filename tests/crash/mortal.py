@@ -32,6 +32,10 @@ NOW = Settings(history_seconds=0.0, grace_seconds=0.0)
 """Nothing is kept for its history, so that collection has something to do."""
 
 
+SESSION = "strandline-session"
+"""The thread that renews a session."""
+
+
 def by_exception() -> NoReturn:
     raise Death
 
@@ -52,7 +56,7 @@ class Fate:
         self._lock = threading.Lock()
 
     def meet(self, boundary: str) -> None:
-        if threading.current_thread().name == "strandline-session":
+        if threading.current_thread().name == SESSION:
             return  # It renews the lease whenever it likes, and nothing depends on when.
         with self._lock:
             if self.dead:
@@ -149,7 +153,8 @@ def connect(
 
     def refuse_the_dead(_: Any) -> None:
         if fate.dead:
-            raise Death
+            # A thread that nobody waits for says nothing when it ends so.
+            raise SystemExit if threading.current_thread().name == SESSION else Death
 
     event.listen(engine, "begin", refuse_the_dead, insert=True)
     event.listen(engine, "commit", lambda _: fate.meet("before the catalog commits"))
@@ -160,6 +165,8 @@ def connect(
 def bury(db: Database, folder: Path | str, url: str | None) -> None:
     """What the operating system does with a dead process: its threads stop, its connections close, its id is
     free."""
+    if db._carrier is not None:
+        db._carrier.stop()
     session = db.runtime.session
     session._is_closed = True
     session._wake.set()

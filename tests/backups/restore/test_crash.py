@@ -158,7 +158,7 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
     attached = [c for c in deaths.final["chains"] if c[0].startswith(tuple(f"{prefix}{t}" for t in TABLES))]
     assert len(attached) == len(set(attached)), "a segment was attached twice"
     for number, (what, folder) in enumerate(deaths.points):
-        stride = 2 if what == TRANSACTION else 6
+        stride = 3 if what == TRANSACTION else 13
         if number % stride and number != len(deaths.points) - 1 and not EVERY:
             continue  # One file is like another; transactions are more of a kind of their own.
         spare = folder.with_name(f"{folder.name}-cancelled")

@@ -22,7 +22,6 @@ from tests.backups.reading import records
 from tests.backups.verify.repository import Kept, keep, opened, state
 from tests.effort import EVERY
 
-EVERY_BYTES = 1 if EVERY else 11
 """Of texts, one byte of so many is changed."""
 
 
@@ -166,7 +165,7 @@ def test_texts(bench: Bench, kind: str) -> None:
         for what, changed in cut(content).items():
             bench.try_case(what, name, changed, level="chain", publish=True)
         bench.try_case("more at the end", name, content + b"\n", level="chain", publish=True)
-        places = range(0, len(content), EVERY_BYTES)
+        places = range(0, len(content), 1 if EVERY else max(1, len(content) // 24))
         for number, at in enumerate(places):
             publish = number % (len(places) // 4) == 0
             bench.try_case("flipped bit", name, flipped(content, at), level="chain", publish=publish)
@@ -236,8 +235,9 @@ PLACES = {"first magic", "page header", "page data", "footer", "footer length", 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(3 if EVERY else 1))
 def test_bits_of_objects(bench: Bench, part: int) -> None:
+    """Of a third of the objects, unless everything is tried."""
     for name in bench.of_kind("objects/")[part::3]:
         content = bench.path(name).read_bytes()
         for number, (what, at) in enumerate(places(bench.path(name))):
