@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +21,7 @@ from tests.backups.test_death import Places
 from tests.crash.mortal import bury, connect
 from tests.effort import EVERY
 from tests.tables.examples import rows
-from tests.world import Death, ManualClock
+from tests.world import Death, ManualClock, is_session
 
 FEW, MANY = 12, 96
 COLUMNS = "(k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
@@ -49,9 +48,6 @@ def counted(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[s
     """How many transactions and statements there are, and how many records are read."""
     catalog, counts = db.runtime.catalog, Counter[str]()
     write, from_text = catalog.write, records.from_text
-
-    def is_session() -> bool:
-        return threading.current_thread().name.startswith("strandline-session")  # it comes when time passes
 
     def count(*_: Any) -> None:
         counts["statements"] += not is_session()

@@ -26,14 +26,10 @@ from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import is_url
 from strandline.storage.objects import ObjectFiles
-from tests.world import Death
+from tests.world import Death, is_session
 
 NOW = Settings(history_seconds=0.0, grace_seconds=0.0)
 """Nothing is kept for its history, so that collection has something to do."""
-
-
-SESSION = "strandline-session"
-"""The thread that renews a session."""
 
 
 def by_exception() -> NoReturn:
@@ -56,8 +52,8 @@ class Fate:
         self._lock = threading.Lock()
 
     def meet(self, boundary: str) -> None:
-        if threading.current_thread().name == SESSION:
-            return  # It renews the lease whenever it likes, and nothing depends on when.
+        if is_session():
+            return
         with self._lock:
             if self.dead:
                 raise Death
@@ -154,7 +150,7 @@ def connect(
     def refuse_the_dead(_: Any) -> None:
         if fate.dead:
             # A thread that nobody waits for says nothing when it ends so.
-            raise SystemExit if threading.current_thread().name == SESSION else Death
+            raise SystemExit if is_session() else Death
 
     event.listen(engine, "begin", refuse_the_dead, insert=True)
     event.listen(engine, "commit", lambda _: fate.meet("before the catalog commits"))

@@ -298,7 +298,7 @@ class Meeting(QuickFiles):
         if is_last:
             time.sleep(0.2)
             self._met.set()
-        self._met.wait(20)
+        self._met.wait(300)
         self._met.set()  # Whoever waited in vain is told by how many there were.
         try:
             return super().copy(source, source_name, name, checksum)
