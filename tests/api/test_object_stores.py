@@ -26,6 +26,8 @@ from tests.effort import EVERY, on_catalogs
 from tests.processes import environment
 from tests.s3 import S3, Line, cut, reset, says, unheard
 
+pytestmark = pytest.mark.slow
+
 FILES: dict[str, Any] = {"inline_rows": 0, "history_seconds": 0.0, "grace_seconds": 0.0}
 """Every commit makes an object, and what is not needed goes at once."""
 HASTY: dict[str, Any] = {
@@ -240,7 +242,6 @@ def test_a_failing_line_leaves_nothing_half_done(s3: S3, bucket: str, catalog: s
     line.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FEW, ["503"]), indirect=["catalog_url"])
 def test_every_single_request_may_fail(s3: S3, bucket: str, catalog: str, answer: Any) -> None:
     """Request by request: what cannot be repeated ends the statement, and it ends it whole."""

@@ -23,6 +23,8 @@ from tests.effort import EVERY
 from tests.tables.examples import rows
 from tests.world import Death, ManualClock, is_session
 
+pytestmark = pytest.mark.slow
+
 FEW, MANY = 12, 96
 COLUMNS = "(k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
 
@@ -178,7 +180,6 @@ def test_a_digest_that_does_not_fit_is_looked_into(tmp_path: Path) -> None:
 TOGETHER = replace(HERE, parts_together=4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["BACKUP c", "BACKUP c INCREMENTAL", "RESTORE c INTO `r`"])
 def test_a_death_after_any_transaction_is_survived(tmp_path: Path, statement: str) -> None:
     """Unchanged tables in bulk, restores of inline rows, and transitions of several parts at a time."""

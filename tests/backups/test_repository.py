@@ -24,6 +24,8 @@ from tests.effort import EVERY
 from tests.tables.examples import QuickFiles, assert_sound, content, rows
 from tests.world import Death, ManualClock
 
+pytestmark = pytest.mark.slow
+
 
 def objects(repository: Path) -> dict[str, int]:
     found = (p for p in (repository / "objects").rglob("*") if p.is_file())
@@ -342,7 +344,6 @@ class Places(Fate):
             super().meet(boundary)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["BACKUP c", "BACKUP c INCREMENTAL"])
 def test_death_at_every_write(tmp_path: Path, statement: str) -> None:
     folder, repository = tmp_path / "w", tmp_path / "r"

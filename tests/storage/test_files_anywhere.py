@@ -39,7 +39,14 @@ class OtherObjects(ObjectFiles):
 RING = Ring(1, os.urandom(32))
 
 
-KINDS = ["folder", "s3", "memory", "objects in a folder", "sealed in a folder", "sealed on s3"]
+KINDS = [
+    "folder",
+    pytest.param("s3", marks=pytest.mark.slow),
+    "memory",
+    "objects in a folder",
+    "sealed in a folder",
+    pytest.param("sealed on s3", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(params=KINDS)

@@ -155,6 +155,7 @@ def flipped(content: bytes, at: int) -> bytes:
 TEXTS = ("repository.json", "owners/", "backups/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TEXTS)
 def test_texts(bench: Bench, kind: str) -> None:
     """The marker, the owner and the manifests: the records of a chain are all that it takes to see it."""
@@ -174,6 +175,7 @@ def test_texts(bench: Bench, kind: str) -> None:
     assert bench.cases["flipped bit"] >= 10 * len(names)
 
 
+@pytest.mark.slow
 def test_manifests_that_change_places(bench: Bench) -> None:
     names = bench.of_kind("backups/")
     for name, other in zip(names, [*names[1:], names[0]], strict=True):
@@ -181,6 +183,7 @@ def test_manifests_that_change_places(bench: Bench) -> None:
     assert bench.cases["another's"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TEXTS)
 def test_texts_of_another_repository(bench: Bench, kind: str, tmp_path: Path) -> None:
     """They are right in themselves, and do not belong here."""
@@ -194,6 +197,7 @@ def test_texts_of_another_repository(bench: Bench, kind: str, tmp_path: Path) ->
     assert bench.cases["a stranger's"] == len(theirs)
 
 
+@pytest.mark.slow
 def test_objects_that_are_not_whole(bench: Bench) -> None:
     """It takes a look, and no reading, to see it."""
     names = bench.of_kind("objects/")
@@ -205,6 +209,7 @@ def test_objects_that_are_not_whole(bench: Bench) -> None:
     assert set(bench.cases.values()) == {9} and len(bench.cases) == 5
 
 
+@pytest.mark.slow
 def test_objects_that_change_places(bench: Bench) -> None:
     names = bench.of_kind("objects/")
     for name, other in zip(names, [*names[1:], names[0]], strict=True):
@@ -257,6 +262,7 @@ def test_a_bit_of_each_kind(bench: Bench) -> None:
     assert set(bench.cases) == PLACES
 
 
+@pytest.mark.slow
 def test_an_encrypted_repository(tmp_path: Path) -> None:
     """Its keys as well. Whoever finds it verifies with a process that has read all of it before."""
     (tmp_path / "key").write_text("ab" * 32)
