@@ -22,16 +22,14 @@ from sqlalchemy import create_engine, inspect, make_url, text
 
 from strandline.catalog import sqltables
 from tests.effort import EVERY
+from tests.jvm import OPTIONS, remember_names
 from tests.s3 import S3, server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A test asks many different queries of few rows each, and no code runs for long enough to earn back what the
-# JVM's second compiler spends on it: more than half of its processor time. Nor is there a large heap to be
-# collected beside the work. Said in the environment, it holds for the JVMs of other processes as well, and
-# nobody prints it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Said in the environment, it holds for the JVMs of other processes as well, and nobody prints it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
 
 # How long an example takes depends on what else the machine does, and says nothing about the law.
 settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,6 +78,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    remember_names()
     session = (
         SparkSession.builder.master("local[2]")
         .appName("strandline-tests")
