@@ -7,7 +7,8 @@ Blocks that are run: ``console`` (lines that start with ``$ `` are commands, the
 ``python`` (with ``>>>`` as a doctest, otherwise as a script) and ``sql`` (in the warehouse that the page
 uses). Blocks of one page share a folder and run in order. ``...`` in an output stands for anything. Names of
 backups and streams, ids of operations, times, durations and sizes differ from run to run: they may be
-anything of the same form, and a name that was printed once stands for the real one in later commands.
+anything of the same form. A name that was printed once stands for the real one in later commands, and is the
+only one that the page has for it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Runner:
     def _console(self, text: str) -> tuple[str, list[str]]:
         lines, problems = [], []
         for command, expected in _commands(text):
-            printed = self.shell(self._real(command))
+            printed = self._said(self.shell(self._real(command)))
             if self._matches(expected, printed):
                 lines += [f"$ {command}", *expected]
             else:
@@ -134,15 +135,25 @@ class Runner:
             text = text.replace(said, meant)
         return text
 
+    def _said(self, text: str) -> str:
+        """The names that the page has given before, so that it calls nothing by two names."""
+        for said, meant in self.known.items():
+            text = text.replace(meant, said)
+        return text
+
     def _matches(self, expected: list[str], printed: str) -> bool:
         said = "\n".join(line.rstrip() for line in expected).strip()
         pattern, names = _pattern(said)
         found = re.fullmatch(
             pattern, "\n".join(line.rstrip() for line in printed.splitlines()).strip(), re.DOTALL
         )
-        if found:
-            self.known.update(zip(names, found.groups(), strict=True))
-        return found is not None
+        if found is None:
+            return False
+        pairs = dict(zip(names, found.groups(), strict=True))
+        if any(said != meant for said, meant in pairs.items() if said in self.known or meant in self.known):
+            return False  # The page calls one thing by two names, or two things by one.
+        self.known.update((said, meant) for said, meant in pairs.items() if said not in self.known)
+        return True
 
 
 def _pattern(said: str) -> tuple[str, list[str]]:
