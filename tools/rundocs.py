@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import importlib.util
 import io
 import os
 import re
@@ -217,6 +218,12 @@ def _commands_for_bash(folder: str) -> str:
     return folder
 
 
+def _package() -> Path:
+    """The folder that holds the package under test: this clone's, or the one that is installed."""
+    spec = importlib.util.find_spec("strandline")
+    return Path(spec.origin).parent.parent if spec and spec.origin else ROOT / "src"
+
+
 def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = None) -> list[str]:
     """Run a page in a folder of its own; return what differs."""
     text = page.read_text("utf-8")
@@ -231,7 +238,7 @@ def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = N
             for name in ("STRANDLINE_WAREHOUSE", "STRANDLINE_CATALOG"):
                 os.environ.pop(name, None)
             os.environ["PATH"] = f"{_commands_for_bash(bin_)}:{os.environ['PATH']}"
-            os.environ["PYTHONPATH"] = str(ROOT / "src")
+            os.environ["PYTHONPATH"] = str(_package())
             changed = []
             for block in blocks_of(text):
                 new, found = runner.run(block)
@@ -252,7 +259,7 @@ def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = N
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "src"))
+    sys.path.append(str(ROOT / "src"))  # Where it is installed, that is what is tried.
     chosen = [Path(name) for name in sys.argv[1:] if name != "--write"]
     found = [problem for page in chosen for problem in check(page, write="--write" in sys.argv)]
     print("\n\n".join(found) or "all examples print what the pages say")
