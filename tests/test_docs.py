@@ -92,7 +92,9 @@ def test_what_installs_is_the_same_everywhere_and_names_extras_that_there_are() 
     assert len(lines[0]) == 3
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     extras = set(
-        re.findall(r"^(\w+) = \[", project.split("[project.optional-dependencies]")[1], re.MULTILINE)
+        re.findall(
+            r"^(\w+) = \[", project.split("[project.optional-dependencies]")[1].split("\n[")[0], re.MULTILINE
+        )
     )
     for text in (readme, first):
         told = re.search(r"Extras, as in .*?`: (.*?)\.\n", text, re.DOTALL)
