@@ -14,7 +14,12 @@ made again."""
 def remember_names() -> None:
     """Let Py4J ask the JVM once what a name means. PySpark asks for the same few classes with every
     expression, and to find that a package is no class takes a look into each of Spark's archives."""
-    from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
+    from py4j.java_gateway import (  # type: ignore[import-untyped]
+        JavaClass,
+        JavaMember,
+        JavaPackage,
+        JVMView,
+    )
 
     def remembering(look: Any) -> Any:
         def found(self: Any, name: str) -> Any:
