@@ -22,7 +22,7 @@ from sqlalchemy import create_engine, inspect, make_url, text
 
 from strandline.catalog import sqltables
 from tests import azure as azure_server
-from tests.effort import EVERY
+from tests.effort import EVERY, FACTOR
 from tests.jvm import OPTIONS, remember_names
 from tests.s3 import S3, server
 
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
 
 # How long an example takes depends on what else the machine does, and says nothing about the law.
-settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "strandline",
+    deadline=None,
+    max_examples=50 * max(1, FACTOR),
+    derandomize=not FACTOR,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("strandline")
-
 
 # Thousands of tests are thousands of objects that stay, and to look through them for garbage again and again took
 # half of the time of collecting them and a tenth of that of running them.

@@ -110,6 +110,7 @@ def test_who_reads_a_backup_that_goes_has_it_or_is_told(
             if (
                 number >= LEAST
                 and len(removed) >= LEAST // 3
+                and len(seen) > 5
                 and all(crowd.rounds.get(name, 0) > 2 for name in acts)
             ):
                 break

@@ -64,7 +64,11 @@ def _look(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    ("scenario", "catalog_url"),
+    on_catalogs({s.name: s for s in HERE}, ["inline commit", "commit to files", "description"]),
+    indirect=["catalog_url"],
+)
 def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
     """At a sample of them."""
     stride = 1 if EVERY else 13 if catalog_url is None else 29

@@ -185,7 +185,11 @@ def test_a_table_that_is_restored_meanwhile_is_not_in_the_snapshot(on_both: Pair
 @pytest.mark.parametrize(
     "query", ["SELECT * FROM {t}", "SELECT k FROM {t} VIEW by_n", "SELECT count(*) FROM {t}"]
 )
-@pytest.mark.parametrize("happening", [restored, created_anew, dropped])
+@pytest.mark.parametrize(
+    ("happening", "catalog_url"),
+    on_catalogs({f.__name__: f for f in (restored, created_anew, dropped)}, ["restored"]),
+    indirect=["catalog_url"],
+)
 def test_a_table_that_is_another_one_now_is_not_read(
     on_both: Pair, query: str, happening: Callable[[Pair, str], None]
 ) -> None:
@@ -196,7 +200,14 @@ def test_a_table_that_is_another_one_now_is_not_read(
         a.sql(query.format(t=t))
 
 
-@pytest.mark.parametrize("happening", [restored, created_anew, dropped, column_again, index_added])
+@pytest.mark.parametrize(
+    ("happening", "catalog_url"),
+    on_catalogs(
+        {f.__name__: f for f in (restored, created_anew, dropped, column_again, index_added)},
+        ["column_again"],
+    ),
+    indirect=["catalog_url"],
+)
 def test_what_was_read_stays_as_it_was_and_cannot_be_written(
     on_both: Pair, happening: Callable[[Pair, str], None]
 ) -> None:
