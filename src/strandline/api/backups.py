@@ -14,6 +14,7 @@ from strandline.backups.collection import (
     Collection,
     CollectionRequest,
     CompactRequest,
+    MergeRequest,
     SendRequest,
     boolean,
     collection_path,
@@ -90,7 +91,11 @@ def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
 
 
 def compact(db: Database, statement: st.CompactBackups) -> Result:
-    request = CompactRequest(collection=statement.collection, backup=statement.backup)
+    collection, backup = statement.collection, statement.backup
+    if statement.increments:
+        merge = MergeRequest(collection=collection, backup=backup, first=statement.first)
+        return _operation(db, "merge increments", merge, nowait=statement.nowait)
+    request = CompactRequest(collection=collection, backup=backup)
     return _operation(db, "compact backups", request, nowait=statement.nowait)
 
 

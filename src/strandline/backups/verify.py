@@ -15,6 +15,8 @@ from functools import partial
 from math import ceil, inf
 from typing import Any
 
+from sqlalchemy import Connection
+
 from strandline.backups.collection import Collection
 from strandline.backups.record import BackupRecord, require_backup, require_collection
 from strandline.backups.repository import Repository
@@ -95,7 +97,7 @@ class _Verification:
             self._path = require_collection(conn, request.collection)
             self._collection = self._path.record(Collection)
             self._warehouse = warehouse.require(conn).id
-            self._rows = _chosen(self._path, paths.backups(conn, self._path), request.at)
+            self._rows = _chosen(conn, self._path, request.at)
             self._records = [row.record(BackupRecord) for row in self._rows]
             for record in self._records:
                 self._held |= chains.held(conn, _targets(record), record.step)
@@ -279,12 +281,13 @@ def _targets(record: BackupRecord) -> list[int]:
     return [slice_.target_id for slice_ in record.slices if slice_.target_id is not None]
 
 
-def _chosen(collection: Path, there: Sequence[Path], at: str | None) -> list[Path]:
+def _chosen(conn: Connection, collection: Path, at: str | None) -> list[Path]:
     """The backups to verify, oldest first: all, or one and those that it builds on."""
+    there = paths.backups(conn, collection)
     if at is None:
-        return list(there)
+        return there
     by_name = {row.name: row for row in there}
-    require_backup(collection, list(by_name), at)
+    require_backup(conn, collection, by_name, at)
     chosen: set[str] = set()
     here: str | None = at
     while here in by_name and here not in chosen:
