@@ -185,7 +185,7 @@ def test_a_backup_may_have_settings() -> None:
         ("BACKUP c INCREMENTAL OR", "expected OR FULL, WITH, NOWAIT or the end"),
         ("BACKUP c INCREMENTAL OR FULL FULL", "expected WITH, NOWAIT or the end"),
         ("COMPACT", "expected the name of a backup collection"),
-        ("COMPACT c AT 'x'", "expected TO, NOWAIT or the end"),
+        ("COMPACT c AT 'x'", "expected INCREMENTS, TO, NOWAIT or the end"),
         ("COMPACT c TO", "expected the name of a backup in quotes"),
         ("COMPACT c TO 'x' 'y'", "expected NOWAIT or the end"),
         ("COMPACT c NOWAIT TO 'x'", "expected the end"),

@@ -382,7 +382,7 @@ def _check_length(conn: Connection, path: Path, collection: Collection, parent: 
         raise PreconditionFailed(
             f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",
             "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL; or fold "
-            "the chain: COMPACT collection.",
+            "the chain: COMPACT collection, or COMPACT collection INCREMENTS.",
         )
     if collection.settings.compact_chain:
         return None  # It is folded before it gets too long.

@@ -18,7 +18,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline.backups.collection import Collection
-from strandline.backups.record import BackupRecord, require_backup, require_collection
+from strandline.backups.manifest import file_of
+from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.verified import BackupReport, Level, keep_reports, looked, reports
 from strandline.backups.verify_chain import Held, Verdict, judge
@@ -161,12 +162,20 @@ class _Verification:
             stored = [record for record in self._records if record.stored == root]
             try:
                 found[root] = patiently(self._runtime, partial(self._inspect_one, root, stored))
+                if found[root].spoiled:
+                    found[root].forget(self._path.path, self._folded_since(stored))
             except Corrupted as error:
                 self._closed.add(root)
                 found[root] = Inspected.closed(root, [record.name for record in stored], error.message)
             self._problems += found[root].problems
             self._spoiled = {**found[root].spoiled, **self._spoiled}
         return found
+
+    def _folded_since(self, known: Sequence[BackupRecord]) -> list[str]:
+        """The backups that were folded or swallowed since this run began: others have their manifests now."""
+        with self._runtime.catalog.read() as conn:
+            now = {head.name: file_of(head) for _, head in backup_heads(conn, self._path)}
+        return [record.name for record in known if now.get(record.name) != file_of(record)]
 
     def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
         is_own = root == self._collection.settings.storage and not self._collection.attached

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,6 +32,12 @@ class Inspected:
     def name(self, manifest: Manifest) -> None:
         if self.named is not None:
             self.named.update(manifest.objects())
+
+    def forget(self, collection: str, backups: Iterable[str]) -> None:
+        """Take back what was found about backups of a collection."""
+        for name in backups:
+            self.spoiled.pop(name, None)
+            self.problems = [p for p in self.problems if p.path != f"{collection}/{name}"]
 
     @staticmethod
     def closed(root: str, backups: Sequence[str], message: str) -> Inspected:
