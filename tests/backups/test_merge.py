@@ -286,7 +286,7 @@ def test_a_chain_that_is_too_long_may_be_merged(db: Database) -> None:
 
 def test_damage_is_found_and_nothing_is_changed(here: Story, connect: Callable[..., Database]) -> None:
     db = connect(clock=here.db.runtime.clock, settings={"inline_rows": 0})
-    db.sql("UPSERT INTO t (k, v) VALUES (31, 'one'); BACKUP c INCREMENTAL")
+    db.sql("UPSERT INTO t (k, v) VALUES (31, 'abcabc'); BACKUP c INCREMENTAL")
     damaged = segments(db, last(db).name)[0]
     reverse(db, damaged, last(db).tables["/t"].schema, role="log")
     db.sql("UPSERT INTO t (k, v) VALUES (32, 'two'); BACKUP c INCREMENTAL")

@@ -158,6 +158,11 @@ def test_a_chain_is_folded_on_spark_to_the_same(quick: Database, bulk: Database,
         quick.sql("BACKUP c INCREMENTAL; BACKUP r INCREMENTAL")
     for collection in ("c", "r"):
         held = contents(quick, collection=collection)
+        bulk.sql(f"COMPACT {collection} INCREMENTS")
+        one = last(quick, collection)
+        assert (len(one.merged), contents(quick, collection=collection)) == (2, held)
+        slice_ = one.tables["/t"].slice
+        assert (slice_.rows, slice_.tombstones) == (7, 3)
         bulk.sql(f"COMPACT {collection}")
         made = last(quick, collection)
         assert (made.kind, made.synthetic) == ("full", True)

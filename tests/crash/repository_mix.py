@@ -95,7 +95,7 @@ class Keeper(Worker):
     patience = 2.0
 
     def act(self) -> None:
-        match self.rng.randrange(3):
+        match self.rng.randrange(4):
             case 0:
                 prune = "PRUNE c KEEP LAST 2 FULL CONFIRM"
                 self.attempt("prune", lambda: _nothing(self.db.sql(prune)))
@@ -103,6 +103,9 @@ class Keeper(Worker):
                 # There may be no chain to fold.
                 self.attempt("compact", lambda: _nothing(self.db.sql("COMPACT c")), "PRECONDITION_FAILED")
             case 2:
+                merge = "COMPACT c INCREMENTS"
+                self.attempt("merge", lambda: _nothing(self.db.sql(merge)), "PRECONDITION_FAILED")
+            case 3:
                 self.attempt("verify", self._verify)
 
     def _verify(self) -> dict[str, Any]:
@@ -120,7 +123,7 @@ class Restorer(Worker):
         known = records(self.db)
         if known:
             record = self.rng.choice(known)
-            # It may be pruned before it is read.
+            # It may be pruned or swallowed before it is read.
             self.attempt("restore", lambda: self._restore(record.name, record.step), "PATH_NOT_FOUND")
 
     def _restore(self, name: str, step: int) -> dict[str, Any]:

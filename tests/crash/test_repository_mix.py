@@ -24,7 +24,7 @@ from tests.effort import REPOSITORY_MIX_SECONDS as SECONDS
 from tests.processes import SOURCE
 
 NAMES = ("taker-1", "taker-2", "keeper-1", "keeper-2", "restorer-1", "stranger-1")
-AT_LEAST = ("increment", "prune", "compact", "verify", "restore", "attach")
+AT_LEAST = ("increment", "prune", "compact", "merge", "verify", "restore", "attach")
 """What must have been done."""
 PRUNE = "PRUNE c KEEP LAST 2 FULL CONFIRM"
 
