@@ -36,11 +36,11 @@ class Worker:
     pause = 0.2
     patience = 0.0
 
-    def __init__(self, folder: Path, logs: Path, name: str) -> None:
+    def __init__(self, folder: Path, url: str | None, logs: Path, name: str) -> None:
         self.name = name
         self.rng = random.Random(name)
         self.repository = folder.with_name("repository")
-        self.db: Database = connect(str(folder), None, GRACE)
+        self.db: Database = connect(str(folder), url, GRACE)
         self.number = 0
         self._log = (logs / f"{name}.log").open("a", buffering=1)
 
@@ -139,8 +139,8 @@ class Stranger(Worker):
 
     pause = 0.3
 
-    def __init__(self, folder: Path, logs: Path, name: str) -> None:
-        super().__init__(folder.with_name(name), logs, name)
+    def __init__(self, folder: Path, url: str | None, logs: Path, name: str) -> None:
+        super().__init__(folder.with_name(name), None, logs, name)
 
     def act(self) -> None:
         self.attempt("attach", self._attach)
@@ -172,17 +172,17 @@ ROLES: dict[str, type[Worker]] = {
 }
 
 
-def run(folder: Path, logs: Path, name: str) -> None:
-    worker = ROLES[name.partition("-")[0]](folder, logs, name)
+def run(folder: Path, url: str | None, logs: Path, name: str) -> None:
+    worker = ROLES[name.partition("-")[0]](folder, url, logs, name)
     with worker.db:
         while not (logs / "stop").exists():
             worker.act()
             time.sleep(worker.rng.uniform(0, worker.pause))
 
 
-def main(folder: str, logs: str, *names: str) -> None:
+def main(folder: str, url: str, logs: str, *names: str) -> None:
     fork = multiprocessing.get_context("fork")
-    started = [fork.Process(target=run, args=(Path(folder), Path(logs), name)) for name in names]
+    started = [fork.Process(target=run, args=(Path(folder), url or None, Path(logs), name)) for name in names]
     for process in started:
         process.start()
     for process in started:
