@@ -131,20 +131,20 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
             found = [chains.load(conn, *each).narrowed(body.within).segments for each in body.slices]
         changed = [segment for segments in found[1:] for segment in segments]
         state = State(schema, Chain((*found[0], *changed), run.body.step), body.within)
+        name = self.runtime.session.file_name(body.staging_id)
+        pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
         if (
             len(found) > 1
             and not changed
             and all(lies_in(s, body.within) and is_at(s, root) for s in found[0])
         ):
-            (digest,) = store.digests(state, [schema], among=among)
+            (digest,) = store.digests(state, [schema], among=among, name=name, pace=pace)
             return _Made(found[0], (), digest)
-        name = self.runtime.session.file_name(body.staging_id)
         if root is None:
             folded = store.fold(state, name, among=among)
             return _Made((), folded.segments, folded.delta)
         with self.writing(run) as (there, _):
             target = Destination(root, avoided(there))
-            pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
             folded = store.fold_into(target, state, name, pace, among=among)
         use = f"{body.staging_id}.{part.id}"
         new = [ObjectRecord.of(s).segment(root, f"{use}.{n}") for n, s in enumerate(folded.segments)]

@@ -161,13 +161,13 @@ class MergePart(WritingPart[MergeRun, MergedShard]):
             window = Window(body.after, step, chain=Chain(segments, step), within=shard.within)
         else:
             window = Window(body.after, step, segments, within=shard.within)
-        made = store.slice(schema, window, self.runtime.session.file_name(shard.staging_id))
+        pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
+        made = store.slice(schema, window, self.runtime.session.file_name(shard.staging_id), pace)
         if root is None:
             return made
         try:
             with self.writing(run) as (there, _):
                 target = Destination(root, avoided(there))
-                pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
                 among = run.progress.bytes_total
                 (objects,) = as_objects(store, [(schema, made.segments)], target, pace, among=among)
         finally:
