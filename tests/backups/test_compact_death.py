@@ -156,6 +156,6 @@ def test_death_at_every_write_of_a_merge(
 ) -> None:
     monkeypatch.setenv("REPOSITORY_KEY", "ab" * 32)
     place = storage if storage == "cluster" else str(tmp_path / storage)
-    encrypted, stride = storage == "encrypted", 1 if EVERY else 37
+    encrypted, stride = storage == "encrypted", 1 if EVERY else 53
     trail = die_everywhere(tmp_path / "w", place, ends, stride, encrypted=encrypted, statement=MERGE)
     assert trail.count("after the catalog committed") > 6

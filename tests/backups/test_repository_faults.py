@@ -45,7 +45,7 @@ STATEMENTS = {
     "increment": ("BACKUP c INCREMENTAL", 45),
     "prune": (PRUNE, 58),
     "compact": ("COMPACT c", 38),
-    "merge": ("COMPACT c INCREMENTS", 44),
+    "merge": ("COMPACT c INCREMENTS", 71),
     "verify": ("VERIFY c WITH (AGAIN = 'true')", 47),
     "attach": (ATTACH, 17),
     "take over": (f"{ATTACH} WITH (TAKE_OVER = 'true')", 16),
