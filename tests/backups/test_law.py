@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,23 @@ class Backups(RuleBasedStateMachine):
         self.db.sql(f"COMPACT c TO '{name}'")
         assert [record.kind for record in records(self.db) if record.name == name] == ["full"]
         assert {each: contents(self.db, each) for each in self.expected} == self.expected
+        assert_links_fit(self.db)
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def merge_increments(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.expected)), label="backup")
+        pinned = data.draw(st.sampled_from(sorted(self.expected)), label="pinned")
+        self.db.sql(f"PIN BACKUP c '{pinned}'; COMPACT c INCREMENTS TO '{name}'; UNPIN BACKUP c '{pinned}'")
+        left = backups(self.db)
+        assert {name, pinned, *(r.name for r in records(self.db) if r.kind == "full")} <= set(left)
+        assert set(left) <= set(self.expected)
+        chain = chain_to(records(self.db), name)[1:]
+        for one, next_ in pairwise(chain):
+            dropped = any(s.delta is None for record in (one, next_) for s in record.slices)
+            assert one.name == pinned or dropped, "no neighbours are left that could be one"
+        self.expected = {each: self.expected[each] for each in left}
+        assert {each: contents(self.db, each) for each in left} == self.expected
         assert_links_fit(self.db)
 
     def _incremental(self) -> None:

@@ -211,6 +211,8 @@ def _do_something(db: Database, chance: random.Random) -> None:
         db.sql(f"ALTER TABLE {table} " + ("DROP COLUMN x" if has_x else "ADD COLUMN x Int64"))
     elif what == "backup":
         db.sql("BACKUP c" if chance.random() < 0.2 else "BACKUP c INCREMENTAL OR FULL")
+        if chance.random() < 0.2:
+            db.sql("COMPACT c INCREMENTS")
     else:
         db.maintain()
         db.compact(f"/{table}")

@@ -354,11 +354,14 @@ class CopyBackup(Statement):
 
 @dataclass(frozen=True)
 class CompactBackups(Statement):
-    """Let an increment become a full backup; ``backup`` None: the last one."""
+    """Let an increment become a full backup; ``backup`` None: the last one. ``increments``: let neighbouring
+    increments that lead to it become one each, those before ``first`` left alone."""
 
     collection: str
     backup: str | None = None
     nowait: bool = False
+    increments: bool = False
+    first: str | None = None
 
 
 @dataclass(frozen=True)
