@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import FunctionType
 
+import pytest
+
 from tools.mutants import SOURCE, TARGETS, known
 from tools.mutations import mutants, mutated
+from tools.spending import Spending
 
 EXAMPLE = """
 def plain(a, b=2):
@@ -66,3 +71,18 @@ def test_a_living_function_becomes_the_mutant(tmp_path: Path) -> None:
 def test_what_the_list_has_a_reason_for_is_there() -> None:
     there = {m.name for pattern in TARGETS for file in SOURCE.glob(pattern) for m in mutants(SOURCE, file)}
     assert known() <= there, "its function has changed: try it again"
+
+
+@pytest.mark.parametrize(("program", "grows"), [("while True: pass", "worked"), ("input()", "idle")])
+def test_work_and_idleness_of_a_process_are_told_apart(program: str, grows: str) -> None:
+    """It would never end if the one were taken for the other."""
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", program], start_new_session=True, stdin=subprocess.PIPE
+    )
+    try:
+        spent = Spending(process.pid)
+        while getattr(spent, grows) < 0.1:
+            spent.look()
+    finally:
+        process.kill()
+        process.communicate()
