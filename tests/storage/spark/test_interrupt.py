@@ -29,14 +29,15 @@ from tests.world import engine_of, open_catalog
 
 
 def waiting_for(file: Path) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """A task that takes until there is a file."""
-    name = str(file)
+    """A task that takes until there is a file, and says in another one that it has begun."""
+    name, begun = str(file), f"{file}-begun"
 
     def wait(batches: Iterable[Any]) -> Iterable[Any]:
         import os
         import time
 
         for batch in batches:
+            open(begun, "w").close()
             while not os.path.exists(name):
                 time.sleep(0.02)
             yield batch
