@@ -55,7 +55,7 @@ class Orders:
         ``reduced``: parts of different tables commute, so any order leads where one leads in which all parts
         of the first table come before those of the others. These are all followed. That parts commute is
         looked at in every state of the first table, with each part of another: before each part of the first
-        one and after it, they lead to the same catalog."""
+        one and after it, they lead to the same catalog. With deaths, nothing follows such a part."""
         level = {frozenset[str](): self.start}
         ends = set()
         while level:
@@ -63,7 +63,7 @@ class Orders:
             for done, here in level.items():
                 self._again(here)
                 runnable = self.engine.runnable("op")[1]
-                for part in self._followed(done, runnable) if reduced else runnable:
+                for part in self._followed(done, runnable, deaths=deaths) if reduced else runnable:
                     self._again(here)
                     self._carry_out(part, deaths=deaths)
                     node, state = done | {self._name(part)}, self.branches.canonical()
@@ -86,13 +86,15 @@ class Orders:
             table = str(conn.execute(path).scalar_one()).split("/")[1]
         return f"{table} {part.kind} {part.stage} {part.body}"
 
-    def _followed(self, done: frozenset[str], runnable: list[Part]) -> list[Part]:
+    def _followed(self, done: frozenset[str], runnable: list[Part], *, deaths: bool) -> list[Part]:
         """Those of the first table; of others all when it is done, and else one."""
         names = {part.id: self._name(part) for part in runnable}
         first = min({name.split()[0] for name in self._planned})
         mine = [part for part in runnable if names[part.id].split()[0] == first]
         has_other = any(name.split()[0] != first for name in done)
-        return mine if mine and has_other else runnable
+        if mine and has_other:
+            return [] if deaths else mine
+        return runnable
 
     def _again(self, kept: sqlite3.Connection) -> None:
         """Go on from what was kept, as the process that the operation belongs to."""

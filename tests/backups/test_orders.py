@@ -32,7 +32,7 @@ REQUESTS: dict[str, tuple[str, Record, int]] = {
     **(FIRST if EVERY else {}),
 }
 """What is asked for, and how many parts are planned at least."""
-REDUCED = {"backup"}
+REDUCED = {"backup", "incremental backup"}
 """These have so many parts that of orders which lead to the same, since parts of different tables commute, one is
 followed."""
 
@@ -99,14 +99,16 @@ def test_all_orders_with_a_death_after_every_transition_give_one_result(
     """Once without any death and once with one after every transition: every set of parts that are done is one
     and the same catalog, by whatever way it was reached.
 
-    The first backup (10 parts, 1,024 sets), an increment (12 parts, 4,096 sets) and the restores are followed
-    in all orders. A later full backup drops the streams of the one before and has 16 parts, 65,536 sets, to
-    which half a million steps lead: of these, all orders of the parts of either table, and all in which one
-    part of the other table comes in between (``Orders.explore``, ``reduced``)."""
+    The first backup (10 parts, 1,024 sets) and the restores are followed in all orders. What also drops the
+    streams of the backup before has 12 parts or 16: that is 4,096 and 65,536 sets, to which half a million
+    steps lead. Of these, all orders of the parts of either table are followed, and all in which one part of the
+    other table comes in between (``Orders.explore``, ``reduced``)."""
     expected = orders.plain()
     reduced = request.node.callspec.params["orders"] in REDUCED
     assert orders.explore(deaths=False, reduced=reduced) == {expected}
     nodes, edges = len(orders.nodes), orders.edges
     assert orders.explore(deaths=True, reduced=reduced) == {expected}
-    assert (len(orders.nodes), orders.edges) == (nodes, 2 * edges)
-    assert orders.deaths >= edges
+    again = orders.edges - edges
+    assert len(orders.nodes) == nodes
+    assert again == edges or (reduced and again >= edges / 4)
+    assert orders.deaths >= again
