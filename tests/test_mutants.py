@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import FunctionType
 
 import pytest
 
-from tools.mutants import SOURCE, TARGETS, known
+from tools.mutants import LIST, SOURCE, TARGETS, known
 from tools.mutations import mutants, mutated
 from tools.spending import Spending
 
@@ -86,3 +87,10 @@ def test_work_and_idleness_of_a_process_are_told_apart(program: str, grows: str)
     finally:
         process.kill()
         process.communicate()
+
+
+def test_the_tests_that_the_list_names_are_there() -> None:
+    named = re.findall(r"\| `(tests/\S+\.py)`, `(test_\w+)` \|", LIST.read_text("utf-8"))
+    assert len(named) == 5
+    for file, test in named:
+        assert f"def {test}(" in (LIST.parent.parent / file).read_text("utf-8"), file
