@@ -260,6 +260,9 @@ def test_nowait_then_cancel(of_files: Told) -> None:
         with pytest.raises(Cancelled):
             db.wait(operation)
         assert db.operation(operation).state == "cancelled"
+        for thread in threading.enumerate():
+            if thread.name.startswith(f"strandline-{operation}-"):
+                thread.join(60)  # What was interrupted comes to its end, and discards what it made.
         with pytest.raises(PathNotFound):
             db.describe("/r")
         with db.runtime.catalog.read() as conn:
