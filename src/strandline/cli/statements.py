@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def run_text(
     cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
 ) -> None:
-    """Run all statements with ``params`` bound to their markers. ``stay``: the process lives on afterwards, so
-    an operation that is left alone goes on in it."""
+    """Run all statements with ``params`` bound to their markers. ``stay``: the process lives on afterwards,
+    so an operation that is left alone goes on in it."""
     for group in groups(parse(text, params)):
         run_group(cli, db, group, params=params, stay=stay)
 
