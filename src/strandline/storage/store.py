@@ -32,6 +32,7 @@ from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.pace import Pace
 from strandline.storage.portion import Portion
+from strandline.storage.recipe import Recipe, recipe_of
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
@@ -231,6 +232,10 @@ class Store:
         return arrow.portions.portions(
             self.shelf, state, columns, most=self._settings.shard_bytes, behind=behind
         )
+
+    def recipe(self, path: str, state: State) -> Recipe:
+        """Return which files make up a state, and how."""
+        return recipe_of(self.shelf, self._files, path, state)
 
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup with the column that marks tombstones."""

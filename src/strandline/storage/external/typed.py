@@ -68,7 +68,7 @@ class Typed:
                 type_ = given.get(column.name) or _type_of(column.type, file, column.name)
                 if found.setdefault(column.name, type_) != type_:
                     raise InvalidArgument(
-                        f"{file}: column {column.name} is {type_.name}, and {found[column.name].name} before it",
+                        f"{file}: column {column.name} is {type_.name}, and {found[column.name].name} before",
                         f"Say what it should be, for example --type {column.name}=Utf8.",
                     )
         return found
