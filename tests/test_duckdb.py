@@ -18,8 +18,6 @@ from tests.backups.test_read_without import (
     ODD,
     SMALL,
     VALUES,
-    _do_something,
-    create,
     odd_history,
     quoted,
 )

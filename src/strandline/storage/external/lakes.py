@@ -15,7 +15,7 @@ from strandline.storage.external.source import External
 from strandline.storage.external.typed import Batches, Typed
 from strandline.storage.location import is_url
 
-__all__ = ["DeltaTables", "IcebergTables", "located", "needs"]
+__all__ = ["DeltaTables", "IcebergTables", "delta_options", "located", "needs"]
 
 
 def needs(package: str, extra: str) -> PreconditionFailed:
@@ -28,6 +28,18 @@ def needs(package: str, extra: str) -> PreconditionFailed:
 def located(place: str) -> str:
     """Return a folder as an absolute path, or a URL as it is."""
     return place if is_url(place) else os.path.abspath(os.path.expanduser(place.removeprefix("file://")))
+
+
+def delta_options(settings: Settings) -> dict[str, str]:
+    """Return what the client of Delta has to be told, where the environment does not say it."""
+    found = dict(settings.storage_options)
+    if (found.get("endpoint") or _endpoint() or "").startswith("http://"):
+        found.setdefault("allow_http", "true")
+    return found
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 class DeltaTables(Typed):
@@ -48,7 +60,7 @@ class DeltaTables(Typed):
             raise needs("deltalake", "delta") from None
         for place in self._places:
             try:
-                table = DeltaTable(located(place), storage_options=dict(self._settings.storage_options))
+                table = DeltaTable(located(place), storage_options=delta_options(self._settings))
                 found: Any = QueryBuilder().register("t", table).execute("SELECT * FROM t")
                 reader = pa.RecordBatchReader.from_stream(found)
                 yield Batches(place, "Delta", reader.schema, reader)
@@ -121,10 +133,7 @@ _S3 = {
 
 
 def _properties(settings: Settings) -> dict[str, str]:
-    given = {
-        "endpoint": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
-        **settings.storage_options,
-    }
+    given = {"endpoint": _endpoint(), **settings.storage_options}
     return {_S3[name]: value for name, value in given.items() if name in _S3 and value}
 
 
