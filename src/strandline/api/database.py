@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
     from strandline.records import Record
+    from strandline.sql.binding import Params
     from strandline.storage.recipe import Recipe
     from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
@@ -78,10 +79,14 @@ class Database:
 
     # --- statements ----------------------------------------------------------------------------------------
 
-    def sql(self, text: str) -> Result:
+    def sql(self, text: str, params: Params = None) -> Result:
         """Run one or more statements, ``;`` between them, and return the result of the last one. Consecutive
         statements that change rows are one commit at one step; what it changed is durable when this
-        returns."""
+        returns.
+
+        ``params`` are values for the markers of the text: a list for ``?``, in their order, or a dict for
+        ``:name``. They may be None, bool, int, float, Decimal, str, bytes, date or datetime (in UTC unless it
+        has a zone), and are never made part of the text."""
         with self.guard():
             if not isinstance(text, str):
                 raise InvalidArgument(
@@ -89,7 +94,7 @@ class Database:
                 )
             from strandline.api.execute import execute
 
-            return execute(self, text)
+            return execute(self, text, params)
 
     def table(self, path: str) -> Table:
         """Return a table by its path, such as ``/t``, to write rows into it and to read them without SQL.

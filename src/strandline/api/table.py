@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
+from strandline.sql.references import TableRef
+from strandline.sql.syntax import parse_expression
 from strandline.storage.rows import Mode, Outcome
 from strandline.tables import read, write
 from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
 from strandline.tables.transaction import Transaction
-from strandline.types import coerce
+from strandline.types import coerce, parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.api.database import Database
+    from strandline.api.scan import Scan
 
 
 class Table:
@@ -79,6 +83,31 @@ class Table:
         with self._database.guard():
             return self._database.look(row)
 
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        at: int | datetime | str | None = None,
+        view: str | None = None,
+        params: Any = None,
+    ) -> Scan:
+        """Return a scan of rows for Arrow, pandas, polars and DuckDB: ``columns`` by name (None: all) of
+        those that satisfy a condition, in which ``params`` are bound as in ``db.sql``; now, or ``at`` a step
+        or a time (a datetime or ISO text; UTC unless it says otherwise); ``view``: through an index. Nothing
+        is read before the scan is asked for rows. Needs no Spark for any number of rows, unless the condition
+        does."""
+        from strandline.api.scan import Scan
+
+        with self._database.guard():
+            if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
+                raise InvalidArgument("columns are a list of names", "Write columns=['k', 'v'].")
+            condition = None if where is None else parse_expression(where, params)
+            step, moment = _moment(at)
+            name = self.path.rsplit("/", 1)[1]
+            ref = TableRef(self.path, name, index=view, version=step, timestamp=moment)
+            return Scan(self._database, ref, None if columns is None else tuple(columns), condition)
+
     def describe(self) -> dict[str, Any]:
         """Return what ``db.describe`` returns of this table."""
         return self._database.describe(self.path)
@@ -102,6 +131,13 @@ class Table:
                 if isinstance(rows, _Frame)
                 else self._database.transact(run, named)
             )[0]
+
+
+def _moment(at: Any) -> tuple[int | None, datetime | None]:
+    """A step, or a time."""
+    if isinstance(at, str | datetime):
+        return None, cast(datetime, coerce(parse_type("Timestamp"), at, "at"))
+    return at, None
 
 
 class _Frame:

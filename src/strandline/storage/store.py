@@ -237,6 +237,12 @@ class Store:
         """Return which files make up a state, and how."""
         return recipe_of(self.shelf, self._files, path, state)
 
+    def stream(self, state: State, columns: Sequence[str], behind: State | None = None) -> Iterator[pa.Table]:
+        """Yield the same rows, so few at a time that they take little memory. Needs no Spark, however many
+        there are."""
+        for portion in self.portions(state, columns, behind):
+            yield from portion.tables()
+
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup with the column that marks tombstones."""
         from strandline.storage import spark
@@ -250,11 +256,28 @@ class Store:
 
         return spark.query.through_index(self.spark, self.shelf, table, entries, whole=whole)
 
-    def sql(self, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """Return a query over frames, which its text names as ``{name}``."""
+    def sql(self, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]) -> DataFrame:
+        """Return a query over frames, which its text names as ``{name}``, and values, which it names as
+        ``:name``."""
         from strandline.storage import spark
 
-        return spark.query.sql(self.spark, text, frames)
+        return spark.query.sql(self.spark, text, frames, args)
+
+    def declared(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
+        """Return the rows of a table with columns that say their type where Spark's does not."""
+        from strandline.storage import spark
+
+        return spark.batches.declared(frame, schema)
+
+    def passes_through(self, state: State) -> bool:
+        """Return whether it is worth it to look through all rows of a state here, where perhaps few of them
+        are wanted."""
+        rows, size = HASHED * self._settings.scan_rows, COPIED * self._settings.bulk_bytes
+        if state.within.is_limited:
+            needed = arrow.parts.needed(self.shelf, state, size)
+            return needed[0] <= rows and needed[1] <= size
+        segments = state.chain.segments
+        return sum(s.rows for s in segments) <= rows and sum(s.bytes for s in segments) <= size
 
     def values(self, frame: DataFrame) -> pa.Table:
         """Return the few rows of a frame."""
