@@ -12,9 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from strandline.cli.values import plain, shown
+from strandline.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN_ROWS = 1000
 """A terminal shows at most so many rows of a result; a file or a pipe gets all of them."""
@@ -25,6 +29,9 @@ class Output:
     """The two streams of one run. Looked up at each use, because a test or a shell may replace them."""
 
     as_json: bool = False
+    encoding: Literal["csv", "jsonl", "parquet"] | None = None
+    """How rows are written, if not for a person: as the bytes of one file."""
+    has_rows: bool = False
 
     @property
     def is_terminal(self) -> bool:
@@ -58,6 +65,21 @@ class Output:
         for number, row in enumerate(itertools.chain(first, map(plain, coming))):
             write((", " if number else "") + json.dumps(row, ensure_ascii=False))
         write("]}\n")
+
+    def file(self, reader: pa.RecordBatchReader) -> None:
+        """Rows as the bytes of a file, as they come. There is one file at most."""
+        from strandline.storage.outgoing import encoded
+
+        assert self.encoding is not None
+        if self.has_rows:
+            raise InvalidArgument(
+                f"two statements have rows, and {self.encoding} is one file", "Ask for them one by one."
+            )
+        self.has_rows = True
+        out = sys.stdout.buffer
+        for chunk in encoded(self.encoding, reader):
+            out.write(chunk)
+            out.flush()
 
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True, more: bool = False

@@ -19,7 +19,9 @@ __all__ = ["ArrowFiles", "Batches", "ParquetFiles", "Typed"]
 
 BATCH_ROWS = 1 << 16
 KEY = b"strandline.key"
-"""Where a file that was exported says which columns are the key, as a JSON list."""
+TYPES = b"strandline.types"
+"""Where a file that was exported says which columns are its key (a list), and of which types they are (an
+object), as JSON."""
 
 
 class Batches:
@@ -65,7 +67,7 @@ class Typed:
         found: dict[str, Type] = {}
         for file, schema in self._schemas:
             for column in schema:
-                type_ = given.get(column.name) or _type_of(column.type, file, column.name)
+                type_ = given.get(column.name) or _type_in(schema, column, file)
                 if found.setdefault(column.name, type_) != type_:
                     raise InvalidArgument(
                         f"{file}: column {column.name} is {type_.name}, and {found[column.name].name} before",
@@ -136,6 +138,13 @@ class ArrowFiles(Typed):
                     continue
                 self.key = _key_in(found.schema) or self.key
                 yield Batches(file.name, "Arrow", found.schema, batches)
+
+
+def _type_in(schema: pa.Schema, column: pa.Field, file: str) -> Type:
+    said = json.loads((schema.metadata or {}).get(TYPES, b"{}"))
+    if column.name in said:
+        return parse_type(said[column.name])
+    return _type_of(column.type, file, column.name)
 
 
 def _key_in(schema: pa.Schema) -> tuple[str, ...] | None:

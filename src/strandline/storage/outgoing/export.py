@@ -136,14 +136,16 @@ def _to_file(target: Target, files: Files, name: str, rows: Callable[[], pa.Reco
 def _to_folder(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
     if files.exists(name):
         raise PreconditionFailed(f"{target.place} is a file", "Choose another name.")
-    before = sorted(files.names(name))
-    if before and not target.overwrite:
-        raise _taken(target)
-    if others := [n for n in before if not _OURS.fullmatch(n.removeprefix(f"{name}/"))]:
-        raise PreconditionFailed(
-            f"{target.place} holds what no export has written, such as {others[0]}",
-            "Choose another folder: all that is in it would be removed.",
-        )
+    before = []
+    for found in files.names(name):
+        if not target.overwrite:
+            raise _taken(target)
+        if not _OURS.fullmatch(found.removeprefix(f"{name}/")):
+            raise PreconditionFailed(
+                f"{target.place} holds what no export has written, such as {found}",
+                "Choose another folder: all that is in it would be removed.",
+            )
+        before.append(found)
     counted = _Counted(rows())
     beside = isinstance(files, LocalFiles)
     folder = f"{name}.{uuid.uuid4().hex[:8]}.partial" if beside else name
