@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from strandline.api.result import Result
 from strandline.api.rows import select
+from strandline.api.tabular import BATCH_ROWS
 from strandline.backups.options import options_of
 from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean
@@ -23,7 +24,7 @@ from strandline.tables.portions import described
 if TYPE_CHECKING:
     from strandline.api.database import Database
 
-FORMATS = ("parquet", "csv", "jsonl", "delta")
+FORMATS = ("parquet", "csv", "jsonl", "delta", "iceberg")
 
 
 def run(db: Database, statement: st.Export) -> Result:
@@ -50,7 +51,7 @@ def run(db: Database, statement: st.Export) -> Result:
 
 def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
     """The rows, and what a load needs to make the same table of them again."""
-    reader = select(db, st.Select(statement.query)).to_reader()
+    reader = select(db, st.Select(statement.query)).to_reader(BATCH_ROWS)
     if statement.table is None:
         return reader
     schema = described(db.runtime, statement.table)

@@ -12,7 +12,7 @@ from strandline.cli.session import Cli
 from strandline.cli.values import count, duration
 from strandline.errors import InvalidArgument
 
-Format = Literal["parquet", "csv", "jsonl", "delta"]
+Format = Literal["parquet", "csv", "jsonl", "delta", "iceberg"]
 
 
 def register(app: typer.Typer) -> None:
@@ -51,8 +51,8 @@ def export(
         bool, typer.Option("--overwrite", help="Replace what is there, if an export has written it.")
     ] = False,
 ) -> None:
-    """Export a table, a query or a backup as Parquet, CSV, JSON lines or a Delta table. If it fails nothing
-    is there that was not there before."""
+    """Export a table, a query or a backup as Parquet, CSV, JSON lines, a Delta or an Iceberg table. If it
+    fails nothing is there that was not there before."""
     from strandline.cli.statements import place, with_settings
     from strandline.sql.constants import constant
 

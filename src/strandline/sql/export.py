@@ -16,7 +16,7 @@ __all__ = ["read_export"]
 EXPORT_FORM = (
     "EXPORT table [AT step | AT TIMESTAMP 'time' | IN BACKUP collection [AT 'backup']] TO 'url' | "
     "EXPORT (SELECT ...) TO 'url' "
-    "[WITH (FORMAT = 'parquet' | 'csv' | 'jsonl' | 'delta', OVERWRITE = 'true')]"
+    "[WITH (FORMAT = 'parquet' | 'csv' | 'jsonl' | 'delta' | 'iceberg', OVERWRITE = 'true')]"
 )
 
 

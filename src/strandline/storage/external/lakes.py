@@ -15,7 +15,7 @@ from strandline.storage.external.source import External
 from strandline.storage.external.typed import Batches, Typed
 from strandline.storage.location import is_url
 
-__all__ = ["DeltaTables", "IcebergTables", "delta_options", "located", "needs"]
+__all__ = ["DeltaTables", "IcebergTables", "delta_options", "iceberg_properties", "located", "needs"]
 
 
 def needs(package: str, extra: str) -> PreconditionFailed:
@@ -89,7 +89,7 @@ class IcebergTables(Typed):
         for place in self._places:
             try:
                 metadata = _metadata(located(place), self._settings)
-                table = StaticTable.from_metadata(metadata, _properties(self._settings))
+                table = StaticTable.from_metadata(metadata, iceberg_properties(self._settings))
                 schema = table.schema()
                 names = [schema.find_column_name(i) for i in schema.identifier_field_ids]
                 if names:
@@ -132,7 +132,8 @@ _S3 = {
 }
 
 
-def _properties(settings: Settings) -> dict[str, str]:
+def iceberg_properties(settings: Settings) -> dict[str, str]:
+    """Return what the client of Iceberg has to be told, where the environment does not say it."""
     given = {"endpoint": _endpoint(), **settings.storage_options}
     return {_S3[name]: value for name, value in given.items() if name in _S3 and value}
 

@@ -1,4 +1,4 @@
-"""An export: rows into a file, a folder of files, or a Delta table, which is there as a whole or not at all.
+"""An export: rows into a file, a folder of files, or a table of a lake, there as a whole or not at all.
 
 A file is written under another name and gets its own at the end; in an object store it appears when all of it
 is there. A folder is written beside its place and moved there. Object stores move nothing: there
@@ -26,7 +26,7 @@ from strandline.storage.outgoing.encode import Format, Pieces, encoder
 
 __all__ = ["Exported", "Kind", "Target", "export"]
 
-Kind = Literal["csv", "jsonl", "parquet", "delta"]
+Kind = Literal["csv", "jsonl", "parquet", "delta", "iceberg"]
 
 MANIFEST = "_manifest.json"
 FILE_BYTES = 256 << 20
@@ -53,11 +53,18 @@ class Target:
 
     @property
     def is_file(self) -> bool:
-        return endings(self.place) in _ENDINGS and self.kind != "delta"
+        return endings(self.place) in _ENDINGS and self.kind not in ("delta", "iceberg")
 
     @property
     def format(self) -> Kind:
-        return self.kind or _ENDINGS.get(endings(self.place), "parquet")
+        return self.kind or self.encoding
+
+    @property
+    def encoding(self) -> Format:
+        """What the files are, of what is not a table of a lake."""
+        if self.kind is not None and self.kind != "delta" and self.kind != "iceberg":
+            return self.kind
+        return _ENDINGS.get(endings(self.place), "parquet")
 
 
 @dataclass(frozen=True)
@@ -76,22 +83,35 @@ def export(target: Target, rows: Callable[[], pa.RecordBatchReader]) -> Exported
     if not target.place.strip():
         raise InvalidArgument("an export has no place to go to", "Name a file, a folder or a URL.")
     files, name = place_of(target.place, target.settings)
-    if target.format == "delta":
-        from strandline.storage.outgoing.delta import export_delta
-
-        is_there = next(iter(files.names(name)), None) is not None
-        if is_there and not target.overwrite:
-            raise _taken(target)
-        if is_there and not any(True for _ in files.names(f"{name}/_delta_log")):
-            raise PreconditionFailed(
-                f"{target.place} is there, and is no Delta table", "Choose another place."
-            )
-        return Exported(
-            target.place, "delta", *export_delta(target.place, rows(), target.overwrite, target.settings)
-        )
+    if target.format in ("delta", "iceberg"):
+        return _to_lake(target, files, name, rows)
     if target.is_file:
         return _to_file(target, files, name, rows)
     return _to_folder(target, files, name, rows)
+
+
+def _to_lake(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+    from strandline.storage.outgoing.lakes import to_delta, to_iceberg
+
+    is_new = next(iter(files.names(name)), None) is None
+    if not is_new and not target.overwrite:
+        raise _taken(target)
+    if not is_new and (
+        target.format == "iceberg" or next(iter(files.names(f"{name}/_delta_log")), None) is None
+    ):
+        raise PreconditionFailed(
+            f"{target.place} is there, and only a Delta table gets a new version", "Choose another place."
+        )
+    try:
+        if target.format == "delta":
+            made = to_delta(target.place, rows(), target.settings, overwrite=target.overwrite)
+        else:
+            made = to_iceberg(target.place, rows(), target.settings)
+    except BaseException:
+        if is_new:
+            files.remove_tree(name)
+        raise
+    return Exported(target.place, target.format, *made)
 
 
 def _taken(target: Target) -> AlreadyExists:
@@ -204,9 +224,7 @@ def _chunks(
 ) -> Iterator[bytes]:
     """The bytes of one file with the rows that come, or with as many as fit into so many bytes."""
     sink = Pieces()
-    format = target.format
-    assert format != "delta"
-    made = encoder(format, counted.schema, sink)
+    made = encoder(target.encoding, counted.schema, sink)
     for batch in coming:
         made.write(batch)
         yield from sink.taken()
