@@ -77,9 +77,13 @@ class Output:
             )
         self.has_rows = True
         out = sys.stdout.buffer
-        for chunk in encoded(self.encoding, reader):
-            out.write(chunk)
-            out.flush()
+        try:
+            for chunk in encoded(self.encoding, reader):
+                out.write(chunk)
+                out.flush()
+        except BrokenPipeError:
+            # The reader has gone (| head) and has what it wanted. Python would complain when it flushes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True, more: bool = False
