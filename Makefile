@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 check format lint types pytest bench simulate mutants clean
+.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types pytest bench simulate mutants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ matrix: doctor setup ## Try every supported Python that is here, and every line 
 s3: doctor setup ## Run the tests of object stores on another S3 server, and with Spark (needs go and mvn)
 	@bash tools/s3.sh build/s3
 	STRANDLINE_VERSITYGW=build/s3/versitygw STRANDLINE_MAVEN=$(HOME)/.m2/repository $(BIN)/python -m pytest $(ON_S3)
+
+azure: doctor setup ## Run the tests of object stores on a server that speaks Azure's protocol (needs npm)
+	@bash tools/azure.sh build/azure
+	STRANDLINE_AZURITE=build/azure/node_modules/.bin/azurite-blob $(BIN)/python -m pytest tests/storage/test_files_anywhere.py tests/api/test_azure.py
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt constraints-lowest.txt
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)

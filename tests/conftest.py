@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from strandline.catalog import sqltables
+from tests import azure as azure_server
 from tests.effort import EVERY
 from tests.s3 import S3, server
 
@@ -187,6 +188,15 @@ def _run(url: str, *statements: str) -> None:
                 connection.execute(text(statement))
     finally:
         engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[azure_server.Azure]:
+    """A server that speaks Azure's protocol, where there is one."""
+    if azure_server.PROGRAM is None:
+        pytest.skip("there is no server that speaks Azure's protocol: make azure fetches one")
+    with azure_server.server() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

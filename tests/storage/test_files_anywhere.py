@@ -21,6 +21,7 @@ from strandline.storage.keyring import Ring
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
 from strandline.storage.sealed import SealedFiles
+from tests.azure import Azure
 from tests.s3 import S3
 
 
@@ -39,7 +40,7 @@ RING = Ring(1, os.urandom(32))
 
 
 @pytest.fixture(
-    params=["folder", "s3", "memory", "objects in a folder", "sealed in a folder", "sealed on s3"]
+    params=["folder", "s3", "azure", "memory", "objects in a folder", "sealed in a folder", "sealed on s3"]
 )
 def new(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Files]:
     """Makes an empty place for files of one kind."""
@@ -51,6 +52,10 @@ def new(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Files]:
             return files if request.param == "s3" else SealedFiles(files, RING)
 
         return make_in_bucket
+
+    if request.param == "azure":
+        azure: Azure = request.getfixturevalue("azure")
+        return lambda: files_at(f"az://{azure.new_container()}/some/where", azure.settings())
 
     def make() -> Files:
         if request.param == "folder":
@@ -101,6 +106,8 @@ def test_a_large_file_is_whole(files: Files, size: int) -> None:
 
 def test_names_may_hold_quotes_spaces_and_any_letter(files: Files) -> None:
     name = "a 'b'/\"c\"/ключ 鍵 \\n %20+.parquet"
+    if files.location.startswith("az:"):
+        name = name.replace("\\", "")  # Azure takes it for a slash; no name of ours has one.
     files.write(name, b"1")
     assert list(files.names()) == [name]
     assert files.read(name) == b"1"
