@@ -1,5 +1,6 @@
 """How fast ``format("strandline")`` is beside ``table.df()`` and plain Parquet of the same rows: scans, a
-range of keys, a load, and streams. And how fast the command line loads, shows and exports without a JVM.
+range of keys, a load, and streams; how fast rows become Arrow data in a process without a JVM, and how fast
+the command line loads, shows and exports them without one.
 
     python bench/access.py [--rows 1000000] [--folder DIR] [--keep]
 
@@ -30,6 +31,37 @@ STREAMED = 10
 """So many commits are followed."""
 
 
+ARROW = """
+import resource, sys, time
+import strandline
+
+db = strandline.connect(sys.argv[1])
+table, half = db.table("direct"), int(sys.argv[2])
+table.scan(["id"]).to_arrow()  # what is loaded by the first
+ways = {
+    "to_reader(), a batch at a time": lambda: sum(b.num_rows for b in table.scan().to_reader()),
+    "to_reader(), the first batch": lambda: next(iter(table.scan().to_reader())).num_rows,
+    "to_arrow()": lambda: table.scan().to_arrow().num_rows,
+    "  two columns with a condition": lambda: table.scan(
+        ["id", "amount"], "customer IN (?, ?) AND amount > ?", params=[1, 2, 10]
+    ).to_arrow().num_rows,
+    "  half of the keys": lambda: table.scan(where="id < ?", params=[half]).to_arrow().num_rows,
+    "  SELECT, as plain tuples": lambda: sum(1 for _ in db.sql("SELECT id, amount FROM direct")),
+}
+for name, way in ways.items():
+    best, rows = None, 0
+    for _ in range(3):
+        began = time.perf_counter()
+        rows = way()
+        took = time.perf_counter() - began
+        best = took if best is None else min(best, took)
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"{name}: {best:.2f} s for {rows:,} rows, at most {held} MB so far")
+print(f"  PySpark was loaded: {'pyspark' in sys.modules}")
+db.close()
+"""
+
+
 class Bench:
     def __init__(self, rows: int, folder: Path) -> None:
         self.rows = rows
@@ -43,6 +75,7 @@ class Bench:
         self._head()
         self._load()
         self._scan()
+        self._arrow()
         self._follow()
         self.db.close()
 
@@ -120,6 +153,19 @@ class Bench:
             lambda: scan(self.spark.read.format("strandline").option("columns", "id,amount").load("/direct")),
         )
         self.report.note('  two columns of format("strandline")', f"{two:.2f} s")
+
+    def _arrow(self) -> None:
+        """In a process of its own, which says what it took and whether it has loaded PySpark."""
+        done = subprocess.run(
+            [sys.executable, "-c", ARROW, str(self.folder / "warehouse"), str(self.rows // 2)],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])},
+        )
+        for line in done.stdout.splitlines():
+            what, _, took = line.partition(": ")
+            self.report.note(what, took)
 
     def _follow(self) -> None:
         self.db.sql(f"CREATE TABLE followed ({COLUMNS}); CREATE TABLE copy ({COLUMNS})")

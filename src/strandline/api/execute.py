@@ -58,8 +58,13 @@ _CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal")
 def execute(db: Database, text: str, params: Params = None) -> Result:
     """Run all statements of a text with values bound to its markers, and return the result of the last
     one."""
+    return run(db, parse(text, params))
+
+
+def run(db: Database, statements: Sequence[st.Statement]) -> Result:
+    """Run statements, and return the result of the last one."""
     result = Result()
-    for group in groups(parse(text, params)):
+    for group in groups(statements):
         result = _run(db, group)
     return result
 

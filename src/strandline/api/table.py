@@ -36,7 +36,8 @@ class Table:
 
     def upsert(self, data: Any) -> int | None:
         """Set the named columns of the rows with these keys, and add rows that are missing. ``data`` is a
-        Spark DataFrame, an Arrow table, or dicts. A time without a zone is in UTC; dates and times may also
+        DataFrame of Spark, pandas or polars, an Arrow table, batch or stream, a relation of DuckDB, whatever
+        else has ``__arrow_c_stream__``, or dicts. A time without a zone is in UTC; dates and times may also
         be ISO text, with or without an offset. Return the step of the commit, which is durable then; None
         inside ``db.transaction()``, where it is durable with the end of the block."""
         return self._write("UPSERT", data)
@@ -172,8 +173,10 @@ def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
         return data
-    if type(data).__module__.startswith("pandas"):
+    if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):
         return pa.Table.from_pandas(data, preserve_index=False)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _streamed(data)
     if isinstance(data, Mapping):
         return [data]
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
@@ -182,8 +185,20 @@ def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
         return [data]
     raise InvalidArgument(
         f"rows cannot be made of a {type(data).__name__}",
-        "Pass a DataFrame, an Arrow table, or a list of dicts.",
+        "Pass a DataFrame of Spark, pandas or polars, Arrow data, a relation of DuckDB, or a list of dicts.",
     )
+
+
+def _streamed(data: Any) -> pa.Table:
+    """The rows of whatever knows Arrow's interface for streams: a frame of polars, a relation of DuckDB, a
+    reader of Arrow batches, a result of ours."""
+    try:
+        return pa.RecordBatchReader.from_stream(data).read_all()
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(
+            f"the Arrow stream of a {type(data).__name__} has no rows: {error}",
+            "Pass a frame or a table, whose columns have names.",
+        ) from None
 
 
 def _dicts(view: TableView, mode: Mode, data: list[Any]) -> Sequence[Mapping[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.api.execute import groups
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
+from strandline.cli.parameters import used
 from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
 from strandline.cli.values import bytes_of, count
@@ -20,25 +21,36 @@ if TYPE_CHECKING:
     from strandline.api.result import Result
 
 
-def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
-    """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes
-    on in it."""
-    for group in groups(parse(text)):
-        run_group(cli, db, group, stay=stay)
+def run_text(
+    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
+) -> None:
+    """Run all statements with ``params`` bound to their markers. ``stay``: the process lives on afterwards,
+    so an operation that is left alone goes on in it."""
+    for group in groups(parse(text, params)):
+        run_group(cli, db, group, params=params, stay=stay)
 
 
-def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
+def run_group(
+    cli: Cli,
+    db: Database,
+    group: Sequence[st.Statement],
+    *,
+    params: dict[str, Any] | None = None,
+    stay: bool = False,
+) -> None:
     first = group[0]
     text = ";\n".join(statement.text for statement in group)
     if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
-        run_operation(cli, db, text, stay=stay)
+        run_operation(cli, db, text, params=params, stay=stay)
         return
-    tell_result(cli, db.sql(text))
+    tell_result(cli, db.sql(text, used(params, text)))
 
 
-def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
+def run_operation(
+    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
+) -> None:
     """Run a statement that begins an operation, with its progress in sight."""
-    operation_id = db.sql(f"{text} NOWAIT").operation_id
+    operation_id = db.sql(f"{text} NOWAIT", used(params, text)).operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, stay=stay))
 

@@ -22,6 +22,7 @@ __all__ = ["Params", "arguments", "bind", "bound_value", "named_text", "names_of
 Params: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 _HINT = "Write ? and give a list of values in their order, or :name and give a dict."
+_NONE = "Give values: db.sql(text, [...]) for ?, db.sql(text, {...}) or --param name=value for :name."
 _MOST_DIGITS = 38
 
 
@@ -39,7 +40,7 @@ def bind(text: str, tokens: Sequence[Token], params: Params) -> list[Token]:
     if params is None:
         if markers:
             what = _shown(tokens, markers[0])
-            raise fault(text, tokens[markers[0].place].start, f"the marker {what} has no value", _HINT)
+            raise fault(text, tokens[markers[0].place].start, f"the marker {what} has no value", _NONE)
         return list(tokens)
     values = _values(text, tokens, markers, params)
     found: list[Token] = []

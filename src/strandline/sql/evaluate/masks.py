@@ -6,6 +6,7 @@ in the same way is left to that one, a row at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
@@ -130,6 +131,9 @@ def _compared(
     if kernel is None or (type_.kind == "bool" and sign not in ("=", "!=")):
         raise Beyond
     other = _scalar(type_, aligned(type_, constant(right)))
+    if type_.kind == "float" and sign in (">", ">="):
+        # In Spark NaN is greater than any other number.
+        return lambda table: pc.or_(kernel(table.column(name), other), pc.is_nan(table.column(name)))
     return lambda table: kernel(table.column(name), other)
 
 
@@ -139,6 +143,8 @@ def _member(node: exp.In, columns: Mapping[str, Type], qualifier: str | None) ->
         raise Beyond
     name = _column(node.this, columns, qualifier)
     type_ = columns[name]
+    if type_.kind == "float":
+        raise Beyond
     values = [aligned(type_, constant(option)) for option in options]
     allowed = pa.array([_scalar(type_, v).as_py() for v in values if v is not None], type_.arrow)
     missed = pa.scalar(None if None in values else False, pa.bool_())
@@ -153,10 +159,11 @@ def _member(node: exp.In, columns: Mapping[str, Type], qualifier: str | None) ->
 
 
 def _scalar(type_: Type, value: Constant) -> pa.Scalar:
-    """A constant in the type of a column, if it is one of its values; floats have NaN, which Spark compares
-    in its own way."""
+    """A constant in the type of a column, if it is one of its values."""
     if type_.kind == "float":
-        raise Beyond
+        if isinstance(value, float) and math.isnan(value):
+            raise Beyond
+        return pa.scalar(value, pa.float64())
     if value is not None and type_.kind == "int" and not isinstance(value, int):
         raise Beyond
     if value is not None and pa.types.is_decimal(type_.arrow):
