@@ -76,14 +76,15 @@ class Output:
                 f"two statements have rows, and {self.encoding} is one file", "Ask for them one by one."
             )
         self.has_rows = True
-        out = sys.stdout.buffer
+        out = getattr(sys.stdout, "buffer", None)
         try:
             for chunk in encoded(self.encoding, reader):
-                out.write(chunk)
-                out.flush()
+                # Who has put something that takes only text in the place of stdout gets text.
+                (out.write if out is not None else _written_as_text)(chunk)
+                sys.stdout.flush()
         except BrokenPipeError:
             # The reader has gone (| head) and has what it wanted. Python would complain when it flushes.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True, more: bool = False
@@ -105,6 +106,10 @@ class Output:
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
             self.line(f"{name:<{width}}  {value}".rstrip())
+
+
+def _written_as_text(chunk: bytes) -> None:
+    sys.stdout.write(chunk.decode())
 
 
 def table_lines(

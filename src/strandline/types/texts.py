@@ -24,6 +24,8 @@ _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _FLOAT_WORDS = frozenset({"nan", "inf", "-inf", "+inf", "infinity", "-infinity", "+infinity"})
 _PADDED = r"^[+-]?0[0-9]"
 """A number with a zero before it is a code of somebody's, such as 00420."""
+_LONG = r"^[+-]?[0-9]{17,}$"
+"""A whole number of which a float would lose digits."""
 
 GUESSES = tuple(map(parse_type, ("Bool", "Int64", "Uint64", "Double", "Date", "Timestamp")))
 """What a column of texts may be beside text, the best first."""
@@ -100,7 +102,8 @@ def _wide(type_: Type) -> pa.DataType:
 def _float(type_: Type, texts: pa.Array) -> pa.Array | None:
     if type_.name != "Double" or not _all_match(texts, _NUMBER):
         return None  # A Float is rounded once, from the digits.
-    return texts.cast(pa.float64())
+    found = texts.cast(pa.float64())
+    return None if pc.any(pc.is_inf(found)).as_py() else found
 
 
 def _decimal(type_: Type, texts: pa.Array) -> pa.Array | None:
@@ -133,6 +136,8 @@ def _fits(type_: Type, texts: pa.Array) -> bool:
     if not len(texts):
         return True
     if type_.kind in ("int", "float") and pc.any(pc.match_substring_regex(texts, _PADDED)).as_py():
+        return False
+    if type_.kind == "float" and pc.any(pc.match_substring_regex(texts, _LONG)).as_py():
         return False
     if array_from_text(type_, texts) is not None:
         return True

@@ -21,7 +21,7 @@ __all__ = ["DeltaTables", "IcebergTables", "delta_options", "iceberg_properties"
 def needs(package: str, extra: str) -> PreconditionFailed:
     """Return what to say where an optional package is missing."""
     return PreconditionFailed(
-        f"the package {package} is not installed", f"Install it with: pip install 'strandline[{extra}]'"
+        f"the package {package} is not installed", f"Install it: pip install 'strandline[{extra}]'."
     )
 
 

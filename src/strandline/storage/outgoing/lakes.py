@@ -46,7 +46,7 @@ class _Rows:
     def reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
-    def fault(self, what: str, place: str, error: BaseException) -> BaseException:
+    def unwritten(self, what: str, place: str, error: BaseException) -> BaseException:
         """What to raise where a library has failed, perhaps only because of the rows."""
         if isinstance(self.failed, StrandlineError) or not isinstance(error, Exception):
             return self.failed or error
@@ -75,7 +75,7 @@ def to_delta(
         )
         return len(DeltaTable(where, storage_options=options).file_uris()), rows.count
     except BaseException as error:
-        raise rows.fault("Delta", place, error) from None
+        raise rows.unwritten("Delta", place, error) from None
 
 
 def to_iceberg(place: str, reader: pa.RecordBatchReader, settings: Settings) -> tuple[int, int]:
@@ -98,4 +98,4 @@ def to_iceberg(place: str, reader: pa.RecordBatchReader, settings: Settings) -> 
         finally:
             catalog.close()
     except BaseException as error:
-        raise rows.fault("Iceberg", place, error) from None
+        raise rows.unwritten("Iceberg", place, error) from None
