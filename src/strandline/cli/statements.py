@@ -87,6 +87,9 @@ def place(text: str) -> str:
 
 def tell_result(cli: Cli, result: Result) -> None:
     output = cli.output
+    if output.encoding is not None:
+        _tell_file(output, result)
+        return
     if result.columns and result.operation_id is None:
         _tell_rows(output, result)
         return
@@ -102,6 +105,14 @@ def tell_result(cli: Cli, result: Result) -> None:
         changed = count(result.rows_changed, "row")
         said = f"{changed} changed" if result.step is None else f"{changed} changed at step {result.step}"
     output.result(body, lambda: output.line(said))
+
+
+def _tell_file(output: Output, result: Result) -> None:
+    """Only rows go into the file; what else is to be said goes beside it."""
+    if result.columns and result.operation_id is None:
+        output.file(result.to_reader())
+    else:
+        output.note("done" if result.step is None else f"done at step {result.step}")
 
 
 def _tell_rows(output: Output, result: Result) -> None:

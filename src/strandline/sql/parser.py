@@ -25,6 +25,7 @@ from strandline.sql.backups import (
 from strandline.sql.binding import Params, bind
 from strandline.sql.changes import read_delete, read_update, read_write
 from strandline.sql.cursor import Cursor
+from strandline.sql.export import read_export
 from strandline.sql.keywords import OTHER_OBJECTS
 from strandline.sql.query import query_of
 from strandline.sql.retention import read_drop_backup, read_pin, read_prune
@@ -177,6 +178,7 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "DELETE": read_delete,
     **dict.fromkeys(_QUERY_STARTS, _read_select),
     "EXPLAIN": _read_explain,
+    "EXPORT": read_export,
     "SHOW": _read_show,
     "DESCRIBE": _read_describe,
     "DESC": _read_describe,

@@ -24,13 +24,15 @@ from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
 from strandline.storage.elsewhere import Destination, Everywhere
-from strandline.storage.external import External
+from strandline.storage.external import Incoming
+from strandline.storage.external.typed import ParquetFiles
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.pace import Pace
 from strandline.storage.portion import Portion
+from strandline.storage.recipe import Recipe, recipe_of
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
@@ -231,6 +233,10 @@ class Store:
             self.shelf, state, columns, most=self._settings.shard_bytes, behind=behind
         )
 
+    def recipe(self, path: str, state: State) -> Recipe:
+        """Return which files make up a state, and how."""
+        return recipe_of(self.shelf, self._files, path, state)
+
     def stream(self, state: State, columns: Sequence[str], behind: State | None = None) -> Iterator[pa.Table]:
         """Yield the same rows, so few at a time that they take little memory. Needs no Spark, however many
         there are."""
@@ -279,18 +285,15 @@ class Store:
 
         return spark.query.to_arrow(frame)
 
-    def external_columns(self, source: External) -> dict[str, str]:
-        """Return the names of the columns that files of others have, each with the name of a type that can
-        hold it."""
+    def external_frame(self, incoming: Incoming, types: Mapping[str, Type]) -> DataFrame | None:
+        """Return the rows of files of others, for a table with columns of these types; None if they are
+        better read here, some at a time."""
+        if not isinstance(incoming, ParquetFiles) or incoming.size <= COPIED * self._settings.bulk_bytes:
+            return None
         from strandline.storage import spark
 
-        return spark.external.columns_of(self.spark, source)
-
-    def external_rows(self, source: External, types: Mapping[str, Type]) -> DataFrame:
-        """Return the rows of files of others, for a table with columns of these types."""
-        from strandline.storage import spark
-
-        return spark.external.rows_of(self.spark, source, types)
+        paths = [file.files.path(file.at) for file in incoming.paths]
+        return spark.external.rows_of(self.spark, paths, types)
 
     # --- streams -------------------------------------------------------------------------------------------
 
