@@ -38,13 +38,11 @@ from strandline.errors import (
 )
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import Kind, Planning, read_part
+from strandline.operations.parameters import Lease, Scheduler, Worker
 from strandline.operations.transitions import (
     Cancelling,
-    Lease,
     Lost,
-    Scheduler,
     Transitions,
-    Worker,
     as_ours,
 )
 from strandline.operations.workers import run_parallel
@@ -66,7 +64,7 @@ class Engine(Transitions):
         metrics: Metrics | None = None,
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
-        worker: Worker | None = None,
+        jobs: Worker | None = None,
         together: int = 1,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
     ) -> None:
@@ -77,7 +75,7 @@ class Engine(Transitions):
             metrics=metrics,
             scheduler=scheduler,
             registry=registry,
-            worker=worker,
+            jobs=jobs,
             together=together,
         )
         self.stopping = threading.Event()
@@ -324,8 +322,8 @@ class Engine(Transitions):
         )
 
     def cancel(self, operation_id: str) -> Operation:
-        """Ask for an operation to be undone. Whoever runs it does so before its next transition; if nobody
-        does, this call does."""
+        """Ask for an operation to be undone. Whoever runs it interrupts its slow work, and does so before its
+        next transition; if nobody does, this call does."""
         with self.catalog.write() as tx:
             operation = operations.get(tx.conn, operation_id)
             if operation.is_over:

@@ -13,9 +13,8 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -29,22 +28,15 @@ from strandline.errors import Corrupted, Internal, InvalidArgument, OperationNot
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import AnyRun, Handler, Kind, Run, read_part
 from strandline.operations.kind import Part as TypedPart
+from strandline.operations.parameters import Lease, NoJobs, Scheduler, Worker
 from strandline.retry import within
 
 _WINDOW = 64
 """So many of the parts that can go on are looked at, at least, to choose from."""
 NOTED_SECONDS = 1.0
 """A part whose work takes longer than this is written down as being in progress."""
-
-
-class Lease(Protocol):
-    """The session that operations of this process belong to. ``catalog.sessions.Session`` is one."""
-
-    @property
-    def id(self) -> str: ...
-
-    def ensure(self) -> str:
-        """Make the session durable and keep it alive, and return its id."""
+LOOK_SECONDS = 0.5
+"""Whoever waits for slow work asks this often whether it is still wanted."""
 
 
 class Lost(Exception):
@@ -53,45 +45,6 @@ class Lost(Exception):
 
 class Cancelling(Exception):
     """Somebody wants the operation to be undone."""
-
-
-class Scheduler(Protocol):
-    """Which of the parts that could go on goes on next. The engine's answer to "in any order": the order is a
-    parameter. Called for every transition with parts that are runnable at that moment, never with none."""
-
-    def choose(self, runnable: Sequence[Part]) -> Part: ...
-
-
-class Jobs(Protocol):
-    """What slow work has begun outside this process, by the tag under which it was begun.
-    ``storage.store.Store`` knows them."""
-
-    def tagged(self, tag: str) -> AbstractContextManager[None]:
-        """While the block lasts, all that this thread begins bears the tag."""
-
-    def interrupt(self, tag: str) -> None:
-        """End all that bears the tag."""
-
-
-class Worker(Protocol):
-    """Who has slow work done, by a store that is made when there is some. ``runtime.Runtime`` is one."""
-
-    @property
-    def store(self) -> Jobs: ...
-
-
-class NoJobs:
-    """All work is done in this process."""
-
-    @property
-    def store(self) -> Jobs:
-        return self
-
-    def tagged(self, tag: str) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def interrupt(self, tag: str) -> None:
-        pass
 
 
 class InOrder:
@@ -114,7 +67,7 @@ class Transitions(ABC):
         metrics: Metrics | None = None,
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
-        worker: Worker | None = None,
+        jobs: Worker | None = None,
         together: int = 1,
     ) -> None:
         self.catalog = catalog
@@ -123,7 +76,7 @@ class Transitions(ABC):
         self.metrics = metrics or Metrics()
         self.scheduler: Scheduler = scheduler or InOrder()
         self.registry = registry or VersionRegistry()
-        self._worker: Worker = worker or NoJobs()
+        self._jobs: Worker = jobs or NoJobs()
         self.together = together
         self._turn = threading.Lock()
         self._plans: dict[str, tuple[str, Any]] = {}
@@ -196,10 +149,11 @@ class Transitions(ABC):
         time: tuple[float, float],
     ) -> Sequence[Any]:
         """The same on a thread of its own. ``time``: when it began, and how many seconds it may take. Work
-        that takes a while is written down as being in progress."""
+        that takes a while is written down as being in progress; it is interrupted when the operation is
+        cancelled, or has ended."""
         first, (began, seconds) = parts[0], time
-        name, is_noted = f"strandline-{first.operation_id}-{first.id}", False
-        tag, jobs = f"{name}-{uuid.uuid4().hex[:8]}", self._worker.store
+        name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
+        tag, jobs = f"{name}-{uuid.uuid4().hex[:8]}", self._jobs.store
 
         def tagged() -> Sequence[Any]:
             with jobs.tagged(tag):
@@ -210,11 +164,15 @@ class Transitions(ABC):
                 if each is not None and not isinstance(each, Exception):
                     handler.discard(each)
 
-        def note() -> None:
-            nonlocal is_noted
-            if not is_noted and self.catalog.clock.now() - began >= NOTED_SECONDS:
+        def look() -> None:
+            nonlocal looked, is_noted
+            now = self.catalog.clock.now()
+            if not is_noted and now - began >= NOTED_SECONDS:
                 self._note_begun(parts, began)
-                is_noted = True
+                looked, is_noted = now, True
+            elif now - looked >= LOOK_SECONDS:
+                self._ask_if_wanted(first.operation_id)
+                looked = now
 
         return within(
             self.catalog.clock,
@@ -224,15 +182,20 @@ class Transitions(ABC):
             what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
             interrupt=lambda: jobs.interrupt(tag),
             late=discard,
-            while_waiting=note,
+            while_waiting=look,
         )
 
     def _note_begun(self, parts: Sequence[Part], began: float) -> None:
         operation_id = parts[0].operation_id
         # Who looks on may miss it; the work does not.
-        with contextlib.suppress(Lost, Cancelling, StrandlineError), self.catalog.write() as tx:
+        with contextlib.suppress(StrandlineError), self.catalog.write() as tx:
             self._fence(tx.conn, operation_id)
             shards.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
+
+    def _ask_if_wanted(self, operation_id: str) -> None:
+        """Raise what ``_fence`` does. A catalog that does not answer says nothing of it."""
+        with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
+            self._fence(conn, operation_id)
 
     def _advance(self, operation: Operation, parts: Sequence[Part], made: Any = None) -> bool:
         """The one transaction of parts, with what was ``made`` before it for a single one, or the error that
@@ -331,8 +294,17 @@ class Transitions(ABC):
             attempt=part.attempt + 1,
             error=str(error),
         )
-        self.catalog.clock.sleep(pause)
+        self._pause(operation.id, pause)
         return True
+
+    def _pause(self, operation_id: str, seconds: float) -> None:
+        """Wait before another try, as long as one is wanted."""
+        clock = self.catalog.clock
+        until = clock.now() + seconds
+        with contextlib.suppress(Lost, Cancelling):
+            while (left := until - clock.now()) > 0:
+                clock.sleep(min(left, LOOK_SECONDS))
+                self._ask_if_wanted(operation_id)
 
     def _save_failed(self, tx: Writer, part: Part, error: StrandlineError) -> None:
         """Write down one more try of a part that came to nothing."""
