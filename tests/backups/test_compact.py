@@ -27,6 +27,8 @@ from tests.memory import forget, forget_rows
 from tests.tables.examples import content, picture, rows
 from tests.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 TABLES = """
     CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n),
                     INDEX later GLOBAL ASYNC ON (n)) WITH (PARTITION_AT_KEYS = (10, 20));

@@ -142,7 +142,7 @@ def test_death_at_every_write(
 ) -> None:
     monkeypatch.setenv("REPOSITORY_KEY", "ab" * 32)
     place = storage if storage == "cluster" else str(tmp_path / storage)
-    stride = 1 if EVERY else 11 if storage == "cluster" else 29
+    stride = 1 if EVERY else 23 if storage == "cluster" else 53
     trail = die_everywhere(tmp_path / "w", place, ends, stride, encrypted=storage == "encrypted")
     assert trail.count("after the catalog committed") > 6
     assert "middle of append" in trail

@@ -40,6 +40,7 @@ from tests.backups.reading import (
     records,
     streams,
 )
+from tests.effort import FACTOR
 from tests.tables.examples import assert_sound, content
 from tests.world import ManualClock
 
@@ -442,7 +443,8 @@ def test_every_backup_is_the_state_at_its_step(machine: type[Backups]) -> None:
     with template() as folder:
         machine.template = folder
         chosen = settings(
-            max_examples=12 if machine is Backups else 6,
+            max_examples=(6 if machine is Backups else 3) * max(1, FACTOR),
+            derandomize=not FACTOR,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

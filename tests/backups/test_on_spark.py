@@ -14,6 +14,7 @@ from strandline.catalog import board, chains, paths
 from strandline.errors import Corrupted
 from tests.backups.reading import CLUSTER, backups, changes, contents, last, leaks, projected
 from tests.backups.test_incremental import other_values, tamper
+from tests.effort import EVERY
 from tests.tables.examples import content, rows
 from tests.values import shard_of
 
@@ -54,6 +55,7 @@ def assert_whole(db: Database) -> None:
         assert found[f"/t/{index.definition.name}"] == projected(table.schema, found["/t"], index.definition)
 
 
+@pytest.mark.skipif(not EVERY, reason="test_slices has such windows; a part of make exhaustive")
 def test_windows_with_many_changes_of_a_key_and_of_nothing_but_deletes(
     quick: Database, bulk: Database
 ) -> None:

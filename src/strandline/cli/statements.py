@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.api.execute import groups
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
+from strandline.cli.parameters import used
 from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
 from strandline.cli.values import bytes_of, count
@@ -20,25 +21,36 @@ if TYPE_CHECKING:
     from strandline.api.result import Result
 
 
-def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
-    """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes
-    on in it."""
-    for group in groups(parse(text)):
-        run_group(cli, db, group, stay=stay)
+def run_text(
+    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
+) -> None:
+    """Run all statements with ``params`` bound to their markers. ``stay``: the process lives on afterwards,
+    so an operation that is left alone goes on in it."""
+    for group in groups(parse(text, params)):
+        run_group(cli, db, group, params=params, stay=stay)
 
 
-def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
+def run_group(
+    cli: Cli,
+    db: Database,
+    group: Sequence[st.Statement],
+    *,
+    params: dict[str, Any] | None = None,
+    stay: bool = False,
+) -> None:
     first = group[0]
     text = ";\n".join(statement.text for statement in group)
     if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
-        run_operation(cli, db, text, stay=stay)
+        run_operation(cli, db, text, params=params, stay=stay)
         return
-    tell_result(cli, db.sql(text))
+    tell_result(cli, db.sql(text, used(params, text)))
 
 
-def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
+def run_operation(
+    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
+) -> None:
     """Run a statement that begins an operation, with its progress in sight."""
-    operation_id = db.sql(f"{text} NOWAIT").operation_id
+    operation_id = db.sql(f"{text} NOWAIT", used(params, text)).operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, stay=stay))
 
@@ -75,6 +87,9 @@ def place(text: str) -> str:
 
 def tell_result(cli: Cli, result: Result) -> None:
     output = cli.output
+    if output.encoding is not None:
+        _tell_file(output, result)
+        return
     if result.columns and result.operation_id is None:
         _tell_rows(output, result)
         return
@@ -90,6 +105,14 @@ def tell_result(cli: Cli, result: Result) -> None:
         changed = count(result.rows_changed, "row")
         said = f"{changed} changed" if result.step is None else f"{changed} changed at step {result.step}"
     output.result(body, lambda: output.line(said))
+
+
+def _tell_file(output: Output, result: Result) -> None:
+    """Only rows go into the file; what else is to be said goes beside it."""
+    if result.columns and result.operation_id is None:
+        output.file(result.to_reader())
+    else:
+        output.note("done" if result.step is None else f"done at step {result.step}")
 
 
 def _tell_rows(output: Output, result: Result) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from strandline.model import IndexDef
 from strandline.sql.query import Query
+from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import START, Position
 
@@ -45,6 +46,7 @@ __all__ = [
     "DropTable",
     "Explain",
     "ExplainRestore",
+    "Export",
     "Keep",
     "PinBackup",
     "Prune",
@@ -228,6 +230,16 @@ class DeleteOn(Change):
 @dataclass(frozen=True)
 class Select(Statement):
     query: Query
+
+
+@dataclass(frozen=True)
+class Export(Statement):
+    """``table``: the table that is exported as a whole, if it is not another query."""
+
+    query: Query
+    place: str
+    settings: tuple[Setting, ...] = ()
+    table: TableRef | None = None
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,15 @@ from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
 from strandline.storage.elsewhere import Destination, Everywhere
-from strandline.storage.external import External
+from strandline.storage.external import Incoming
+from strandline.storage.external.typed import ParquetFiles
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.pace import Pace
 from strandline.storage.portion import Portion
+from strandline.storage.recipe import Recipe, recipe_of
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
@@ -231,6 +233,16 @@ class Store:
             self.shelf, state, columns, most=self._settings.shard_bytes, behind=behind
         )
 
+    def recipe(self, path: str, state: State) -> Recipe:
+        """Return which files make up a state, and how."""
+        return recipe_of(self.shelf, self._files, path, state)
+
+    def stream(self, state: State, columns: Sequence[str], behind: State | None = None) -> Iterator[pa.Table]:
+        """Yield the same rows, so few at a time that they take little memory. Needs no Spark, however many
+        there are."""
+        for portion in self.portions(state, columns, behind):
+            yield from portion.tables()
+
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup with the column that marks tombstones."""
         from strandline.storage import spark
@@ -244,11 +256,28 @@ class Store:
 
         return spark.query.through_index(self.spark, self.shelf, table, entries, whole=whole)
 
-    def sql(self, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """Return a query over frames, which its text names as ``{name}``."""
+    def sql(self, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]) -> DataFrame:
+        """Return a query over frames, which its text names as ``{name}``, and values, which it names as
+        ``:name``."""
         from strandline.storage import spark
 
-        return spark.query.sql(self.spark, text, frames)
+        return spark.query.sql(self.spark, text, frames, args)
+
+    def declared(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
+        """Return the rows of a table with columns that say their type where Spark's does not."""
+        from strandline.storage import spark
+
+        return spark.batches.declared(frame, schema)
+
+    def passes_through(self, state: State) -> bool:
+        """Return whether it is worth it to look through all rows of a state here, where perhaps few of them
+        are wanted."""
+        rows, size = HASHED * self._settings.scan_rows, COPIED * self._settings.bulk_bytes
+        if state.within.is_limited:
+            needed = arrow.parts.needed(self.shelf, state, size)
+            return needed[0] <= rows and needed[1] <= size
+        segments = state.chain.segments
+        return sum(s.rows for s in segments) <= rows and sum(s.bytes for s in segments) <= size
 
     def values(self, frame: DataFrame) -> pa.Table:
         """Return the few rows of a frame."""
@@ -256,18 +285,15 @@ class Store:
 
         return spark.query.to_arrow(frame)
 
-    def external_columns(self, source: External) -> dict[str, str]:
-        """Return the names of the columns that files of others have, each with the name of a type that can
-        hold it."""
+    def external_frame(self, incoming: Incoming, types: Mapping[str, Type]) -> DataFrame | None:
+        """Return the rows of files of others, for a table with columns of these types; None if they are
+        better read here, some at a time."""
+        if not isinstance(incoming, ParquetFiles) or incoming.size <= COPIED * self._settings.bulk_bytes:
+            return None
         from strandline.storage import spark
 
-        return spark.external.columns_of(self.spark, source)
-
-    def external_rows(self, source: External, types: Mapping[str, Type]) -> DataFrame:
-        """Return the rows of files of others, for a table with columns of these types."""
-        from strandline.storage import spark
-
-        return spark.external.rows_of(self.spark, source, types)
+        paths = [file.files.path(file.at) for file in incoming.paths]
+        return spark.external.rows_of(self.spark, paths, types)
 
     # --- streams -------------------------------------------------------------------------------------------
 
