@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
+    from strandline.api.status import Status
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify import VerifyReport
@@ -286,6 +287,15 @@ class Database:
             from strandline.api.gauges import render
 
             return render(self.runtime)
+
+    def status(self, **thresholds: float) -> Status:
+        """Return how the warehouse is: of each backup collection whether and up to when it can be restored,
+        and what needs attention. ``level`` is ``fine``, ``warning`` or ``critical``. From when on something
+        does can be given by name, as ``Thresholds`` of ``strandline.api.status`` has it."""
+        with self.guard():
+            from strandline.api.status import Thresholds, look
+
+            return look(self.runtime, Thresholds.of(thresholds))
 
     # --- care ----------------------------------------------------------------------------------------------
 

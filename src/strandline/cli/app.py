@@ -18,6 +18,7 @@ from strandline.cli import (
     describe,
     drop_backup,
     failures,
+    help,
     init,
     load,
     logs,
@@ -31,6 +32,7 @@ from strandline.cli import (
     rotate_key,
     show_backup,
     sql,
+    status,
     tree,
     verify,
     version,
@@ -55,6 +57,7 @@ app = typer.Typer(
 def _root(
     context: typer.Context,
     *,
+    show_version: options.Version = False,
     warehouse: options.Warehouse = None,
     catalog: options.Catalog = None,
     as_json: options.Json = False,
@@ -77,11 +80,13 @@ COMMANDS = (
     init,
     demo,
     version,
+    help,
     sql,
     load,
     ls,
     tree,
     describe,
+    status,
     backup,
     restore,
     show_backup,
@@ -139,8 +144,7 @@ def run(args: list[str]) -> int:
 def _usage(error: typer.TyperException, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
-    if not message and context is not None:  # no command at all: the answer is the help
-        sys.stdout.write(context.get_help() + "\n")
+    if not message:  # no command at all: the answer is the help, which has been shown by now
         return failures.USAGE
     command = context.command_path if context is not None else "strandline"
     return failures.say(

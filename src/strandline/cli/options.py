@@ -43,6 +43,20 @@ Copies = Annotated[
 ]
 Confirm = Annotated[bool, typer.Option("--confirm", help="Do it. Without this nothing is removed.")]
 
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from strandline.version import VERSION
+
+        typer.echo(f"strandline {VERSION}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", "-V", is_eager=True, callback=_show_version, help="Show the version and exit."),
+]
+
 Warehouse = Annotated[
     str | None,
     typer.Option(
