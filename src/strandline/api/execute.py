@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 HANDLERS: Mapping[type[st.Statement], str] = {
     st.Select: "rows.select",
     st.Explain: "rows.explain",
+    st.Begin: "transactions.begin",
+    st.Commit: "transactions.commit",
+    st.Rollback: "transactions.rollback",
     st.CheckTable: "rows.check_table",
     st.ShowTables: "show.tables",
     st.ShowCreateTable: "show.create_table",
@@ -56,8 +59,16 @@ _CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal")
 def execute(db: Database, text: str) -> Result:
     """Run all statements of a text, and return the result of the last one."""
     result = Result()
-    for group in groups(parse(text)):
-        result = _run(db, group)
+    begun = False
+    try:
+        for group in groups(parse(text)):
+            result = _run(db, group)
+            begun = isinstance(group[0], st.Begin) or (begun and db.current_transaction() is not None)
+    except BaseException:
+        # Whoever has sent BEGIN and COMMIT together has no use for what is left between them.
+        if begun and db.current_transaction() is not None:
+            db.rollback()
+        raise
     return result
 
 

@@ -31,6 +31,10 @@ LINE_SECONDS = 2.0
 class LeftAlone(Exception):
     """The person chose to leave the operation to itself."""
 
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(operation_id)
+        self.operation_id = operation_id
+
 
 def words(operation: OperationInfo) -> str:
     """How far an operation has come, beyond its percentage."""
@@ -180,7 +184,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
             f"Go on with: strandline operations wait {operation_id}\n"
             f"Undo it with: strandline operations cancel {operation_id}"
         )
-        raise LeftAlone
+        raise LeftAlone(operation_id)
     answer = _answer(
         f"\nOperation {operation_id} is still running. [c]ancel and undo it, [l]eave it running, or [w]ait? "
     )
@@ -200,7 +204,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
     cli.output.note(
         f"It goes on in the background. Follow it with: strandline operations wait {operation_id}"
     )
-    raise LeftAlone
+    raise LeftAlone(operation_id)
 
 
 def _answer(question: str) -> str:

@@ -12,6 +12,7 @@ from strandline.cli.output import SHOWN_ROWS, Output
 from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
 from strandline.cli.values import bytes_of, count
+from strandline.errors import PreconditionFailed
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
 
@@ -22,9 +23,22 @@ if TYPE_CHECKING:
 
 def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
     """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes
-    on in it."""
-    for group in groups(parse(text)):
-        run_group(cli, db, group, stay=stay)
+    on in it, and so does an open transaction."""
+    try:
+        for group in groups(parse(text)):
+            cli.output.answered = False
+            run_group(cli, db, group, stay=stay)
+    except BaseException:
+        if not stay and db.current_transaction() is not None:
+            db.rollback()
+            cli.output.note("The transaction that was open is rolled back.")
+        raise
+    if not stay and db.current_transaction() is not None:
+        db.rollback()
+        cli.output.answered = False
+        raise PreconditionFailed(
+            "the statements end in an open transaction, which is rolled back", "End it with COMMIT."
+        )
 
 
 def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
@@ -33,7 +47,11 @@ def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bo
     if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
         run_operation(cli, db, text, stay=stay)
         return
-    tell_result(cli, db.sql(text))
+    result = db.sql(text)
+    if isinstance(first, st.Begin | st.Rollback) and not cli.output.as_json:
+        cli.output.line("a transaction is open" if isinstance(first, st.Begin) else "rolled back")
+        return
+    tell_result(cli, result)
 
 
 def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:

@@ -28,10 +28,12 @@ __all__ = [
     "AlterChangefeed",
     "AlterTable",
     "Backup",
+    "Begin",
     "Change",
     "CheckTable",
     "CollectionAction",
     "ColumnDef",
+    "Commit",
     "CreateBackupCollection",
     "CreateTable",
     "Delete",
@@ -52,6 +54,7 @@ __all__ = [
     "ResetSettings",
     "Restore",
     "RestoreTable",
+    "Rollback",
     "Select",
     "SetSettings",
     "Setting",
@@ -220,6 +223,21 @@ class DeleteOn(Change):
     path: str
     columns: tuple[str, ...] | None
     source: Values | Query
+
+
+@dataclass(frozen=True)
+class Begin(Statement):
+    """From here on statements are one transaction, over several texts if need be."""
+
+
+@dataclass(frozen=True)
+class Commit(Statement):
+    """The open transaction becomes real."""
+
+
+@dataclass(frozen=True)
+class Rollback(Statement):
+    """The open transaction comes to nothing."""
 
 
 # --- questions --------------------------------------------------------------------------------------------
