@@ -123,12 +123,17 @@ class TableInfo:
         )
 
 
-def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
-    """Create an empty table with its indexes, with the directories above it."""
-    if (found := paths.find(tx.conn, path)) is not None:
+def check_free(conn: Connection, path: str) -> None:
+    """Refuse a path for a table where something is already."""
+    if (found := paths.find(conn, path)) is not None:
         if found.state in paths.CLOSED_STATES:
             paths.check_ready(found)  # Whether it will be there is not decided yet.
         raise AlreadyExists(f"{path} already exists")
+
+
+def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
+    """Create an empty table with its indexes, with the directories above it."""
+    check_free(tx.conn, path)
     parent = many.make_parent(tx, path)
     row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
     add_state(tx, row.id, tx.step, Digest())
@@ -202,6 +207,29 @@ def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
     for chunk in chunks(bodies):
         tx.conn.execute(update(sqltables.paths).where(at.id.in_(chunk)).values(version=at.version + 1))
     publish(tx, list(bodies))
+
+
+def rename(tx: Writer, table: Path, to: str) -> None:
+    """Give a table another name, perhaps in another directory, which is made if need be. All that is below it
+    goes with it. Whoever has planned with it plans again, and whoever reads an earlier moment does not find
+    it: ``created_step`` is when a path appeared."""
+    info, parent = TableInfo.of(table), many.make_parent(tx, to)
+    moved = [table.id, *(i for ref in info.indexes for i in (ref.index_id, ref.impl_id))]
+    at = sqltables.paths.c
+    tx.conn.execute(
+        update(sqltables.paths)
+        .where(at.id == table.id)
+        .values(parent_id=parent.id, name=to.rsplit("/", 1)[1])
+    )
+    refs = tuple(replace(ref, version=ref.version + 1) for ref in info.indexes)
+    paths.set_body(tx, table.id, replace(info, indexes=refs).body())
+    for chunk in chunks(moved):
+        tx.conn.execute(
+            update(sqltables.paths)
+            .where(at.id.in_(chunk))
+            .values(version=at.version + 1, created_step=tx.step)
+        )
+    publish(tx, moved)
 
 
 def drop(tx: Writer, root: Path) -> None:
@@ -280,7 +308,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
     if found is None:
         raise PathNotFound(
             f"{row.path} did not exist at step {step}",
-            f"It was created at step {row.created_step}; ask for that or later.",
+            f"It is there since step {row.created_step}; ask for that or later.",
         )
     return TableInfo.of(row._replace(version=found.version, body=found.body), found.step)
 

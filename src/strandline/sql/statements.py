@@ -51,6 +51,7 @@ __all__ = [
     "PinBackup",
     "Prune",
     "RemoveTable",
+    "RenameTable",
     "ResetSettings",
     "Restore",
     "RestoreTable",
@@ -157,8 +158,20 @@ class DropChangefeed:
     name: str
 
 
+@dataclass(frozen=True)
+class RenameTable:
+    to: str
+
+
 AlterAction: TypeAlias = (
-    AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | AlterChangefeed | DropChangefeed
+    RenameTable
+    | AddColumn
+    | DropColumn
+    | AddIndex
+    | DropIndex
+    | AddChangefeed
+    | AlterChangefeed
+    | DropChangefeed
 )
 
 

@@ -14,6 +14,7 @@ from strandline import names
 from strandline.catalog import commits, many, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
 from strandline.model import Column, IndexDef, Key, State, TableSchema, order
 from strandline.runtime import Runtime
@@ -58,6 +59,22 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
         return tx.step
 
 
+def rename_table(tx: Writer, path: str, to: str) -> tuple[str, str]:
+    """Rename a table within a transaction, and return both paths."""
+    for place in (path, to):
+        names.check_place(place)
+    for component in names.split(to):
+        paths.check_own_name(component, "table")
+    row = _require_table(tx.conn, path)
+    if row.path == to:
+        raise InvalidArgument(f"{path} has this name already", "Choose another name, or leave it.")
+    for below in paths.subtree(tx.conn, row):
+        paths.check_ready(below)
+    tables.check_free(tx.conn, to)
+    tables.rename(tx, row, to)
+    return row.path, to
+
+
 def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
     names.check_place(statement.path)
     with runtime.catalog.read() as conn:
@@ -67,8 +84,8 @@ def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
         return _alter_columns(runtime, statement.path, actions)
     if len(actions) > 1:
         raise Unsupported(
-            "an index or a changefeed is added, altered or dropped by a statement of its own",
-            "Write one ALTER TABLE for each index and changefeed.",
+            "an index or a changefeed is changed, and a table renamed, by a statement of its own",
+            "Write one ALTER TABLE for each of these.",
         )
     (action,) = actions
     if isinstance(action, st.AddIndex):
