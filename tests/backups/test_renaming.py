@@ -176,7 +176,7 @@ def test_other_processes_and_open_transactions(
     db.sql("ALTER TABLE t RENAME TO u; CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k))")
     # At its moment there was no table of this name: it must not get rows of what is called so now.
     for name in ("u", "t"):
-        with pytest.raises(StrandlineError, match="after step|changed"):
+        with pytest.raises(StrandlineError, match=r"after step|changed"):
             other.sql(QUERY.format(name))
     other.sql("ROLLBACK")
     assert rows(other, QUERY.format("u")) == [(1, "a"), (2, "b")]

@@ -3,6 +3,7 @@ on Ctrl-C."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -226,17 +227,18 @@ def run_in_background(cli: Cli, operation_id: str) -> None:
     """A process of its own that carries an operation to its end."""
     from strandline.api.connector import place_of
 
-    where = ["-w", place_of(cli.folder())]
+    # Everybody can see the arguments of a process; nobody else its environment.
     url = cli.catalog_url()
-    command = [
-        sys.executable,
-        "-m",
-        "strandline.cli",
-        *where,
-        *(["--catalog", url] if url else []),
-        "operations",
-        "wait",
-        operation_id,
-    ]
+    env = {**os.environ, **({"STRANDLINE_CATALOG": url} if url else {})}
+    profile = ["--profile", cli.profile] if cli.profile else []
+    assigned = [word for each in cli.assigned for word in ("--set", each)]
+    command = [sys.executable, "-m", "strandline.cli", "-w", place_of(cli.folder()), *profile, *assigned]
     nowhere = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    subprocess.Popen(
+        [*command, "operations", "wait", operation_id],
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        start_new_session=True,
+        env=env,
+    )
