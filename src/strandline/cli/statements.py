@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.execute import groups
@@ -51,7 +51,23 @@ def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bo
     if isinstance(first, st.Begin | st.Rollback) and not cli.output.as_json:
         cli.output.line("a transaction is open" if isinstance(first, st.Begin) else "rolled back")
         return
+    if isinstance(first, st.Explain) and not first.mode and not cli.output.as_json:
+        for line in plan_lines(result.rows()):
+            cli.output.line(line)
+        return
     tell_result(cli, result)
+
+
+def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """The steps of a plan as a tree."""
+    for place, (level, what, name, details) in enumerate(steps):
+        rest = [step[0] for step in steps[place + 1 :]]
+        bars = ""
+        for depth in range(1, level + 1):
+            more = next((at == depth for at in rest if at <= depth), False)
+            bars += ("├─ " if more else "└─ ") if depth == level else ("│  " if more else "   ")
+        said = " ".join(filter(None, (what, name)))
+        yield f"{bars}{said}: {details}" if details else f"{bars}{said}"
 
 
 def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
