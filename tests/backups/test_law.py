@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,16 @@ class Table:
     followed: bool = False
     """Whether the last backup's streams know all of it."""
     member: bool = True
+    renamed: dict[str, str] = field(default_factory=dict)
+    """What columns of its shape are called at the moment."""
+
+    def name(self, column: str) -> str:
+        return self.renamed.get(column, column)
+
+    def index(self, index: IndexDef) -> IndexDef:
+        """An index of its shape, with the present names."""
+        columns, cover = (tuple(map(self.name, group)) for group in (index.columns, index.cover))
+        return replace(index, columns=columns, cover=cover)
 
 
 class Backups(RuleBasedStateMachine):
@@ -175,6 +185,20 @@ class Backups(RuleBasedStateMachine):
             for row in table.rows.values():
                 row[name] = None
 
+    @rule(data=st.data(), path=st.sampled_from(list(SHAPES)))
+    def rename_a_column(self, data: st.DataObject, path: str) -> None:
+        """Any column, also one of the key; also to what another one was called before."""
+        table = self.tables[path]
+        column = data.draw(st.sampled_from([name for name, _ in SHAPES[path].columns]), label="column")
+        old, new = table.name(column), data.draw(st.sampled_from(["x", "y", column]), label="name")
+        if new in table.columns:
+            return
+        self.db.sql(f"ALTER TABLE `{self.names[path]}` RENAME COLUMN {old} TO {new}")
+        table.renamed[column] = new
+        table.columns = {new if name == old else name: type_ for name, type_ in table.columns.items()}
+        for key, row in table.rows.items():
+            table.rows[key] = {new if name == old else name: value for name, value in row.items()}
+
     @rule(path=st.sampled_from(list(SHAPES)), number=st.integers(0, 2))
     def add_or_drop_an_index(self, path: str, number: int) -> None:
         indexes, there = SHAPES[path].indexes, self.tables[path].indexes
@@ -183,7 +207,9 @@ class Backups(RuleBasedStateMachine):
             self.db.sql(f"ALTER TABLE `{self.names[path]}` DROP INDEX {index.name}")
             there.remove(index.name)
         else:
-            self.db.sql(f"ALTER TABLE `{self.names[path]}` ADD INDEX {clause(index)}")
+            self.db.sql(
+                f"ALTER TABLE `{self.names[path]}` ADD INDEX {clause(self.tables[path].index(index))}"
+            )
             there.add(index.name)
 
     @rule(path=st.sampled_from(list(SHAPES)))
@@ -328,7 +354,7 @@ class Backups(RuleBasedStateMachine):
             if not self.omit:
                 schema = schema_of(self.db, path)
                 found |= {
-                    f"{path}/{i.name}": projected(schema, state, i)
+                    f"{path}/{i.name}": projected(schema, state, table.index(i))
                     for i in shape.indexes
                     if i.name in table.indexes
                 }
@@ -376,20 +402,21 @@ class Backups(RuleBasedStateMachine):
             self.tables[path].member = before.member
 
     def _write(self, data: st.DataObject, path: str, mode: str) -> None:
-        table, shape = self.tables[path], SHAPES[path]
-        key = st.tuples(*(st.none() | VALUES[table.columns[n]] for n in shape.key))
+        table = self.tables[path]
+        parts = [table.name(column) for column in SHAPES[path].key]
+        key = st.tuples(*(st.none() | VALUES[table.columns[n]] for n in parts))
         keys = data.draw(st.lists(key, min_size=1, max_size=5), label="keys")
         if mode == "delete":
             self.db.table(self.names[path]).delete(keys)
             for k in keys:
                 table.rows.pop(k, None)
             return
-        others = [n for n in table.columns if n not in shape.key]
+        others = [n for n in table.columns if n not in parts]
         rows = []
         for k in keys:
             named = data.draw(st.sets(st.sampled_from(others)) if others else st.just(set()), label="columns")
             values = {n: data.draw(st.none() | VALUES[table.columns[n]], label=n) for n in sorted(named)}
-            rows.append({**dict(zip(shape.key, k, strict=True)), **values})
+            rows.append({**dict(zip(parts, k, strict=True)), **values})
         getattr(self.db.table(self.names[path]), mode)(rows)
         for k, row in zip(keys, rows, strict=True):
             old = table.rows.get(k, {}) if mode == "upsert" else {}

@@ -208,3 +208,47 @@ def test_a_repository_is_read_elsewhere(kept: Database, repository: Path, tmp_pa
         other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'; RESTORE c")
         assert rows(other, QUERY.format("u")) == [(1, "a"), (2, "b")]
         assert other.verify("c") == []
+
+
+@pytest.mark.parametrize("place", ["cluster", "repository"])
+def test_columns_of_a_chain_have_the_names_of_each_moment(
+    db: Database, repository: Path, tmp_path: Path, place: str
+) -> None:
+    storage = "cluster" if place == "cluster" else str(repository)
+    db.sql(f"{TABLE}; {COLLECTION.format(members='(TABLE t)').replace('cluster', storage)}")
+    db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20)")
+    db.compact("/t")
+    db.sql("BACKUP c; ALTER TABLE t RENAME COLUMN v TO name, RENAME COLUMN k TO id")
+    db.sql("UPSERT INTO t (id, name) VALUES (3, 'c'); BACKUP c INCREMENTAL")
+    db.sql("ALTER TABLE t RENAME COLUMN n TO v, RENAME COLUMN name TO n")  # names that others had
+    db.sql("UPSERT INTO t (id, v) VALUES (1, 11); DELETE FROM t WHERE id = 2; BACKUP c INCREMENTAL")
+    db.sql("ALTER TABLE t ADD COLUMN k Utf8; UPSERT INTO t (id, k) VALUES (3, 'k'); BACKUP c INCREMENTAL")
+    assert [record.kind for record in records(db)] == ["full", *["incremental"] * 3]
+    assert db.verify("c", level="restore") == []
+    expected = {name: contents(db, name) for name in backups(db)}
+
+    def look(at: Database, mode: str) -> None:
+        for number, name in enumerate(backups(db)):
+            at.sql(f"RESTORE c AT '{name}' INTO {mode}{number} WITH (MODE = '{mode}')")
+            assert_sound(at, f"/{mode}{number}/t")
+        query = "SELECT {} FROM `{}{}/t` {}"
+        assert rows(at, query.format("k, v, n", mode, 0, "ORDER BY k")) == [(1, "a", 10), (2, "b", 20)]
+        assert rows(at, query.format("id, name, n", mode, 1, "WHERE id = 3")) == [(3, "c", None)]
+        assert rows(at, query.format("id", mode, 1, "VIEW by_v WHERE name = 'b'")) == [(2,)]
+        assert rows(at, query.format("id, n, v", mode, 2, "ORDER BY id")) == [(1, "a", 11), (3, "c", None)]
+        assert rows(at, query.format("id, v", mode, 2, "VIEW by_v WHERE n = 'a'")) == [(1, 11)]
+        assert rows(at, query.format("id, k", mode, 3, "ORDER BY id")) == [(1, None), (3, "k")]
+
+    look(db, "copy")
+    if place == "cluster":
+        look(db, "reference")
+    else:
+        with open_at(tmp_path / "another") as other:
+            other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+            look(other, "copy")
+    last = backups(db)[2]
+    assert rows(db, f"SELECT id, n FROM t VIEW by_v IN BACKUP c AT '{last}' WHERE n = 'c'") == [(3, "c")]
+    db.sql(f"COMPACT c TO '{last}'")
+    assert {name: contents(db, name) for name in expected} == expected
+    assert db.verify("c", level="restore") == []
+    assert leaks(db) == []

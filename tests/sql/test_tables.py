@@ -176,7 +176,7 @@ def test_faults_say_what_was_expected(text: str, message: str) -> None:
         "ALTER TABLE t ALTER COLUMN c",
         "CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i LOCAL ON (k))",
         "CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i GLOBAL USING vector_kmeans_tree ON (k))",
-        "ALTER TABLE t RENAME COLUMN a TO b",
+        "ALTER TABLE t RENAME INDEX a TO b",
         "ALTER TABLE t SET (TTL = 1)",
     ],
 )

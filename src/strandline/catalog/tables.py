@@ -50,6 +50,7 @@ class IndexRef:
     version: int
     omitted: bool = False
     unique: bool = later(False)
+    stored: tuple[tuple[str, str], ...] = later(())
 
     @staticmethod
     def of(index: IndexDef, *, index_id: int, impl_id: int, version: int, omitted: bool = False) -> IndexRef:
@@ -63,11 +64,12 @@ class IndexRef:
             version=version,
             omitted=omitted,
             unique=index.unique,
+            stored=index.stored,
         )
 
     @cached_property
     def definition(self) -> IndexDef:
-        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique)
+        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique, self.stored)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +209,29 @@ def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
     for chunk in chunks(bodies):
         tx.conn.execute(update(sqltables.paths).where(at.id.in_(chunk)).values(version=at.version + 1))
     publish(tx, list(bodies))
+
+
+def describe_anew(
+    tx: Writer,
+    info: TableInfo,
+    schema: TableSchema,
+    definitions: Mapping[str, IndexDef],
+    impls: Mapping[int, TableSchema],
+) -> None:
+    """Store and publish other columns of a table, with the definitions of its indexes, by their names, and
+    the columns of their implementation tables, by the ids of these. What stays as it is keeps its version."""
+    bodies: dict[int, Record] = {}
+    refs = []
+    for ref in info.indexes:
+        new = definitions[ref.name]
+        if new == ref.definition:
+            refs.append(ref)
+            continue
+        bodies |= {ref.index_id: new, ref.impl_id: TableBody(schema=impls[ref.impl_id])}
+        ids: dict[str, Any] = {"index_id": ref.index_id, "impl_id": ref.impl_id, "omitted": ref.omitted}
+        refs.append(IndexRef.of(new, version=ref.version + 1, **ids))
+    bodies[info.id] = TableBody(schema=schema, indexes=tuple(refs))
+    alter_all(tx, bodies)
 
 
 def rename(tx: Writer, table: Path, to: str) -> None:

@@ -51,6 +51,7 @@ __all__ = [
     "PinBackup",
     "Prune",
     "RemoveTable",
+    "RenameColumn",
     "RenameTable",
     "ResetSettings",
     "Restore",
@@ -163,8 +164,15 @@ class RenameTable:
     to: str
 
 
+@dataclass(frozen=True)
+class RenameColumn:
+    name: str
+    to: str
+
+
 AlterAction: TypeAlias = (
-    RenameTable
+    RenameColumn
+    | RenameTable
     | AddColumn
     | DropColumn
     | AddIndex

@@ -22,6 +22,7 @@ from strandline.sql.statements import (
     DropColumn,
     DropIndex,
     DropTable,
+    RenameColumn,
     RenameTable,
     Setting,
 )
@@ -38,7 +39,8 @@ CREATE_FORM = (
 ALTER_FORM = (
     "ALTER TABLE table ADD COLUMN column type | DROP COLUMN column "
     f"| ADD {_INDEX_FORM} | DROP INDEX name | ADD CHANGEFEED name WITH (MODE = '...', FORMAT = '...') | "
-    "ALTER CHANGEFEED name SET (MODE = '...') | DROP CHANGEFEED name | RENAME TO table, ..."
+    "ALTER CHANGEFEED name SET (MODE = '...') | DROP CHANGEFEED name | RENAME TO table "
+    "| RENAME COLUMN column TO column, ..."
 )
 DROP_FORM = "DROP TABLE [IF EXISTS] table"
 CHECK_FORM = "CHECK TABLE table"
@@ -222,6 +224,10 @@ def _read_action(cursor: Cursor) -> AlterAction:
         return AlterChangefeed(name, read_settings(cursor))
     if cursor.accept("RENAME", "TO"):
         return RenameTable(cursor.path("the new name of the table"))
+    if cursor.accept("RENAME", "COLUMN"):
+        name = cursor.name("a column name")
+        cursor.expect("TO")
+        return RenameColumn(name, cursor.name("the new name of the column"))
     if cursor.peek().key in ("RENAME", "SET", "RESET", "ALTER"):
         raise cursor.unsupported(f"ALTER TABLE ... {cursor.peek().key}")
     if cursor.accept("ADD"):

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from strandline import names
 from strandline.catalog import commits, many, paths, tables
 from strandline.catalog.commits import Basis
-from strandline.catalog.tables import TableInfo
+from strandline.catalog.tables import TableBody, TableInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
 from strandline.model import Column, IndexDef, Key, State, TableSchema, order
@@ -82,9 +82,12 @@ def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
     actions = statement.actions
     if all(isinstance(a, st.AddColumn | st.DropColumn) for a in actions):
         return _alter_columns(runtime, statement.path, actions)
+    renamed = [action for action in actions if isinstance(action, st.RenameColumn)]
+    if len(renamed) == len(actions):
+        return _rename_columns(runtime, statement.path, renamed)
     if len(actions) > 1:
         raise Unsupported(
-            "an index or a changefeed is changed, and a table renamed, by a statement of its own",
+            "an index or a changefeed is changed, and something renamed, by a statement of its own",
             "Write one ALTER TABLE for each of these.",
         )
     (action,) = actions
@@ -259,6 +262,32 @@ def _changed_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> Table
                     )
             changed = changed.without_column(name)
     return changed
+
+
+def _rename_columns(runtime: Runtime, path: str, actions: Sequence[st.RenameColumn]) -> int:
+    """Files keep the names that they have, and each description says which those are; so no row is read."""
+    with runtime.catalog.write() as tx:
+        row = _require_table(tx.conn, path)
+        for below in paths.subtree(tx.conn, row):
+            paths.check_ready(below)
+        info = TableInfo.of(row)
+        schema, refs = info.schema, {ref.name: ref.definition for ref in info.indexes}
+        rows = paths.by_ids(tx.conn, [ref.impl_id for ref in info.indexes])
+        impls = {impl.id: impl.record(TableBody).schema for impl in rows}
+        for action in actions:
+            name = names.column(action.name, schema.names, info.path)
+            if action.to == name:
+                raise InvalidArgument(
+                    f"column {name!r} has this name already", "Choose another name, or leave it."
+                )
+            _check_new_column(action.to, {n.lower() for n in schema.names if n != name})
+            schema = schema.with_name(name, action.to)
+            for ref in info.indexes:
+                if name in impls[ref.impl_id]:
+                    impls[ref.impl_id] = impls[ref.impl_id].with_name(name, action.to)
+                    refs[ref.name] = refs[ref.name].with_name(name, action.to)
+        tables.describe_anew(tx, info, schema, refs, impls)
+        return tx.step
 
 
 def _add_index(runtime: Runtime, path: str, index: IndexDef) -> int:
