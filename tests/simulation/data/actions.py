@@ -79,7 +79,14 @@ class Actions:
         # Each seed has its own mix: where everything happens, little of it meets.
         self.choices = [
             (weight * self.random.choice((0, 1, 1, 4)), action) for weight, action in everything
-        ] + [(10, self.write), (4, self.replace), (4, self.drop_backup), (3, self.prune), (4, self.rename)]
+        ] + [
+            (10, self.write),
+            (4, self.replace),
+            (4, self.drop_backup),
+            (3, self.prune),
+            (4, self.rename),
+            (4, self.rename_column),
+        ]
         self.adverse: list[Callable[[Process], str]] = [
             self.write,
             self.write_many,
@@ -88,7 +95,7 @@ class Actions:
             self.drop_and_restore,
         ]
         self.adverse += [self.drop_and_create, self.compact_and_collect, self.write_often, self.replace]
-        self.adverse += [self.drop_backup, self.rename]
+        self.adverse += [self.drop_backup, self.rename, self.rename_column]
         self.paths = self.random.choice((("/a",), MEMBERS, (*MEMBERS, "/a", "/r")))
         self.sleeps = 0.5
         if focus is not None:
@@ -369,6 +376,14 @@ class Actions:
         if path not in self.history.now:
             path, to = to, path
         return self._change(process, f"ALTER TABLE {path[1:]} RENAME TO {to[1:]}", model.rename(path, to))
+
+    def rename_column(self, process: Process) -> str:
+        """The column that comes and goes gets another name, under which nobody writes, or its own again."""
+        path = process.path
+        has = path in self.history.now and "y" in self.history.now[path].columns
+        old, new = ("y", "x") if has else ("x", "y")
+        text = f"ALTER TABLE {path[1:]} RENAME COLUMN {old} TO {new}"
+        return self._change(process, text, model.rename_column(path, old, new))
 
     # --- backups and restores --------------------------------------------------------------------------------------------------------
 

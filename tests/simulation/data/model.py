@@ -203,6 +203,21 @@ def drop_column(path: str, column: str) -> Effect:
     return effect
 
 
+def rename_column(path: str, column: str, to: str) -> Effect:
+    def effect(state: State) -> State:
+        before = table(state, path)
+        if column not in before.columns or to in before.columns:
+            raise Refused(InvalidArgument.code)
+
+        def named(name: str) -> str:
+            return to if name == column else name
+
+        rows = {k: {named(n): v for n, v in row.items()} for k, row in before.rows.items()}
+        return {**state, path: replace(before, columns=tuple(map(named, before.columns)), rows=rows)}
+
+    return effect
+
+
 def add_index(path: str, index: str) -> Effect:
     def effect(state: State) -> State:
         before = table(state, path)
