@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -67,6 +67,13 @@ with it."""
 
 INTERRUPTS = 10
 """So often jobs are ended whose thread goes on: it may have been about to begin another one."""
+
+
+class Estimate(NamedTuple):
+    """How many rows a scan would have to read at most; and whether it would be done here."""
+
+    rows: int
+    is_little: bool
 
 
 class Store:
@@ -190,15 +197,18 @@ class Store:
     def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
         """Return ``columns`` of the rows; None if too many would have to be read here: ``frame`` has
         them."""
-        most = self._settings.scan_rows
-        if not state.within.is_limited:
-            little = self._is_little(state.chain.segments, most)
-        else:
-            rows, size = arrow.parts.needed(self.shelf, state, self._settings.bulk_bytes)
-            little = rows <= most and size <= self._settings.bulk_bytes
-        if not little:
+        if not self.estimate(state).is_little:
             return None
         return arrow.scan.scan(self.shelf, state, columns)
+
+    def estimate(self, state: State) -> Estimate:
+        """Return how many rows ``scan`` would have to read at most, and whether it would."""
+        most = self._settings.scan_rows
+        if not state.within.is_limited:
+            segments = state.chain.segments
+            return Estimate(sum(s.rows for s in segments), self._is_little(segments, most))
+        rows, size = arrow.parts.needed(self.shelf, state, self._settings.bulk_bytes)
+        return Estimate(rows, rows <= most and size <= self._settings.bulk_bytes)
 
     def touched(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
         """Return the keys that logs change at steps greater than ``after``."""
