@@ -155,10 +155,15 @@ def test_columns_tables_and_indexes_that_came_and_went(db: Database, tmp_path: P
     db.sql("ALTER TABLE t DROP COLUMN n; UPSERT INTO t (k, v) VALUES (42, 'n'); BACKUP c INCREMENTAL")
     dropped = last(db).name
     story.held[dropped] = contents(db)
-    for key in (43, 44):
-        db.sql(f"UPSERT INTO t (k, v) VALUES ({key}, 'more'); BACKUP c INCREMENTAL")
+    db.sql("UPSERT INTO t (k, v) VALUES (43, 'more'); UPSERT INTO w (k) VALUES (3); BACKUP c INCREMENTAL")
+    db.sql(
+        "ALTER TABLE w RENAME TO z; ALTER TABLE t RENAME COLUMN extra TO more; UPSERT INTO z (k) VALUES (4)"
+    )
+    db.sql("UPSERT INTO t (k, more) VALUES (44, 9); BACKUP c INCREMENTAL")
     story.held[last(db).name] = contents(db)
     db.sql("COMPACT c INCREMENTS")
+    renamed = last(db).tables["/z"]
+    assert (renamed.was, renamed.slice.whole, renamed.slice.rows) == ("/w", False, 2)
     assert_left(story, [story.names[0], whole, dropped, last(db).name])
     made = record_of(db, whole)
     assert [made.tables[path].slice.whole for path in ("/t", "/dir/u", "/w")] == [False, True, True]
