@@ -91,7 +91,10 @@ def test_parameters_are_bound_to_markers(run: Run) -> None:
     text = "UPSERT INTO t VALUES (:k, :v); SELECT * FROM t WHERE v = :v"
     done = run("sql", text, "--param", "k=5", "--param", "v=O'Brien; ?", "--json")
     assert done.code == 0 and "O'Brien; ?" in done.out
-    assert run("sql", "SELECT k FROM t WHERE v = :v AND k IN (:k, :n)", *given("v='5'", "k=NULL", "n=-1")).code == 0
+    assert (
+        run("sql", "SELECT k FROM t WHERE v = :v AND k IN (:k, :n)", *given("v='5'", "k=NULL", "n=-1")).code
+        == 0
+    )
     for wrong, said in (
         (["SELECT :v"], "has no value"),
         (["SELECT :v", *given("v=1", "w=2")], "'w'"),
