@@ -1,5 +1,6 @@
 """How fast ``format("strandline")`` is beside ``table.df()`` and plain Parquet of the same rows: scans, a
-range of keys, a load, and streams; and how fast rows become Arrow data in a process without a JVM.
+range of keys, a load, and streams; how fast rows become Arrow data in a process without a JVM, and how fast
+the command line loads, shows and exports them without one.
 
     python bench/access.py [--rows 1000000] [--folder DIR] [--keep]
 
@@ -16,6 +17,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
+
+import numpy as np  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import pyarrow.csv as pa_csv  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
 
 import strandline  # noqa: E402
 from bench.report import Report, folder_of, folder_options  # noqa: E402
@@ -66,11 +72,51 @@ class Bench:
         strandline.register(self.spark, str(folder / "warehouse"))
 
     def run(self) -> None:
+        self._head()
         self._load()
         self._scan()
         self._arrow()
         self._follow()
         self.db.close()
+
+    def _head(self) -> None:
+        """The command line alone, twice as many rows, and no Java that could be started."""
+        rows, folder = 2 * self.rows, self.folder / "by command"
+        some = pa.table(
+            {
+                "id": pa.array(np.random.default_rng(1).permutation(rows)),
+                "customer": pa.array([f"customer {n % 5000}" for n in range(rows)]),
+                "amount": pa.array(np.random.default_rng(2).random(rows)),
+            }
+        )
+        folder.mkdir()
+        pq.write_table(some, folder / "some.parquet")
+        pa_csv.write_csv(some, folder / "some.csv")
+        strandline.connect(folder / "warehouse").close()
+        steps = {
+            "load of CSV": "load big {folder}/some.csv --key id",
+            "load of Parquet": "load big2 {folder}/some.parquet --key id",
+            "sql --format csv | head": "sql 'SELECT * FROM big' --format csv | head -n 5",
+            "sql --format csv | wc": "sql 'SELECT * FROM big' --format csv | wc -l",
+            "export as Parquet": "export big {folder}/big.parquet",
+            "export as JSON lines": "export big {folder}/big.jsonl",
+        }
+        for what, arguments in steps.items():
+            seconds: list[float] = []
+            for _ in range(3 if "head" in what else 1):
+                with clocked(seconds):
+                    self._command(arguments.format(folder=f"'{folder}'"), folder / "warehouse")
+            self.report.note(f"{what}, {rows:,} rows, no JVM", f"{min(seconds):.2f} s")
+
+    def _command(self, arguments: str, warehouse: Path) -> None:
+        around = {"PYTHONPATH": str(HERE.parent / "src"), "STRANDLINE_WAREHOUSE": str(warehouse)}
+        around |= {"JAVA_HOME": "/nonexistent", "SPARK_HOME": "/nonexistent"}
+        subprocess.run(
+            ["bash", "-o", "pipefail", "-c", f"'{sys.executable}' -m strandline.cli {arguments}"],
+            env={**os.environ, **around},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
 
     def _load(self) -> None:
         rows = values(self.spark, self.spark.range(0, self.rows, 1, 4), max(1, self.rows // 10))

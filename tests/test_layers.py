@@ -27,7 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"backups"}),
     frozenset({"api"}),
     frozenset({ROOT}),
-    frozenset({"demo", "dbapi"}),
+    frozenset({"demo", "dbapi", "duckdb"}),
     frozenset({"cli"}),
 )
 """From bottom to top. A unit is a module or a folder of ``strandline``. It imports itself and the layers

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from strandline.cli.options import WORK_WITH_DATA, command
 from strandline.cli.session import Cli
 from strandline.errors import InvalidArgument, Unavailable
+
+Format = Literal["table", "json", "csv", "jsonl", "parquet"]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +27,13 @@ def sql(
     file: Annotated[
         str | None,
         typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file; - is stdin."),
+    ] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="How rows are written: a table, JSON (as --json), or the bytes of a file, as they come.",
+        ),
     ] = None,
     param: Annotated[
         list[str] | None,
@@ -42,6 +51,8 @@ def sql(
     if statement is not None and file is not None:
         raise InvalidArgument("a statement and a file are given", "Give one of them.")
     text = statement if statement is not None else _text_of(file)
+    cli.output.as_json = cli.output.as_json or format == "json"
+    cli.output.encoding = None if format == "table" or format == "json" else format
     params = _params(param or [])
     if params is not None and text is None:
         raise InvalidArgument("parameters are given, and no statement", "Give one, or a file.")
