@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strandline.settings import Settings
 from tests.cli.conftest import Run
 
 ROWS = "SELECT id, customer, total FROM orders ORDER BY id"
@@ -219,3 +220,15 @@ def test_much_is_staged_a_part_at_a_time_in_one_commit(shop: Run, monkeypatch: p
     assert found == [["customer 2\n"]]
     Path("many.csv").write_text("id,total\n" + "\n".join(f"{n},{n}" for n in range(1000)) + "\n7,x\n")
     assert "many.csv, line 1002: column total" in shop("load", "orders", "many.csv").err
+
+
+@pytest.mark.usefixtures("spark")
+def test_much_parquet_is_read_on_spark(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Settings(bulk_bytes=1)
+    pq.write_table(TABLE.append_column("tags", pa.array([[1, 2], None])), "rows.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr("strandline.cli.session.settings_here", lambda: few)
+        said = shop("load", "tagged", "rows.parquet", "--key", "id", "--json")
+    assert (said.code, said.json["rows_read"], said.json["rows"]) == (0, None, 2)
+    found = shop("sql", "SELECT id, tags FROM tagged ORDER BY id", "--json").json["rows"]
+    assert found == [[2, "[1,2]"], [3, None]]
