@@ -48,8 +48,8 @@ test: doctor setup lint types ## Run all checks without changing a file: lint, f
 cluster: doctor setup ## Run all tests on a Spark cluster and over Spark Connect, both started on this machine
 	STRANDLINE_CLUSTER=1 $(BIN)/python -m pytest tests/cluster
 
-exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and four times the examples (hours)
-	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o timeout=7200
+exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and eight times the examples (hours)
+	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=8 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o timeout=7200
 
 lowest: doctor $(LOWEST)/.installed ## Run the quick tests and some on Spark with the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'

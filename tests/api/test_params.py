@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from strandline import Database, Settings
+from strandline import Database
 from strandline.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 UTC = timezone.utc
 VALUES: dict[str, Any] = {
@@ -54,33 +50,26 @@ def test_values_of_all_types_come_back_and_are_found(db: Database) -> None:
     assert db.sql("DELETE FROM t WHERE v = ?; DELETE FROM t ON (k) VALUES (?)", ["x", 1]).rows_changed == 1
 
 
-def test_on_spark_they_mean_the_same(connect: Callable[..., Database], spark: SparkSession) -> None:
-    db = connect(spark=spark, settings=Settings(scan_rows=0, bulk_rows=0))
-    filled(db)
+def test_on_spark_they_mean_the_same(spark_db: Database) -> None:
+    filled(spark_db)
     both = " AND ".join(f"{name} = :{name}" for name in NAMES)
     named = dict(zip(NAMES, VALUES.values(), strict=True))
     shown = ", ".join(f":{name} AS {name}" for name in NAMES)
-    assert db.sql(f"SELECT {shown}, upper(:v) FROM t WHERE {both} AND length(v) > 0", named).rows() == [
+    text = f"SELECT {shown}, upper(:v) FROM t VERSION AS OF :step WHERE {both} AND length(v) > 0 LIMIT :most"
+    assert spark_db.sql(text, {**named, "step": spark_db.step, "most": 9}).rows() == [
         (*VALUES.values(), VALUES["v Utf8"].upper())
     ]
-    changed = db.sql(
+    changed = spark_db.sql(
         "UPDATE t SET v = concat(v, ?), at = ?, n = ?, j = ? WHERE length(v) > ?",
         ["!", datetime(2026, 1, 1), 7, None, 1],
     )
     assert changed.rows_changed == 1
-    assert db.sql("SELECT v, at, n, j FROM t WHERE length(v) > ?", [1]).rows() == [
-        (VALUES["v Utf8"] + "!", datetime(2026, 1, 1, tzinfo=UTC), 7, None)
+    spark_db.sql("UPSERT INTO t (k, v) VALUES (?, upper(?))", [6, "y"])
+    assert spark_db.sql("SELECT v, at, n, j FROM t WHERE k > ? ORDER BY k", [1]).rows() == [
+        ("Y", None, None, None),
+        (VALUES["v Utf8"] + "!", datetime(2026, 1, 1, tzinfo=UTC), 7, None),
     ]
-    db.sql("UPSERT INTO t (k, v) SELECT k + ?, ? FROM t WHERE k = ?", [4, "x", 1])
-    db.sql("UPSERT INTO t (k, v) VALUES (?, upper(?))", [6, "y"])
-    assert db.sql(
-        "SELECT v FROM t VERSION AS OF ? WHERE k IN (?, ?) ORDER BY k LIMIT ?", [db.step, 5, 6, 9]
-    ).rows() == [
-        ("x",),
-        ("Y",),
-    ]
-    assert db.sql("DELETE FROM t WHERE lower(v) = :v", {"v": "y"}).rows_changed == 1
-    assert "Plan" in db.sql("EXPLAIN SELECT v FROM t WHERE length(v) > ?", [1]).rows()[0][0]
+    assert "Plan" in spark_db.sql("EXPLAIN SELECT v FROM t WHERE length(v) > ?", [1]).rows()[0][0]
 
 
 def test_a_value_that_does_not_fit_is_refused_as_a_literal_is(db: Database) -> None:

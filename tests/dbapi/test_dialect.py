@@ -57,7 +57,9 @@ def test_tables_are_made_filled_changed_read_and_looked_at(engine: sa.Engine) ->
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     row = (1, "a", Decimal("1.50"), at, date(2026, 1, 1), b"x", True, 0.5)
     with engine.begin() as connection:
-        connection.execute(table.insert(), [dict(zip(table.c.keys(), row, strict=True)), {"k": 2}])
+        connection.execute(
+            table.insert(), [dict(zip(table.c.keys(), r, strict=True)) for r in (row, (2, *[None] * 7))]
+        )
         connection.execute(table.update().where(table.c.k == 2).values(name="b"))
     with engine.connect() as connection:
         assert connection.execute(sa.select(table).order_by(table.c.k).limit(1)).all() == [row]

@@ -58,9 +58,9 @@ def test_values_go_through_all_statements_of_a_text() -> None:
 
 def test_the_text_for_spark_has_names_and_no_values() -> None:
     query = parse_query("SELECT upper(?) FROM t WHERE d = ? LIMIT ?", ["x'; DROP", Decimal("1.5"), 3])
-    assert query.args == {"p13": "x'; DROP", "p32": "1.5", "p40": 3}
+    assert query.args == {"p13": "x'; DROP", "p33": "1.5", "p41": 3}
     assert query.render(["{t0}"]) == (
-        "SELECT upper(:p13) FROM {t0} AS `t` WHERE d = CAST(:p32 AS DECIMAL(2,1)) LIMIT :p40"
+        "SELECT upper(:p13) FROM {t0} AS `t` WHERE d = CAST(:p33 AS DECIMAL(2,1)) LIMIT :p41"
     )
 
 

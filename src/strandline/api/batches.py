@@ -52,7 +52,8 @@ def reader_of(
     def batches() -> Iterator[pa.RecordBatch]:
         with guard():
             for table in source.tables():
-                yield from table.to_batches(max_chunksize=batch_rows)
+                # A table may be of many small parts, some of them empty.
+                yield from table.combine_chunks().to_batches(max_chunksize=batch_rows)
 
     return pa.RecordBatchReader.from_batches(source.schema, batches())
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
+    from strandline.api.status import Status
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify import VerifyReport
@@ -107,32 +108,14 @@ class Database:
     def transaction(self) -> Iterator[Database]:
         """Make all changes inside a ``with`` block, by this thread, one commit at one step; an exception
         discards them. If others change the same rows meanwhile, the end of the block raises CONFLICT and
-        nothing is committed."""
-        from strandline.tables.snapshot import once
-
-        with self.guard():
-            if self.current_transaction() is not None:
-                raise PreconditionFailed(
-                    "a transaction is already open in this thread",
-                    "Transactions cannot be nested; finish that one first.",
-                )
-            tx = self._begin()
-            tx.snapshot.take()
-        self._local.transaction = tx
+        nothing is committed. In SQL the same is BEGIN, COMMIT and ROLLBACK, over several calls."""
+        self.begin(in_block=True)
         try:
             yield self
-        except Exception:
-            tx.abort()
+        except BaseException:
+            self._end(in_block=True).abort()
             raise
-        finally:
-            self._local.transaction = None
-        with self.guard():
-            try:
-                with once(self.runtime, tx.snapshot.mark):
-                    tx.commit()
-            except Exception:
-                tx.abort()
-                raise
+        self.commit(in_block=True)
 
     # --- looking around ------------------------------------------------------------------------------------
 
@@ -318,6 +301,15 @@ class Database:
 
             return render(self.runtime)
 
+    def status(self, **thresholds: float) -> Status:
+        """Return how the warehouse is: of each backup collection whether and up to when it can be restored,
+        and what needs attention. ``level`` is ``fine``, ``warning`` or ``critical``. From when on something
+        does can be given by name, as ``Thresholds`` of ``strandline.api.status`` has it."""
+        with self.guard():
+            from strandline.api.status import Thresholds, look
+
+            return look(self.runtime, Thresholds.of(thresholds))
+
     # --- care ----------------------------------------------------------------------------------------------
 
     def check(self, path: str) -> CheckReport:
@@ -404,6 +396,8 @@ class Database:
             if self._closed:
                 return
         with self.guard():
+            if self.current_transaction() is not None and not self._local.in_block:
+                self.rollback()
             if self._operations is not None:
                 self._operations.close()
             if self._carrier is not None:
@@ -476,6 +470,49 @@ class Database:
         from strandline.tables.transaction import Transaction
 
         return Transaction(self.runtime, named)
+
+    def begin(self, *, in_block: bool = False) -> None:
+        """Open a transaction of this thread. ``in_block``: it ends with a ``with`` block and no other way."""
+        with self.guard():
+            if self.current_transaction() is not None:
+                raise PreconditionFailed(
+                    "a transaction is already open in this thread",
+                    "Transactions cannot be nested; finish that one first.",
+                )
+            tx = self._begin()
+            tx.snapshot.take()
+            self._local.transaction, self._local.in_block = tx, in_block
+
+    def commit(self, *, in_block: bool = False) -> tuple[int | None, int]:
+        """Commit the open transaction, and return its step (None if nothing changed) and how many rows it has
+        changed. It has ended also if this fails."""
+        from strandline.tables.snapshot import once
+
+        with self.guard():
+            tx = self._end(in_block=in_block)
+            try:
+                with once(self.runtime, tx.snapshot.mark):
+                    return tx.commit(), tx.rows_changed
+            except BaseException:
+                tx.abort()
+                raise
+
+    def rollback(self) -> None:
+        """Discard what the open transaction has changed."""
+        with self.guard():
+            self._end(in_block=False).abort()
+
+    def _end(self, *, in_block: bool) -> Transaction:
+        tx = self.current_transaction()
+        if tx is None:
+            raise PreconditionFailed("no transaction is open", "Open one with BEGIN.")
+        if self._local.in_block != in_block:
+            raise PreconditionFailed(
+                "this transaction ends with the block of db.transaction()",
+                "Leave the block to commit it, or raise an exception to discard it.",
+            )
+        self._local.transaction = None
+        return tx
 
     def current_transaction(self) -> Transaction | None:
         return getattr(self._local, "transaction", None)

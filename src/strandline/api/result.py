@@ -104,7 +104,7 @@ class Result(Tabular):
         are computed."""
         if self.is_here:
             return list((self.here or ())[:limit])
-        if self.plain is not None and limit is not None:
+        if self.plain is not None:
             return list(itertools.islice(self, limit))
         return [tuple(row) for row in self._collector.rows(limit)]
 

@@ -125,12 +125,14 @@ def _planned(
     for part in (view, impl):
         reader.read_whole(part)
     constraints = key_ranges(where, types, impl.info.schema.key, ref.qualifier)
-    state = impl.state.narrowed(key_range(impl.info.schema.key, constraints))
-    if where is not None and not reader.runtime.store.passes_through(state):
-        return None
+    state = None
+    if not constraints.impossible:
+        state = impl.state.narrowed(key_range(impl.info.schema.key, constraints))
+        if where is not None and not reader.runtime.store.passes_through(state):
+            return None
     return PlainScan(
         reader,
-        None if constraints.impossible else state,
+        state,
         [(name, shown, types[name]) for name, shown in wanted],
         behind=None if all(name in impl.info.schema for name in read) else view.state,
         read=read,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from strandline.catalog import commits
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
-from strandline.model import Key, KeyRange
+from strandline.model import Key, KeyRange, TableSchema
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, Range, key_ranges
 from strandline.sql.evaluate.simple import SimpleSelect, sort_rows
@@ -102,10 +102,8 @@ def _candidates(
     if constraints.impossible:
         return []
     key = view.info.schema.key
-    sets = [constraints.values(name) for name in key]
-    finite = [s for s in sets if s is not None]
-    if len(finite) == len(key) and math.prod(len(s) for s in finite) <= MAX_LOOKUP_KEYS:
-        keys: list[Key] = list(itertools.product(*finite))
+    keys = lookup_keys(key, constraints)
+    if keys is not None:
         reader.read_keys(view, keys)
         return lookup(reader, view, keys, columns).values()
     # Also if there is none: even the absence of rows is something that the outcome depends on.
@@ -117,6 +115,24 @@ def _candidates(
         return None
     values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]
     return list(zip(*values, strict=True)) if columns else [()] * rows.num_rows
+
+
+def lookup_keys(key: Sequence[str], constraints: Constraints) -> list[Key] | None:
+    """Return the keys that may satisfy the constraints, if these are so few that each is looked up."""
+    sets = [constraints.values(name) for name in key]
+    finite = [s for s in sets if s is not None]
+    if len(finite) < len(key) or math.prod(len(s) for s in finite) > MAX_LOOKUP_KEYS:
+        return None
+    return list(itertools.product(*finite))
+
+
+def columns_used(simple: SimpleSelect, table: TableSchema) -> set[str] | None:
+    """Return the columns that a query shows or sorts by; None if it names one that the table does not
+    have: Spark knows what else it may be, or says what is wrong."""
+    exact = {name.lower(): name for name in table.names}
+    shown = table.names if simple.columns is None else [column for column, _ in simple.columns]
+    used = [name.lower() for name in (*shown, *(o.column for o in simple.order))]
+    return {exact[name] for name in used} if all(name in exact for name in used) else None
 
 
 def key_range(key: Sequence[str], constraints: Constraints) -> KeyRange:
@@ -148,9 +164,9 @@ def _select_here(
     types = {c.name: c.type for c in table.columns}
     exact = {name.lower(): name for name in table.names}
     wanted = [(n, n) for n in table.names] if simple.columns is None else list(simple.columns)
-    used = [c for c, _ in wanted] + [o.column for o in simple.order]
-    if any(name.lower() not in exact for name in used):
-        return None  # not a column of the table: Spark knows what else it may be, or says what is wrong
+    used = columns_used(simple, table)
+    if used is None:
+        return None
     holds = (
         (lambda row: True) if simple.where is None else predicate(simple.where, types, simple.table.qualifier)
     )
@@ -164,7 +180,7 @@ def _select_here(
     ):
         reader.read_whole(view)
         return [simple.count], [(0,)], [_COUNTED]
-    rows = _rows_here(reader, view, simple, types, {exact[name.lower()] for name in used})
+    rows = _rows_here(reader, view, simple, types, used)
     if rows is None:
         return None
     found = [row for row in rows if holds(row) is True]
