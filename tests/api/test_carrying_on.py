@@ -21,6 +21,8 @@ from tests.effort import EVERY
 from tests.tables.examples import rows
 from tests.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 VICTIM = """
 import os, signal, sys, strandline
 db = strandline.connect(sys.argv[1], catalog=sys.argv[4] or None)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from tests.backups.reading import (
     records,
     streams,
 )
+from tests.effort import FACTOR
 from tests.tables.examples import assert_sound, content
 from tests.world import ManualClock
 
@@ -305,6 +307,23 @@ class Backups(RuleBasedStateMachine):
         assert {each: contents(self.db, each) for each in self.expected} == self.expected
         assert_links_fit(self.db)
 
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def merge_increments(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.expected)), label="backup")
+        pinned = data.draw(st.sampled_from(sorted(self.expected)), label="pinned")
+        self.db.sql(f"PIN BACKUP c '{pinned}'; COMPACT c INCREMENTS TO '{name}'; UNPIN BACKUP c '{pinned}'")
+        left = backups(self.db)
+        assert {name, pinned, *(r.name for r in records(self.db) if r.kind == "full")} <= set(left)
+        assert set(left) <= set(self.expected)
+        chain = chain_to(records(self.db), name)[1:]
+        for one, next_ in pairwise(chain):
+            dropped = any(s.delta is None for record in (one, next_) for s in record.slices)
+            assert one.name == pinned or dropped, "no neighbours are left that could be one"
+        self.expected = {each: self.expected[each] for each in left}
+        assert {each: contents(self.db, each) for each in left} == self.expected
+        assert_links_fit(self.db)
+
     def _incremental(self) -> None:
         # What the last backup does not hold is taken whole.
         followed = all(t.followed or self._is_new(path) for path, t in self.tables.items() if t.member)
@@ -471,7 +490,8 @@ def test_every_backup_is_the_state_at_its_step(machine: type[Backups]) -> None:
     with template() as folder:
         machine.template = folder
         chosen = settings(
-            max_examples=12 if machine is Backups else 6,
+            max_examples=(6 if machine is Backups else 3) * max(1, FACTOR),
+            derandomize=not FACTOR,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -11,6 +11,7 @@ import pytest
 
 from strandline import Database
 from strandline.errors import Conflict, PreconditionFailed, StrandlineError
+from tests.effort import EVERY
 from tests.processes import READY, run_at_once
 from tests.tables.examples import ARROW, SPARK, assert_sound, content, data_files, picture, refused, rows
 
@@ -308,7 +309,7 @@ def test_processes_that_count_lose_nothing(
     db.sql(
         "CREATE TABLE c (k Int32, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (n)); UPSERT INTO c (k, n) VALUES (0, 0)"
     )
-    each = 25
+    each = 25 if EVERY else 8
     run_at_once(
         COUNT, [[str(tmp_path / "shared"), catalog_url or "", str(each), str(number)] for number in (1, 2, 3)]
     )

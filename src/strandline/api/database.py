@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
     from strandline.records import Record
+    from strandline.sql.binding import Params
+    from strandline.storage.recipe import Recipe
     from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
     from strandline.tables.snapshot import Reader
@@ -78,10 +80,14 @@ class Database:
 
     # --- statements ----------------------------------------------------------------------------------------
 
-    def sql(self, text: str) -> Result:
+    def sql(self, text: str, params: Params = None) -> Result:
         """Run one or more statements, ``;`` between them, and return the result of the last one. Consecutive
         statements that change rows are one commit at one step; what it changed is durable when this
-        returns."""
+        returns.
+
+        ``params`` are values for the markers of the text: a list for ``?``, in their order, or a dict for
+        ``:name``. They may be None, bool, int, float, Decimal, str, bytes, date or datetime (in UTC unless it
+        has a zone), and are never made part of the text."""
         with self.guard():
             if not isinstance(text, str):
                 raise InvalidArgument(
@@ -89,7 +95,7 @@ class Database:
                 )
             from strandline.api.execute import execute
 
-            return execute(self, text)
+            return execute(self, text, params)
 
     def table(self, path: str) -> Table:
         """Return a table by its path, such as ``/t``, to write rows into it and to read them without SQL.
@@ -143,6 +149,31 @@ class Database:
                 known = owners.owners(conn, [operation_id], self.runtime.clock.now())
                 found["owner"] = asdict(known[operation_id]) if operation_id in known else None
             return found
+
+    def files(
+        self,
+        path: str,
+        at: Any = None,
+        *,
+        backup: str | None = None,
+        pack: str | os.PathLike[str] | None = None,
+    ) -> Recipe:
+        """Return which files make up a table, and how they are folded: now, at a step or a time (a datetime,
+        or ISO text), or in a backup (``collection`` or ``collection/backup``). ``before``, ``changes`` and
+        ``after`` are its parts, oldest first. Small commits lie in the catalog and come along as Arrow tables
+        (``part.data``), unless ``pack`` names a folder or a URL to write them to. The files stay for
+        ``read_seconds``, whatever becomes of this process; a pin keeps a step for longer."""
+        with self.guard():
+            from strandline.storage import recipe
+            from strandline.storage.location import files_at, is_url
+            from strandline.tables.files import files_of
+            from strandline.tables.moments import reference
+
+            found = files_of(self.runtime, reference(names.normalize(path), at, backup))
+            if pack is None:
+                return found
+            place = pack if is_url(pack) else os.path.abspath(os.path.expanduser(pack))
+            return recipe.pack(found, files_at(place, self.runtime.settings))
 
     def busy(self, path: str = "/") -> dict[str, dict[str, Any]]:
         """Return what is directly below a path and under operation, by name: its ``state`` and the

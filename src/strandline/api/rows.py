@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def select(db: Database, statement: st.Select) -> Result:
     found = db.look(lambda reader: read.select(reader, statement.query), read.named(statement.query))
-    return Result(found.columns, found.rows, found.frame)
+    return Result(
+        found.columns, found.rows, found.frame, types=found.types, plain=found.plain, guard=db.guard
+    )
 
 
 def explain(db: Database, statement: st.Explain) -> Result:

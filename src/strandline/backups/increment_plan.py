@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from strandline.backups.collection import META, CollectionRequest, stream_name
-from strandline.backups.full import STREAM_MODE, outdated_streams
+from strandline.backups.full import STREAM_MODE, FullNeeded, outdated_streams
 from strandline.backups.record import (
     BackupRecord,
     SliceRecord,
@@ -26,7 +26,7 @@ from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
 from strandline.catalog.writer import Writer
-from strandline.errors import Internal, PreconditionFailed
+from strandline.errors import Internal
 from strandline.model import EVERYWHERE, Digest, KeyRange, TableSchema, may_hold
 from strandline.operations.kind import PartPlan, Planning
 from strandline.operations.streams import NewStream, StreamSpec, plan_drops
@@ -314,7 +314,7 @@ class _Increment:
         before = None if known is None else parent.tables[known]
         stream = None if before is None else self.followed.get(member.id)
         if before is not None and (self._now(before.slice) != member.id or stream is None):
-            raise PreconditionFailed(
+            raise FullNeeded(
                 f"{member.path} was created anew, restored or added again after the backup {parent.name}, so "
                 "its changes since then are not known",
                 "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
@@ -343,7 +343,7 @@ class _Increment:
             previous = None  # dropped and built again: a new one
         stream = None if previous is None else self.followed.get(impl.id)
         if previous is not None and stream is None:
-            raise PreconditionFailed(
+            raise FullNeeded(
                 f"the stream {impl.path}/{self.cut.parent.stream} is gone, so the changes of the index are "
                 "not known",
                 "Take a full backup first.",

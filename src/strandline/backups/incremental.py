@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import Collection, CollectionRequest, stream_name
 from strandline.backups.compact_plan import compaction
-from strandline.backups.full import Backup, BackupBody, BackupResult, retention_here
+from strandline.backups.full import Backup, BackupBody, BackupResult, FullNeeded, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
@@ -42,7 +42,7 @@ from strandline.catalog import board, chains, commits, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
-from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
+from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Chain, Digest, Segment, State, may_hold
 from strandline.operations.kind import Handler, Part, Plan, Planning, Run, pause_after
 from strandline.operations.streams import DropStreamPart, StreamPart, begin_streams
@@ -90,7 +90,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[IncrementBody, IncrementProgress]:
         path, collection, members = self._begin(tx, run)
         if not collection.incremental:
-            raise PreconditionFailed(
+            raise FullNeeded(
                 f"the collection {path.name!r} does not take incremental backups",
                 "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
                 "'true'), then take a full backup.",
@@ -355,16 +355,16 @@ def _check(conn: Connection, cut: CutSlice) -> None:
 def _parent(conn: Connection, path: Path, collection: Collection) -> BackupRecord:
     last = last_backup(conn, path)
     if last is None:
-        raise PreconditionFailed(
+        raise FullNeeded(
             f"the collection {path.name!r} has no full backup yet", "Take one first: BACKUP collection."
         )
     if last.stream is None:
-        raise PreconditionFailed(
+        raise FullNeeded(
             f"{last.name} was taken while incremental backups were off, so nothing was followed since",
             "Take a full backup first.",
         )
     if collection.dropped is not None and collection.dropped > last.name:
-        raise PreconditionFailed(
+        raise FullNeeded(
             f"{collection.dropped} was dropped, and with it the changes since {last.name}",
             "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
         )
@@ -381,10 +381,10 @@ def _check_length(conn: Connection, path: Path, collection: Collection, parent: 
     while here is not None:
         length, here = length + 1, parents.get(here)
     if length > most:
-        raise PreconditionFailed(
+        raise FullNeeded(
             f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",
             "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL; or fold "
-            "the chain: COMPACT collection.",
+            "the chain: COMPACT collection, or COMPACT collection INCREMENTS.",
         )
     if collection.settings.compact_chain:
         return None  # It is folded before it gets too long.

@@ -3,7 +3,7 @@ and the finished backups of a collection, as the catalog has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -101,7 +101,8 @@ class BackupHead(Record):
     nothing (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment
     will read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
     repository that has it; None: it is in the warehouse. ``synthetic``: it was taken as an increment, and is
-    a full one since its chain was folded."""
+    a full one since its chain was folded. ``merged``: the increments that it has swallowed, oldest first:
+    their changes are its own, and they are backups no more."""
 
     name: str
     kind: BackupKind
@@ -113,6 +114,7 @@ class BackupHead(Record):
     pinned: bool = later(False)
     stored: str | None = later()
     synthetic: bool = later(False)
+    merged: tuple[str, ...] = later(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,13 +150,20 @@ def require_collection(conn: Connection, name: str) -> Path:
     return found
 
 
-def require_backup(collection: Path, there: Sequence[str], name: str) -> None:
-    """Refuse the name of a backup that is not there."""
-    if name not in there:
-        raise PathNotFound(
-            f"the collection {collection.name!r} has no backup {name!r}",
-            did_you_mean(name, there) or "List them with SHOW BACKUPS IN collection.",
-        )
+def require_backup(conn: Connection, collection: Path, there: Collection[str], name: str) -> None:
+    """Refuse the name of a backup that is not there, and say which one has swallowed it, if one has."""
+    if name in there:
+        return
+    for _, head in backup_heads(conn, collection):
+        if name in head.merged:
+            raise PathNotFound(
+                f"the backup {name} was merged into {head.name}, which holds its changes and those after it",
+                f"Name {head.name} instead, or the backup before it.",
+            )
+    raise PathNotFound(
+        f"the collection {collection.name!r} has no backup {name!r}",
+        did_you_mean(name, list(there)) or "List them with SHOW BACKUPS IN collection.",
+    )
 
 
 HEAD = 2000

@@ -12,10 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from strandline.cli.values import plain, shown
-from strandline.errors import StrandlineError
+from strandline.errors import InvalidArgument, StrandlineError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN_ROWS = 1000
 """A terminal shows at most so many rows of a result; a file or a pipe gets all of them."""
@@ -30,6 +33,9 @@ class Output:
     """Rows are shown as lists of their columns."""
     answered: bool = False
     """What is run at the moment has written its document."""
+    encoding: Literal["csv", "jsonl", "parquet"] | None = None
+    """How rows are written, if not for a person: as the bytes of one file."""
+    has_rows: bool = False
 
     @property
     def is_terminal(self) -> bool:
@@ -73,6 +79,26 @@ class Output:
         self.answered = True
         write("]}\n")
 
+    def file(self, reader: pa.RecordBatchReader) -> None:
+        """Rows as the bytes of a file, as they come. There is one file at most."""
+        from strandline.storage.outgoing import encoded
+
+        assert self.encoding is not None
+        if self.has_rows:
+            raise InvalidArgument(
+                f"two statements have rows, and {self.encoding} is one file", "Ask for them one by one."
+            )
+        self.has_rows = True
+        out = getattr(sys.stdout, "buffer", None)
+        try:
+            for chunk in encoded(self.encoding, reader):
+                # Who has put something that takes only text in the place of stdout gets text.
+                (out.write if out is not None else _written_as_text)(chunk)
+                sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader has gone (| head) and has what it wanted. Python would complain when it flushes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True, more: bool = False
     ) -> None:
@@ -104,6 +130,10 @@ class Output:
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
             self.line(f"{name:<{width}}  {value}".rstrip())
+
+
+def _written_as_text(chunk: bytes) -> None:
+    sys.stdout.write(chunk.decode())
 
 
 def table_lines(

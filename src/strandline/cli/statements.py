@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.api.execute import groups
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
+from strandline.cli.parameters import used
 from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
 from strandline.cli.values import bytes_of, count
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
     from strandline.api.result import Result
 
 
-def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
-    """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes
-    on in it, and so does an open transaction."""
+def run_text(
+    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
+) -> None:
+    """Run all statements with ``params`` bound to their markers. ``stay``: the process lives on afterwards,
+    so an operation that is left alone goes on in it, and so does an open transaction."""
     try:
-        for group in groups(parse(text)):
+        for group in groups(parse(text, params)):
             cli.output.answered = False
-            run_group(cli, db, group, stay=stay)
+            run_group(cli, db, group, params=params, stay=stay)
     except BaseException:
         if not stay and db.current_transaction() is not None:
             db.rollback()
@@ -41,13 +44,20 @@ def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
         )
 
 
-def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
+def run_group(
+    cli: Cli,
+    db: Database,
+    group: Sequence[st.Statement],
+    *,
+    params: dict[str, Any] | None = None,
+    stay: bool = False,
+) -> None:
     first = group[0]
     text = ";\n".join(statement.text for statement in group)
     if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
-        run_operation(cli, db, text, stay=stay)
+        run_operation(cli, db, text, params=params, stay=stay)
         return
-    result = db.sql(text)
+    result = db.sql(text, used(params, text))
     if isinstance(first, st.Begin | st.Rollback) and not cli.output.as_json:
         cli.output.line("a transaction is open" if isinstance(first, st.Begin) else "rolled back")
         return
@@ -70,9 +80,11 @@ def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
         yield f"{bars}{said}: {details}" if details else f"{bars}{said}"
 
 
-def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
+def run_operation(
+    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
+) -> None:
     """Run a statement that begins an operation, with its progress in sight."""
-    operation_id = db.sql(f"{text} NOWAIT").operation_id
+    operation_id = db.sql(f"{text} NOWAIT", used(params, text)).operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, stay=stay))
 
@@ -109,6 +121,9 @@ def place(text: str) -> str:
 
 def tell_result(cli: Cli, result: Result) -> None:
     output = cli.output
+    if output.encoding is not None:
+        _tell_file(output, result)
+        return
     if result.columns and result.operation_id is None:
         _tell_rows(output, result)
         return
@@ -124,6 +139,14 @@ def tell_result(cli: Cli, result: Result) -> None:
         changed = count(result.rows_changed, "row")
         said = f"{changed} changed" if result.step is None else f"{changed} changed at step {result.step}"
     output.result(body, lambda: output.line(said))
+
+
+def _tell_file(output: Output, result: Result) -> None:
+    """Only rows go into the file; what else is to be said goes beside it."""
+    if result.columns and result.operation_id is None:
+        output.file(result.to_reader())
+    else:
+        output.note("done" if result.step is None else f"done at step {result.step}")
 
 
 def _tell_rows(output: Output, result: Result) -> None:

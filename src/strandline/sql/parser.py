@@ -22,8 +22,10 @@ from strandline.sql.backups import (
     read_restore,
     read_verify,
 )
+from strandline.sql.binding import Params, bind
 from strandline.sql.changes import read_delete, read_update, read_write
 from strandline.sql.cursor import Cursor
+from strandline.sql.export import read_export
 from strandline.sql.keywords import OTHER_OBJECTS
 from strandline.sql.query import query_of
 from strandline.sql.retention import read_drop_backup, read_pin, read_prune
@@ -58,11 +60,15 @@ _TRANSACTION_FORM = "BEGIN [TRANSACTION] | COMMIT | ROLLBACK"
 _EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
 
 
-def parse(text: str) -> list[Statement]:
-    """The statements of a text, in order; empty ones are left out."""
+def parse(text: str, params: Params = None) -> list[Statement]:
+    """The statements of a text, in order; empty ones are left out. ``params`` are bound to the markers of the
+    whole text."""
     statements: list[Statement] = []
     line, line_start, counted = 1, 0, 0
-    for tokens in _split(tokenize(text)):
+    found = tokenize(text)
+    if params is not None or any(token.key in ("?", ":") for token in found):
+        found = bind(text, found, params)
+    for tokens in _split(found):
         start = tokens[0].start
         # Counted on from the last statement, so that a text of many statements is not read again and again.
         breaks = text.count("\n", counted, start)
@@ -189,6 +195,7 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "DELETE": read_delete,
     **dict.fromkeys(_QUERY_STARTS, _read_select),
     "EXPLAIN": _read_explain,
+    "EXPORT": read_export,
     "SHOW": _read_show,
     "DESCRIBE": _read_describe,
     "DESC": _read_describe,
@@ -244,7 +251,10 @@ _ELSEWHERE = {
 def _refusal(cursor: Cursor) -> SyntaxFault | Unsupported:
     first, second = cursor.peek(), cursor.peek(1)
     if first.key == "$":
-        return cursor.unsupported("a named expression or parameter ($name)", _ELSEWHERE["DECLARE"])
+        return cursor.unsupported(
+            "a named expression or parameter ($name) without a value",
+            "Bind one: db.sql(text, {'name': value}).",
+        )
     if first.key in ("CREATE", "ALTER", "DROP"):
         if second.key in OTHER_OBJECTS:
             return cursor.unsupported(f"{first.key} {second.key}", _ELSEWHERE[first.key])

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from strandline.model import IndexDef
 from strandline.sql.query import Query
+from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import START, Position
 
@@ -47,6 +48,7 @@ __all__ = [
     "DropTable",
     "Explain",
     "ExplainRestore",
+    "Export",
     "Keep",
     "PinBackup",
     "Prune",
@@ -270,6 +272,16 @@ class Select(Statement):
 
 
 @dataclass(frozen=True)
+class Export(Statement):
+    """``table``: the table that is exported as a whole, if it is not another query."""
+
+    query: Query
+    place: str
+    settings: tuple[Setting, ...] = ()
+    table: TableRef | None = None
+
+
+@dataclass(frozen=True)
 class Explain(Statement):
     """``mode`` is Spark's word after EXPLAIN in upper case, or empty."""
 
@@ -393,11 +405,14 @@ class CopyBackup(Statement):
 
 @dataclass(frozen=True)
 class CompactBackups(Statement):
-    """Let an increment become a full backup; ``backup`` None: the last one."""
+    """Let an increment become a full backup; ``backup`` None: the last one. ``increments``: let neighbouring
+    increments that lead to it become one each, those before ``first`` left alone."""
 
     collection: str
     backup: str | None = None
     nowait: bool = False
+    increments: bool = False
+    first: str | None = None
 
 
 @dataclass(frozen=True)
