@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 HANDLERS: Mapping[type[st.Statement], str] = {
     st.Select: "rows.select",
     st.Explain: "rows.explain",
+    st.Export: "exporting.run",
     st.Begin: "transactions.begin",
     st.Commit: "transactions.commit",
     st.Rollback: "transactions.rollback",
-    st.Export: "exporting.run",
     st.CheckTable: "rows.check_table",
     st.ShowTables: "show.tables",
     st.ShowCreateTable: "show.create_table",

@@ -29,13 +29,13 @@ class Output:
     """The two streams of one run. Looked up at each use, because a test or a shell may replace them."""
 
     as_json: bool = False
+    encoding: Literal["csv", "jsonl", "parquet"] | None = None
+    """How rows are written, if not for a person: as the bytes of one file."""
+    has_rows: bool = False
     expanded: bool = False
     """Rows are shown as lists of their columns."""
     answered: bool = False
     """What is run at the moment has written its document."""
-    encoding: Literal["csv", "jsonl", "parquet"] | None = None
-    """How rows are written, if not for a person: as the bytes of one file."""
-    has_rows: bool = False
 
     @property
     def is_terminal(self) -> bool:
