@@ -229,6 +229,24 @@ def sqlite_url(file: Path) -> URL:
     return URL.create("sqlite", database=str(file))
 
 
+def with_password(url: str, password: str) -> str:
+    """Return the URL of a catalog with a password in it, unless it has one; what is none is left to whoever
+    opens it, to say so."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return url
+    return url if parsed.password else parsed.set(password=password).render_as_string(hide_password=False)
+
+
+def has_password(url: str) -> bool:
+    """Return whether the URL of a catalog has a password in it."""
+    try:
+        return bool(make_url(url).password)
+    except ArgumentError:
+        return False
+
+
 def _engine(url: str | URL, wait_seconds: float) -> Engine:
     try:
         str(url).encode()  # What is no text is no address either.
