@@ -17,7 +17,7 @@ ROOT = "strandline"
 It may import anything, and only what is above it may import it."""
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "version"}),
+    frozenset({"errors", "version", "work"}),
     frozenset({"types", "records"}),
     frozenset({"model", "settings", "clock", "metrics", "lru", "chunks", "cycles"}),
     frozenset({"names", "retry"}),

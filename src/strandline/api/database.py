@@ -31,6 +31,7 @@ from strandline.errors import (
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
+from strandline.work import Interrupted, attended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ class Database:
         self._local.transaction = tx
         try:
             yield self
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             tx.abort()
             raise
         finally:
@@ -124,7 +125,7 @@ class Database:
             try:
                 with once(self.runtime, tx.snapshot.mark):
                     tx.commit()
-            except Exception:
+            except (Exception, Interrupted):
                 tx.abort()
                 raise
 
@@ -478,7 +479,7 @@ class Database:
                     at_the_end.callback(tx.abort)
                     before_abort(tx)
                 raise
-            except Exception:
+            except (Exception, Interrupted):
                 tx.abort()
                 raise
 
@@ -510,7 +511,7 @@ class Database:
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Only Strandline's own errors reach a caller, and only the process that connected gets further than
-        this."""
+        this. What the main thread does here can be looked at, and ends with Ctrl-C."""
         if self._is_inherited:
             raise PreconditionFailed(
                 "this connection belongs to the process that this one was forked from",
@@ -519,7 +520,8 @@ class Database:
         if self._closed:
             raise PreconditionFailed("the database is closed", "Connect again.")
         try:
-            yield
+            with attended():
+                yield
         except (StrandlineError, GeneratorExit):
             raise
         except Stale as stale:

@@ -34,6 +34,7 @@ from strandline.cli import (
     tree,
     verify,
     version,
+    watching,
 )
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
@@ -109,17 +110,17 @@ def run(args: list[str]) -> int:
     # An error in the command line itself should be told in the right form, too.
     as_json, debug = "--json" in args, "--debug" in args
     try:
-        with logs.as_before():
+        with logs.as_before(), watching.on_terminal(as_json=as_json):
             command = typer.main.get_command(app)
             code = command.main(args, prog_name="strandline", standalone_mode=False, obj=cli)
         sys.stdout.flush()
         if code == failures.INTERRUPTED:
-            return failures.interrupted(as_json=as_json)
+            return failures.interrupted(as_json=as_json, is_late=cli.was_late)
         return code if isinstance(code, int) else 0
     except typer.TyperException as error:
         return _usage(error, as_json)
     except (typer.Abort, KeyboardInterrupt):
-        return failures.interrupted(as_json=as_json)
+        return failures.interrupted(as_json=as_json, is_late=cli.was_late)
     except LeftAlone:
         return failures.INTERRUPTED
     except BrokenPipeError:

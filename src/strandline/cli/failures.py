@@ -57,14 +57,13 @@ def _as_command(command: str, found: re.Match[str]) -> str:
     return " ".join(filter(None, ["strandline", command, found[1] or ""]))
 
 
-def interrupted(*, as_json: bool = False) -> int:
-    return say(
-        "interrupted",
-        "Nothing half done is visible; run it again when you are ready.",
-        Cancelled.code,
-        INTERRUPTED,
-        as_json=as_json,
-    )
+def interrupted(*, as_json: bool = False, is_late: bool = False) -> int:
+    if is_late:
+        message, hint = "interrupted when it was done already", "What it has changed is there."
+    else:
+        message = "interrupted"
+        hint = "What was committed before stays, and nothing half done is visible; run it again when you are ready."
+    return say(message, hint, Cancelled.code, INTERRUPTED, as_json=as_json)
 
 
 def _sentence(text: str) -> str:

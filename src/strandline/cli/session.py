@@ -13,6 +13,7 @@ from strandline.cli.logs import Form, Level
 from strandline.cli.output import Output
 from strandline.errors import Unavailable
 from strandline.names import MARKER
+from strandline.work import Interrupted
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -44,6 +45,8 @@ class Cli:
     log_level: Level | None = None
     log_format: Form | None = None
     output: Output = field(default_factory=Output)
+    was_late: bool = False
+    """It was interrupted when what it did was done already."""
 
     def folder(self) -> str:
         """``--warehouse``, else ``STRANDLINE_WAREHOUSE``, else the current folder when it is a warehouse."""
@@ -70,5 +73,8 @@ class Cli:
         db = connect(folder, catalog=url, settings=settings_here(), create=create, adopt=adopt)
         try:
             yield db
+        except Interrupted as interrupted:
+            self.was_late = interrupted.is_late
+            raise
         finally:
             db.close()

@@ -31,6 +31,7 @@ from strandline.cli.statements import run_text
 from strandline.cli.values import duration
 from strandline.errors import Internal, InvalidArgument, StrandlineError, SyntaxFault
 from strandline.sql.tokens import quote, tokenize
+from strandline.work import Interrupted
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -92,8 +93,9 @@ class Shell:
             self._failed(error)
         except LeftAlone:
             pass
-        except KeyboardInterrupt:
-            self._cli.output.note("interrupted")
+        except KeyboardInterrupt as interrupt:
+            is_late = isinstance(interrupt, Interrupted) and interrupt.is_late
+            failures.interrupted(as_json=self._cli.output.as_json, is_late=is_late)
         except Exception as error:
             self._failed(Internal(f"an unexpected {type(error).__name__}: {error}"))
         if self._timing and text:

@@ -30,6 +30,7 @@ from strandline.storage.staging import Staged
 from strandline.tables import housekeeping
 from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
 from strandline.tables.unique import UniqueIndex
+from strandline.work import shielded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -217,9 +218,10 @@ class Transaction(Reader):
                 self._let_pass()
                 continue
             self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
-            for pending in changed:
-                if self.runtime.store.small_logs(self.snapshot.table(pending.info.path).chain, coming=1):
-                    housekeeping.after_commit(self.runtime, pending.info.path)
+            with shielded():
+                for pending in changed:
+                    if self.runtime.store.small_logs(self.snapshot.table(pending.info.path).chain, coming=1):
+                        housekeeping.after_commit(self.runtime, pending.info.path)
             return step
 
     def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
