@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs quick test cluster exhaustive lowest s3 check format lint types pytest bench simulate mutants clean
+.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 check format lint types pytest bench simulate mutants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ docs: setup ## Build the documentation into build/site
 	@$(BIN)/python -m mkdocs build --strict --quiet
 	@echo "wrote build/site/index.html"
 
+fresh: doctor ## Clone, install and try as a newcomer would: the README's three lines, the tutorial, the how-to pages
+	@PYTHON=$(PYTHON) bash tools/fresh.sh
+
 quick: setup lint types ## Run what is fast: lint, types, and the tests that need no Spark and are not slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'
 
@@ -51,6 +54,9 @@ exhaustive: doctor setup ## Run the tests with every crash point on both catalog
 lowest: doctor $(LOWEST)/.installed ## Run the quick tests and some on Spark with the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'
 	$(LOWEST)/bin/python -m pytest $(LOWEST_ON_SPARK)
+
+matrix: doctor setup ## Try every supported Python that is here, and every line of PySpark, e.g. make matrix ARGS="--only 3.13,4.0" (hours)
+	$(BIN)/python -m tools.matrix $(ARGS)
 
 s3: doctor setup ## Run the tests of object stores on another S3 server, and with Spark (needs go and mvn)
 	@bash tools/s3.sh build/s3

@@ -72,7 +72,9 @@ def test_every_package_that_comes_with_another_is_pinned(extra: str | None) -> N
 def test_the_lowest_versions_are_the_lower_bounds() -> None:
     """But for what is not asked for by name: that only has to fit."""
     low = pinned("constraints-lowest.txt")
-    for requirement in wanted(PROJECT["dependencies"], EXTRAS["postgres"], EXTRAS["encryption"]):
+    for requirement in wanted(
+        PROJECT["dependencies"], EXTRAS["postgres"], EXTRAS["s3"], EXTRAS["encryption"]
+    ):
         (bound,) = re.findall(r">=([\w.]+)", str(requirement.specifier))
         assert low[canonicalize_name(requirement.name)] == bound, requirement
 

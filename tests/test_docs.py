@@ -81,3 +81,31 @@ def test_the_map_names_every_folder() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     folders = [p.name for p in (ROOT / "src" / "strandline").iterdir() if (p / "__init__.py").exists()]
     assert [name for name in folders if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_what_installs_is_the_same_everywhere_and_names_extras_that_there_are() -> None:
+    """`make fresh` runs the lines."""
+    readme, first = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/index.md"))
+    blocks = [re.search(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) for text in (readme, first)]
+    lines = [block[1].splitlines() for block in blocks if block]
+    assert lines[0] == lines[1]
+    assert len(lines[0]) == 3
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    extras = set(
+        re.findall(
+            r"^(\w+) = \[", project.split("[project.optional-dependencies]")[1].split("\n[")[0], re.MULTILINE
+        )
+    )
+    for text in (readme, first):
+        told = re.search(r"Extras, as in .*?`: (.*?)\.\n", text, re.DOTALL)
+        assert told is not None
+        named = set(re.findall(r"`(\w+)` \(", told[1]))
+        assert named == extras - {"docs", "mutants", "dev"}
+    image = (ROOT / "Dockerfile").read_text("utf-8")
+    assert [
+        name
+        for name in re.findall(r"^COPY (?!--)(.+) \S+$", image, re.MULTILINE)
+        for name in name.split()
+        if not (ROOT / name).exists()
+    ] == []
+    assert set(re.findall(r"'\.\[(.+)\]'", image)[0].split(",")) <= extras

@@ -7,13 +7,15 @@ Blocks that are run: ``console`` (lines that start with ``$ `` are commands, the
 ``python`` (with ``>>>`` as a doctest, otherwise as a script) and ``sql`` (in the warehouse that the page
 uses). Blocks of one page share a folder and run in order. ``...`` in an output stands for anything. Names of
 backups and streams, ids of operations, times, durations and sizes differ from run to run: they may be
-anything of the same form, and a name that was printed once stands for the real one in later commands.
+anything of the same form. A name that was printed once stands for the real one in later commands, and is the
+only one that the page has for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import doctest
+import importlib.util
 import io
 import os
 import re
@@ -86,7 +88,7 @@ class Runner:
     def _console(self, text: str) -> tuple[str, list[str]]:
         lines, problems = [], []
         for command, expected in _commands(text):
-            printed = self.shell(self._real(command))
+            printed = self._said(self.shell(self._real(command)))
             if self._matches(expected, printed):
                 lines += [f"$ {command}", *expected]
             else:
@@ -134,15 +136,25 @@ class Runner:
             text = text.replace(said, meant)
         return text
 
+    def _said(self, text: str) -> str:
+        """The names that the page has given before, so that it calls nothing by two names."""
+        for said, meant in self.known.items():
+            text = text.replace(meant, said)
+        return text
+
     def _matches(self, expected: list[str], printed: str) -> bool:
         said = "\n".join(line.rstrip() for line in expected).strip()
         pattern, names = _pattern(said)
         found = re.fullmatch(
             pattern, "\n".join(line.rstrip() for line in printed.splitlines()).strip(), re.DOTALL
         )
-        if found:
-            self.known.update(zip(names, found.groups(), strict=True))
-        return found is not None
+        if found is None:
+            return False
+        pairs = dict(zip(names, found.groups(), strict=True))
+        if any(said != meant for said, meant in pairs.items() if said in self.known or meant in self.known):
+            return False  # The page calls one thing by two names, or two things by one.
+        self.known.update((said, meant) for said, meant in pairs.items() if said not in self.known)
+        return True
 
 
 def _pattern(said: str) -> tuple[str, list[str]]:
@@ -206,6 +218,12 @@ def _commands_for_bash(folder: str) -> str:
     return folder
 
 
+def _package() -> Path:
+    """The folder that holds the package under test: this clone's, or the one that is installed."""
+    spec = importlib.util.find_spec("strandline")
+    return Path(spec.origin).parent.parent if spec and spec.origin else ROOT / "src"
+
+
 def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = None) -> list[str]:
     """Run a page in a folder of its own; return what differs."""
     text = page.read_text("utf-8")
@@ -220,7 +238,7 @@ def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = N
             for name in ("STRANDLINE_WAREHOUSE", "STRANDLINE_CATALOG"):
                 os.environ.pop(name, None)
             os.environ["PATH"] = f"{_commands_for_bash(bin_)}:{os.environ['PATH']}"
-            os.environ["PYTHONPATH"] = str(ROOT / "src")
+            os.environ["PYTHONPATH"] = str(_package())
             changed = []
             for block in blocks_of(text):
                 new, found = runner.run(block)
@@ -241,7 +259,7 @@ def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = N
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "src"))
+    sys.path.append(str(ROOT / "src"))  # Where it is installed, that is what is tried.
     chosen = [Path(name) for name in sys.argv[1:] if name != "--write"]
     found = [problem for page in chosen for problem in check(page, write="--write" in sys.argv)]
     print("\n\n".join(found) or "all examples print what the pages say")

@@ -6,9 +6,11 @@ Every number that is shown was measured while the story ran; nothing is staged. 
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
+    from strandline.api.result import Result
+
 TABLES = """
 CREATE TABLE customers (id Uint64 NOT NULL, name Utf8, city Utf8, PRIMARY KEY (id),
                         INDEX by_city GLOBAL SYNC ON (city));
@@ -32,6 +36,12 @@ CREATE TABLE orders (id Uint64 NOT NULL, customer Uint64, status Utf8, total Int
 COLLECTION = """
 CREATE BACKUP COLLECTION shop (TABLE customers, TABLE orders)
     WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')
+"""
+NEW_ORDERS = "UPSERT INTO orders (id, customer, status, total) VALUES"
+PAID = "UPDATE orders SET status = 'paid' WHERE id < 500"
+AFTERNOON = """
+UPDATE customers SET city = 'Lisbon' WHERE id = 42;
+DELETE FROM orders WHERE id BETWEEN 1000 AND 1199
 """
 QUESTION = "SELECT id, status, total FROM orders VIEW by_customer WHERE customer = 42 ORDER BY id"
 CUSTOMERS = 500
@@ -53,6 +63,7 @@ class Story:
     """What is told, and what is remembered for the proof."""
 
     console: Console
+    db: strandline.Database
     steps: list[Step] = field(default_factory=list)
 
     @contextmanager
@@ -65,6 +76,12 @@ class Story:
         self.steps.append(step)
         cost = _seconds(step.seconds) + ("" if step.bytes is None else f", {_size(step.bytes)}")
         self.console.print(f"   {step.remark} [cyan]({cost})[/]\n", highlight=False)
+
+    def sql(self, text: str, shown: str | None = None) -> Result:
+        """Run a statement and show it, or what is ``shown`` for one with many values."""
+        lines = textwrap.indent(textwrap.dedent(shown or text).strip() + ";", "   ")
+        self.console.print(lines, style="dim", highlight=False, markup=False, soft_wrap=True)
+        return self.db.sql(text)
 
 
 def run(
@@ -79,7 +96,11 @@ def run(
     return what each step cost and what the proof found."""
     from rich.console import Console
 
-    console = Console(quiet=quiet, record=picture is not None, width=110 if picture else None)
+    console = Console(
+        file=io.StringIO() if quiet else None,  # What is not shown is still drawn.
+        record=picture is not None,
+        width=110 if picture else None,
+    )
     place = folder or tempfile.mkdtemp(prefix="strandline-demo-")
     try:
         with strandline.connect(place, catalog=catalog) as db:
@@ -87,7 +108,7 @@ def run(
                 raise PreconditionFailed(
                     f"the warehouse {place} is not empty", "Choose a folder that is not there yet."
                 )
-            report = _tell(Story(console), db, rows)
+            report = _tell(Story(console, db), rows)
     finally:
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
@@ -102,9 +123,10 @@ def run(
     return {"warehouse": folder, **report}
 
 
-def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
+def _tell(story: Story, rows: int) -> dict[str, Any]:
+    db = story.db
     with story.step("Open a shop: two tables, each with a global index") as step:
-        db.sql(TABLES)
+        story.sql(TABLES)
         db.table("customers").upsert(
             [{"id": i, "name": f"customer {i}", "city": f"city {i % 20}"} for i in range(CUSTOMERS)]
         )
@@ -113,40 +135,38 @@ def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
         db.table("orders").upsert(_orders(db, rows))
         step.bytes = _stored(db)
         step.remark = "rows and index entries in one commit"
-    db.sql(COLLECTION)
+    with story.step("Say what is backed up together") as step:
+        story.sql(COLLECTION)
+        step.remark = "two tables and their indexes"
     full = _backup(
         story,
-        db,
         "Full backup: tables and indexes at one step",
         "BACKUP shop",
         "segments are shared, nothing is copied",
     )
 
     with story.step("Morning: new orders, and old ones are paid") as step:
-        new = ", ".join(f"({rows + i}, {i % CUSTOMERS}, 'new', {100 + i})" for i in range(1000))
-        text = f"""UPSERT INTO orders (id, customer, status, total) VALUES {new};
-                   UPDATE orders SET status = 'paid' WHERE id < 500"""
-        step.remark = f"{db.sql(text).rows_changed:,} rows, one commit"
-    morning = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
+        new = [f"({rows + i}, {i % CUSTOMERS}, 'new', {100 + i})" for i in range(1000)]
+        text = f"{NEW_ORDERS} {', '.join(new)};\n{PAID}"
+        shown = f"{NEW_ORDERS} {new[0]}, {new[1]}, ... {new[-1]};\n{PAID}"
+        step.remark = f"{story.sql(text, shown).rows_changed:,} rows, one commit"
+    morning = _backup(story, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
 
     with story.step("Afternoon: customer 42 moves, some orders are cancelled") as step:
-        text = """UPDATE customers SET city = 'Lisbon' WHERE id = 42;
-                  DELETE FROM orders WHERE id BETWEEN 1000 AND 1199"""
-        step.remark = f"{db.sql(text).rows_changed:,} rows in two tables, one commit"
-    afternoon = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
+        step.remark = f"{story.sql(AFTERNOON).rows_changed:,} rows in two tables, one commit"
+    afternoon = _backup(story, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
     before, answer = _digests(db), db.sql(QUESTION).rows()
 
     with story.step("Disaster: a bad script, and somebody backs up its work before anyone looks") as step:
-        step.remark = (
-            f"{db.sql('UPDATE orders SET total = 0 WHERE id < 5000').rows_changed:,} totals are gone"
-        )
-    evening = _backup(story, db, "Incremental backup", "BACKUP shop INCREMENTAL", "the damage is in it")
+        lost = story.sql("UPDATE orders SET total = 0 WHERE id < 5000").rows_changed
+        step.remark = f"{lost:,} totals are gone"
+    evening = _backup(story, "Incremental backup", "BACKUP shop INCREMENTAL", "the damage is in it")
     with story.step("Then the tables are dropped") as step:
-        db.sql("DROP TABLE orders; DROP TABLE customers")
+        story.sql("DROP TABLE orders; DROP TABLE customers")
         step.remark = "nothing is left but the backups"
 
     with story.step(f"Restore the state of the afternoon: {afternoon}") as step:
-        operation = db.operation(str(db.sql(f"RESTORE shop AT '{afternoon}'").operation_id))
+        operation = db.operation(str(story.sql(f"RESTORE shop AT '{afternoon}'").operation_id))
         result = operation.result or {}
         increments = operation.progress["increments"]
         step.remark = f"{increments} increments on the full backup, {result['rows']:,} rows, visible at once"
@@ -155,7 +175,7 @@ def _tell(story: Story, db: strandline.Database, rows: int) -> dict[str, Any]:
         problems = [
             problem.message for path in ("/customers", "/orders") for problem in db.check(path).problems
         ]
-        same = _digests(db) == before and db.sql(QUESTION).rows() == answer
+        same = _digests(db) == before and story.sql(QUESTION).rows() == answer
         step.remark = "every digest recomputed from the data, every index compared with its table"
     if problems or not same:
         raise Internal("the restored shop is not the one that was backed up")
@@ -178,9 +198,9 @@ def _orders(db: strandline.Database, rows: int) -> DataFrame:
     )
 
 
-def _backup(story: Story, db: strandline.Database, name: str, statement: str, remark: str) -> str:
+def _backup(story: Story, name: str, statement: str, remark: str) -> str:
     with story.step(name) as step:
-        result = db.operation(str(db.sql(statement).operation_id)).result or {}
+        result = story.db.operation(str(story.sql(statement).operation_id)).result or {}
         step.bytes = result["bytes"]
         step.remark = f"{result['backup']}: {result['rows']:,} rows at step {result['step']}; {remark}"
     return str(result["backup"])

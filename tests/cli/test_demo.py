@@ -17,7 +17,9 @@ def test_the_demo_restores_what_was_backed_up(run: Run, spark: SparkSession) -> 
     assert said.code == 0, said.err
     report = said.json
     assert (report["problems"], len(report["backups"]), report["restored"]) == ([], 4, report["backups"][2])
-    assert Path("demo.svg").read_text("utf-8").startswith("<svg")
+    drawn = Path("demo.svg").read_text("utf-8")
+    assert drawn.startswith("<svg")
+    assert "RESTORE&#160;shop&#160;AT" in drawn, "it shows the SQL that it runs"
     with strandline.connect("shop") as db:
         assert {path: db.describe(path)["digest"] for path in report["digests"]} == report["digests"]
         assert db.sql("SELECT count(*) AS n FROM orders WHERE total = 0").rows() == [(0,)]

@@ -357,3 +357,11 @@ def test_a_pickle_is_a_location_and_settings(files: ObjectFiles) -> None:
     files.write("a", b"1")
     assert pickle.loads(pickle.dumps(files)).read("a") == b"1"
     assert isinstance(pickle.loads(pickle.dumps(type("Sub", (LocalFiles,), {})("/x"))), LocalFiles)
+
+
+def test_a_url_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "obstore"] + ["obstore"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(PreconditionFailed, match="needs the package obstore") as caught:
+        files_at("s3://bucket/w", Settings()).exists("a")
+    assert "strandline[s3]" in str(caught.value.hint)

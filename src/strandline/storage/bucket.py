@@ -48,8 +48,13 @@ class Bucket:
 
     def store(self, settings: Settings, *, retries: int | None = None) -> Any:
         """Return a client. ``retries`` None: as many as the settings say."""
-        from obstore.exceptions import BaseError
-
+        try:
+            from obstore.exceptions import BaseError
+        except ImportError:
+            raise PreconditionFailed(
+                f"{self.url} needs the package obstore, which is not installed",
+                "Install it with: pip install 'strandline[s3]' (for Google Cloud and Azure, too).",
+            ) from None
         given = dict(settings.storage_options)
         client: dict[str, Any] = {key: given.pop(key) for key in _CLIENT if key in given}
         endpoint = self._endpoint(given)

@@ -288,10 +288,10 @@ class ObjectFiles:
     def _fault(self, verb: str, name: str, error: Exception) -> StrandlineError:
         """What an error of the client means to a caller. Of its text only known parts are told: the rest may
         hold anything, credentials too."""
-        from obstore import exceptions
-
         if isinstance(error, StrandlineError):
             return error
+        from obstore import exceptions
+
         text = str(error)
         if isinstance(error, FileNotFoundError):
             if not _NO_BUCKET.search(text):

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# What a newcomer does, as it is written: clones, types the lines of the README that install, and follows the tutorial and the
+# how-to pages. Pages that need a server of their own (PostgreSQL, S3, a Spark cluster) are run by the tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source_folder="$PWD"
+place="$(mktemp -d)"
+trap 'rm -rf "$place"' EXIT
+
+git clone --quiet "$source_folder" "$place/strandline"
+cd "$place/strandline"
+shim="$place/bin"
+mkdir "$shim"
+ln -s "$(command -v "${PYTHON:-python3}")" "$shim/python3"
+export PATH="$shim:$PATH"
+unset PYTHONPATH VIRTUAL_ENV
+
+awk '/^```bash$/ { inside = 1; next } /^```$/ && inside { exit } inside' README.md > "$place/lines.sh"
+test -s "$place/lines.sh" || { echo "the README has no lines that install" >&2; exit 1; }
+echo "== the README's lines"
+cat "$place/lines.sh"
+# shellcheck disable=SC1091
+. "$place/lines.sh"
+
+pip install --quiet duckdb cryptography -c constraints.txt # What some pages show beside it.
+for page in docs/tutorial.md docs/coming-from/*.md docs/how-to/*.md; do
+    case "$page" in
+    */postgresql.md | */object-stores.md | */spark-cluster.md | */spark-connect.md)
+        echo "== $page: left out, it needs a server"
+        continue
+        ;;
+    esac
+    echo "== $page"
+    python -m tools.rundocs "$page"
+done

@@ -1,0 +1,169 @@
+"""Tries every supported Python and every release line of PySpark, each in an environment of its own.
+
+    python -m tools.matrix                     # every Python that is here, and every line of PySpark
+    python -m tools.matrix --only 3.13,4.0     # those whose Python or PySpark is named
+    python -m tools.matrix --list              # what would be tried, and what is missing here
+
+Each Python meets the PySpark of ``constraints.txt``, and each line of PySpark the Python that runs this: a
+fault of one of them shows in its own row, and the number of environments is a sum and not a product. A Python
+is looked for on the path and among pyenv's versions; one that is not here is said to be missing, which is not
+a failure. What is tried is what ``make lowest`` tries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "matrix"
+_CLASSIFIER = re.compile(r'"Programming Language :: Python :: (3\.\d+)"')
+_PYSPARK = re.compile(r"^pyspark==(\S+)$", re.MULTILINE)
+_PY4J = re.compile(r"^py4j==.*$", re.MULTILINE)
+_ON_SPARK = (
+    "tests/storage/spark",
+    "tests/tables/test_dml.py",
+    "tests/backups/test_on_spark.py",
+    "tests/api/source",
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A Python and a PySpark. ``command``: the Python's, or None if it is not here."""
+
+    python: str
+    pyspark: str
+    command: str | None
+
+    @property
+    def folder(self) -> Path:
+        return BUILD / f"python{self.python}-pyspark{self.pyspark}"
+
+    def __str__(self) -> str:
+        return f"Python {self.python}, PySpark {self.pyspark}"
+
+
+def pythons() -> list[str]:
+    """The versions that the package says it supports."""
+    return _CLASSIFIER.findall((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+def command_of(python: str) -> str | None:
+    """Where a Python is: this one, one on the path, or the newest of pyenv's."""
+    if python == "{}.{}".format(*sys.version_info):
+        return sys.executable
+    if (found := shutil.which(f"python{python}")) and _works(found, python):
+        return found
+    made = sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python"), key=_patch)
+    return str(made[-1]) if made else None
+
+
+def _patch(command: Path) -> int:
+    return int(command.parent.parent.name.rsplit(".", 1)[1])
+
+
+def _works(command: str, python: str) -> bool:
+    """Whether it is that version: pyenv has a command of that name for versions that are switched off."""
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    return done.returncode == 0 and f" {python}." in done.stdout
+
+
+def lines_of_pyspark() -> list[str]:
+    """The newest release of each line of PySpark 4, as the package index knows them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "index", "versions", "pyspark", "--disable-pip-version-check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    newest: dict[str, str] = {}
+    for version in re.findall(r"\b(4\.\d+\.\d+)(?=,|$)", done.stdout, re.MULTILINE):
+        line = version.rsplit(".", 1)[0]
+        if line not in newest or _patch_of(version) > _patch_of(newest[line]):
+            newest[line] = version
+    return sorted(newest.values(), key=lambda version: [int(part) for part in version.split(".")])
+
+
+def _patch_of(version: str) -> int:
+    return int(version.rsplit(".", 1)[1])
+
+
+def pairs() -> Iterator[Pair]:
+    (pinned,) = _PYSPARK.findall((ROOT / "constraints.txt").read_text("utf-8"))
+    for python in pythons():
+        yield Pair(python, pinned, command_of(python))
+    here = "{}.{}".format(*sys.version_info)
+    for pyspark in lines_of_pyspark():
+        if pyspark != pinned:
+            yield Pair(here, pyspark, sys.executable)
+
+
+def attempt(pair: Pair) -> str | None:
+    """Install and test one pair; return what failed."""
+    assert pair.command is not None
+    pair.folder.mkdir(parents=True, exist_ok=True)
+    constraints = pair.folder / "constraints.txt"
+    pins = _PY4J.sub("", (ROOT / "constraints.txt").read_text("utf-8"))  # PySpark says which it needs.
+    constraints.write_text(_PYSPARK.sub(f"pyspark=={pair.pyspark}", pins), "utf-8")
+    python = str(pair.folder / "bin" / "python")
+    wanted = f"{ROOT}[dev,postgres]"
+    steps = {
+        "environment": [pair.command, "-m", "venv", str(pair.folder)],
+        "installation": [python, "-m", "pip", "install", "--quiet", "-e", wanted, "-c", str(constraints)],
+        "tests without Spark": [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "4",
+            "--dist",
+            "loadgroup",
+            "-m",
+            "not spark and not slow",
+        ],
+        "tests on Spark": [python, "-m", "pytest", "-q", *_ON_SPARK],
+    }
+    for name, command in steps.items():
+        with (pair.folder / f"{name}.log").open("w") as log:
+            if subprocess.run(
+                command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False
+            ).returncode:
+                return f"{name}: see {(pair.folder / f'{name}.log').relative_to(ROOT)}"
+    return None
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--only", default="", help="versions of Python or PySpark, with commas")
+    parser.add_argument("--list", action="store_true", help="only say what would be tried")
+    given = parser.parse_args(arguments)
+    only = [name for name in given.only.split(",") if name]
+    failed = 0
+    for pair in pairs():
+        if only and not any(
+            f"{v}.".startswith(f"{name}.") for name in only for v in (pair.python, pair.pyspark)
+        ):
+            continue
+        if pair.command is None:
+            print(f"{pair}: left out, there is no python{pair.python} here", flush=True)
+        elif given.list:
+            print(f"{pair}: {pair.command}", flush=True)
+        else:
+            began = time.monotonic()
+            wrong = attempt(pair)
+            failed += wrong is not None
+            print(f"{pair}: {wrong or 'passed'} ({time.monotonic() - began:.0f} s)", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
