@@ -153,6 +153,26 @@ def check() -> None:
 
 
 @contextlib.contextmanager
+def ended_by(end: Callable[[], None]) -> Iterator[None]:
+    """If the work of this thread is to end while the block lasts, another one calls this, once."""
+    work = current()
+    if work is None:
+        yield
+        return
+    todo = [end]
+
+    def once() -> None:
+        if todo:
+            todo.pop()()
+
+    work.elsewhere(once)
+    try:
+        yield
+    finally:
+        todo.clear()
+
+
+@contextlib.contextmanager
 def shielded() -> Iterator[None]:
     """The block is not interrupted: it decides what has happened, or comes after that."""
     work = current()

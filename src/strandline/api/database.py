@@ -407,6 +407,11 @@ class Database:
         self.note_change()
         return self._running.execute(kind, request)
 
+    def let_go(self) -> None:
+        """What threads of this process do for operations is left at once, so that another process carries it
+        on when this one has closed."""
+        self._running.let_go()
+
     def note_change(self) -> None:
         """Something is changed by this process, which from now on carries on what others left unfinished."""
         if self._carrier is None:

@@ -62,7 +62,7 @@ def interrupted(*, as_json: bool = False, is_late: bool = False) -> int:
         message, hint = "interrupted when it was done already", "What it has changed is there."
     else:
         message = "interrupted"
-        hint = "What was committed before stays, and nothing half done is visible; run it again when you are ready."
+        hint = "What was committed before stays, and nothing half done is visible. Run it again as you like."
     return say(message, hint, Cancelled.code, INTERRUPTED, as_json=as_json)
 
 

@@ -16,6 +16,7 @@ from strandline.errors import InvalidArgument, PathNotFound, Unavailable
 from strandline.sql.tokens import quote
 from strandline.storage.external import External, Format
 from strandline.types import parse_type
+from strandline.work import attended, phase
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -71,7 +72,7 @@ def load(
     where = tuple(Path(file).absolute().as_uri() for file in files)
     source = External(kind, where, {"header": str(header).lower(), "sep": delimiter})
     started = time.monotonic()
-    with cli.database() as db:
+    with cli.database() as db, attended(), phase(f"loading {table}"):
         created = _create(db, table, key, source)
         described = db.describe(table)
         if described["type"] != "table":

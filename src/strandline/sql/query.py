@@ -21,7 +21,7 @@ from strandline.sql.tokens import Token, fault, tokenize
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Query", "parse_query", "query_of"]
+__all__ = ["Query", "parse_query", "query_of", "tree_of"]
 
 _FORM = (
     "SELECT ... FROM table [VIEW index] [WHERE ...] [GROUP BY ...] [ORDER BY ...] [LIMIT n], as in Spark SQL."
@@ -101,9 +101,7 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
         return Query(
             text, tables=(table,), simple=replace(simple, table=table), edits=edits, names=names_in(tokens)
         )
-    folded = _fold(source, tokens)
-    skip = {place for ref_place, (_, end) in folded.items() for place in range(ref_place + 1, end)}
-    parsed = parse_spark(source, tokens, hint=f"The form is: {_FORM}", skip=skip)
+    parsed, folded = _parsed(source, tokens)
     tables, files = _tables(source, tokens, parsed, folded)
     return Query(
         text,
@@ -112,6 +110,17 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
         edits=edits,
         names=names_in(tokens),
     )
+
+
+def tree_of(query: Query) -> exp.Expr:
+    """sqlglot's tree of a query."""
+    return _parsed(query.text, tokenize(query.text))[0].tree
+
+
+def _parsed(source: str, tokens: Sequence[Token]) -> tuple[Parsed, dict[int, tuple[TableRef, int]]]:
+    folded = _fold(source, tokens)
+    skip = {place for ref_place, (_, end) in folded.items() for place in range(ref_place + 1, end)}
+    return parse_spark(source, tokens, hint=f"The form is: {_FORM}", skip=skip), folded
 
 
 def _moved(ref: TableRef, base: int) -> TableRef:

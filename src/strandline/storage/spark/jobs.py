@@ -6,6 +6,7 @@ thread's. With a Spark Connect server the session knows them.
 
 from __future__ import annotations
 
+import logging
 import uuid
 import weakref
 from collections.abc import Callable
@@ -42,15 +43,17 @@ def attend(session: SparkSession) -> None:
             return
         context = session.sparkContext
         context.addJobTag(tag)
-        present.elsewhere(lambda: context.cancelJobsWithTag(tag), lambda: context.removeJobTag(tag))
+        present.elsewhere(lambda: _cancel(context, tag), lambda: context.removeJobTag(tag))
         present.counts = lambda: _tasks(context, tag)
 
 
 def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
     """Return the same for another thread, whose jobs bear the tags of this one."""
-    of = session if is_remote(session) else session.sparkContext
-    add, remove = (of.addTag, of.removeTag) if is_remote(session) else (of.addJobTag, of.removeJobTag)
-    tags = of.getTags() if is_remote(session) else set(of.getJobTags())
+    if is_remote(session):
+        add, remove, tags = session.addTag, session.removeTag, session.getTags()
+    else:
+        context = session.sparkContext
+        add, remove, tags = context.addJobTag, context.removeJobTag, set(context.getJobTags())
 
     def tagged(*args: P.args, **kwargs: P.kwargs) -> T:
         for tag in tags:
@@ -62,6 +65,13 @@ def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
                 remove(tag)
 
     return tagged
+
+
+def _cancel(context: Any, tag: str) -> None:
+    # A conversation that is left in the middle is told at length, though nobody has asked.
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    context.cancelJobsWithTag(tag)
 
 
 def _interrupt(session: SparkSession, tag: str) -> None:

@@ -172,7 +172,8 @@ def _launch(options: Mapping[str, str], said: IO[bytes]) -> None:
 
     if SparkContext._gateway is None and "spark.api.mode" not in options:
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": said}), conf=conf)
+        gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
 def _configured(builder: SparkSession.Builder, options: Mapping[str, str]) -> SparkSession.Builder:
