@@ -219,6 +219,7 @@ def attended() -> Iterator[None]:
         if not work.is_ending:
             work.end()
         elif not work.shields:
+            work.is_leaving = True
             _let_through(before, frame, KeyboardInterrupt())
 
     signal.signal(signal.SIGINT, heed)
@@ -236,7 +237,7 @@ def attended() -> Iterator[None]:
     if work.is_ending:
         _let_through(before, None, Interrupted(is_late=not failed))
         if failed:
-            raise Interrupted
+            raise Interrupted from None
 
 
 @contextlib.contextmanager
@@ -258,5 +259,5 @@ def _let_through(before: Callable[..., Any], frame: FrameType | None, raised: Ke
     process, is an exception."""
     module = getattr(before, "__module__", None) or ""
     if before is signal.default_int_handler or module.startswith("pyspark."):
-        raise raised
+        raise raised from None
     before(signal.SIGINT, frame)

@@ -10,6 +10,7 @@ import logging
 import uuid
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from pyspark.sql import SparkSession
@@ -43,7 +44,9 @@ def attend(session: SparkSession) -> None:
             return
         context = session.sparkContext
         context.addJobTag(tag)
-        present.elsewhere(lambda: _cancel(context, tag), lambda: context.removeJobTag(tag))
+        hush = _Hush()
+        present.elsewhere(hush.begin, hush.end)
+        present.elsewhere(lambda: context.cancelJobsWithTag(tag), lambda: context.removeJobTag(tag))
         present.counts = lambda: _tasks(context, tag)
 
 
@@ -67,11 +70,28 @@ def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
     return tagged
 
 
-def _cancel(context: Any, tag: str) -> None:
-    # A conversation that is left in the middle is told at length, though nobody has asked.
-    for name in ("py4j.clientserver", "py4j.java_gateway"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    context.cancelJobsWithTag(tag)
+class _Hush:
+    """Py4J tells at length, to its own loggers and to the root one, of a conversation with the JVM that is
+    left in the middle. Nobody has asked."""
+
+    def __init__(self) -> None:
+        self._nobody = logging.NullHandler()
+
+    def begin(self) -> None:
+        for name in ("py4j.clientserver", "py4j.java_gateway"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        root = logging.getLogger()
+        root.addFilter(_is_not_of_py4j)
+        if not root.handlers:  # Otherwise Python makes one.
+            root.addHandler(self._nobody)
+
+    def end(self) -> None:
+        logging.getLogger().removeFilter(_is_not_of_py4j)
+        logging.getLogger().removeHandler(self._nobody)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _interrupt(session: SparkSession, tag: str) -> None:
