@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,18 +78,18 @@ def test_nothing_is_shown_to_programs(shop: Run, env: dict[str, str]) -> None:
 
 
 @pytest.fixture
-def bulk(shop: Run, tmp_path: Path) -> Iterator[Run]:
+def bulk(shop: Run) -> Run:
     """A table with more rows than the process works on by itself."""
-    ids = pa.array(range(300_000), pa.uint64())
+    ids = pa.array(range(110_000), pa.uint64())
     pq.write_table(
         pa.table({"id": ids, "v": pa.array([f"v{n % 9973}" for n in range(len(ids))])}), "bulk.parquet"
     )
     shop("sql", "CREATE TABLE bulk (id Uint64 NOT NULL, v Utf8, PRIMARY KEY (id))")
     shop("sql", "CREATE TABLE empty (id Uint64 NOT NULL, v Utf8, PRIMARY KEY (id))")
     with strandline.connect("wh") as db:
-        for start in range(0, len(ids), 75_000):
-            db.table("bulk").upsert(pq.read_table("bulk.parquet").slice(start, 75_000))
-    yield shop
+        for start in range(0, len(ids), 55_000):
+            db.table("bulk").upsert(pq.read_table("bulk.parquet").slice(start, 55_000))
+    return shop
 
 
 @pytest.mark.slow

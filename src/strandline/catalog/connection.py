@@ -37,7 +37,7 @@ HEAD = "0009"
 LONGEST_PATH = 504
 """How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""
 
-CONNECT_SECONDS = 5
+CONNECT_SECONDS = 4
 """How long to wait for a PostgreSQL server to answer; connect_timeout in the URL says it otherwise."""
 
 

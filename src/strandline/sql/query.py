@@ -118,9 +118,17 @@ def tree_of(query: Query) -> exp.Expr:
 
 
 def _parsed(source: str, tokens: Sequence[Token]) -> tuple[Parsed, dict[int, tuple[TableRef, int]]]:
+    _check_commas(source, tokens)
     folded = _fold(source, tokens)
     skip = {place for ref_place, (_, end) in folded.items() for place in range(ref_place + 1, end)}
     return parse_spark(source, tokens, hint=f"The form is: {_FORM}", skip=skip), folded
+
+
+def _check_commas(source: str, tokens: Sequence[Token]) -> None:
+    """Refuse a comma with nothing behind it, which sqlglot overlooks and Spark does not."""
+    for comma, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if comma.key == "," and (following is None or following.key in (",", ")", "FROM")):
+            raise fault(source, comma.start, "nothing follows this comma", f"The form is: {_FORM}")
 
 
 def _moved(ref: TableRef, base: int) -> TableRef:
