@@ -8,7 +8,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
-from jupyter_client import AsyncKernelManager
+from jupyter_client.manager import AsyncKernelManager
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.effort import EVERY
@@ -57,7 +57,7 @@ with work.watched_by(Impatient(lambda present: present.counts is not None and pr
 """
 GOES_ON = """
 db.sql("UPSERT INTO t (k, v) VALUES (3, 30)")
-print([tuple(row) for row in db.sql("SELECT k FROM t ORDER BY k")], work.current())
+print([int(k) for (k,) in db.sql("SELECT k FROM t ORDER BY k").rows()], work.current())
 """
 COUNTS = """
 print(db.sql("SELECT count(*) FROM t JOIN range(10) r ON r.id = t.k").rows(), work.current())
@@ -69,6 +69,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *cells: str) -> list[nbfo
     monkeypatch.setenv("PYTHONPATH", SRC)
     notebook = new_notebook(cells=[new_code_cell(text) for text in cells])
     manager = AsyncKernelManager(kernel_name="python3")
+    assert manager.kernel_spec is not None
     manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     client = nbclient.NotebookClient(
         notebook, km=manager, timeout=None, allow_errors=True, resources={"metadata": {"path": str(folder)}}
@@ -95,7 +96,7 @@ def test_the_same_connection_works_on(tmp_path: Path, monkeypatch: pytest.Monkey
         tmp_path, monkeypatch, BEGIN, WRITES, GOES_ON, *([QUERIES, COUNTS] if EVERY else [])
     )
     assert interrupted(writes)
-    assert printed(goes_on) == "[(1,), (3,)] None"
+    assert printed(goes_on) == "[1, 3] None"
     if EVERY:
         queries, counts = others
         assert interrupted(queries)

@@ -8,7 +8,6 @@ import socket
 import pytest
 
 from strandline.errors import Unavailable
-from strandline.storage.spark import reach as module
 from strandline.storage.spark.reach import reach
 from strandline.storage.spark.session import _start
 
@@ -53,6 +52,6 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(address: object, seconds: float) -> socket.socket:
         raise TimeoutError
 
-    monkeypatch.setattr(module.socket, "create_connection", never)
+    monkeypatch.setattr(socket, "create_connection", never)
     with pytest.raises(Unavailable, match="no answer from far:1 within 5 seconds"):
         reach("sc://far:1", 15002, "the server")
