@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 check format lint types pytest bench simulate mutants clean
+.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types pytest bench simulate mutants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,8 +48,8 @@ test: doctor setup lint types ## Run all checks without changing a file: lint, f
 cluster: doctor setup ## Run all tests on a Spark cluster and over Spark Connect, both started on this machine
 	STRANDLINE_CLUSTER=1 $(BIN)/python -m pytest tests/cluster
 
-exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and four times the examples (hours)
-	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=4 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o timeout=7200
+exhaustive: doctor setup ## Run the tests with every crash point on both catalogs and on Spark, and eight times the examples (hours)
+	STRANDLINE_EVERY=1 STRANDLINE_EXAMPLES=8 STRANDLINE_MIX_SECONDS=1200 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o timeout=7200
 
 lowest: doctor $(LOWEST)/.installed ## Run the quick tests and some on Spark with the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'
@@ -61,6 +61,10 @@ matrix: doctor setup ## Try every supported Python that is here, and every line 
 s3: doctor setup ## Run the tests of object stores on another S3 server, and with Spark (needs go and mvn)
 	@bash tools/s3.sh build/s3
 	STRANDLINE_VERSITYGW=build/s3/versitygw STRANDLINE_MAVEN=$(HOME)/.m2/repository $(BIN)/python -m pytest $(ON_S3)
+
+azure: doctor setup ## Run the tests of object stores on a server that speaks Azure's protocol (needs npm)
+	@bash tools/azure.sh build/azure
+	STRANDLINE_AZURITE=build/azure/node_modules/.bin/azurite-blob $(BIN)/python -m pytest tests/storage/test_files_anywhere.py tests/api/test_azure.py
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt constraints-lowest.txt
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)

@@ -7,6 +7,7 @@ Each starts when the first test asks for it, so tests that need no JVM and no se
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import tempfile
@@ -20,27 +21,43 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from strandline.catalog import sqltables
-from tests.effort import EVERY
+from tests import azure as azure_server
+from tests.effort import EVERY, FACTOR
+from tests.jvm import OPTIONS, remember_names
 from tests.s3 import S3, server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A test asks many different queries of few rows each, and no code runs for long enough to earn back what the
-# JVM's second compiler spends on it: more than half of its processor time. Nor is there a large heap to be
-# collected beside the work. Said in the environment, it holds for the JVMs of other processes as well, and
-# nobody prints it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Said in the environment, it holds for the JVMs of other processes as well, and nobody prints it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
 
 # How long an example takes depends on what else the machine does, and says nothing about the law.
-settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "strandline",
+    deadline=None,
+    max_examples=50 * max(1, FACTOR),
+    derandomize=not FACTOR,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("strandline")
+
+# Thousands of tests are thousands of objects that stay, and to look through them for garbage again and again took
+# half of the time of collecting them and a tenth of that of running them.
+gc.set_threshold(50_000)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     # Not when the whole list is there: then the workers have looked at the groups already.
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
+    if "s3" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.slow)  # Each request goes to a server and back.
     if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
         # With several workers (-n) all of these go to the same one: there is one session, however many cores
         # there are. What has a group of its own has its session in another process.
@@ -67,6 +84,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    remember_names()
     session = (
         SparkSession.builder.master("local[2]")
         .appName("strandline-tests")
@@ -83,6 +101,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "4")
         # Test tables are tiny: replanning each stage costs more than it saves.
         .config("spark.sql.adaptive.enabled", "false")
+        # And to compile code for few rows costs more than to do without; the whole is tried with it as well.
+        .config("spark.sql.codegen.wholeStage", str(EVERY).lower())
+        .config("spark.sql.codegen.factoryMode", "FALLBACK" if EVERY else "NO_CODEGEN")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
@@ -187,6 +208,15 @@ def _run(url: str, *statements: str) -> None:
                 connection.execute(text(statement))
     finally:
         engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[azure_server.Azure]:
+    """A server that speaks Azure's protocol, where there is one."""
+    if azure_server.PROGRAM is None:
+        pytest.skip("there is no server that speaks Azure's protocol: make azure fetches one")
+    with azure_server.server() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

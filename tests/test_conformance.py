@@ -19,11 +19,27 @@ import yaml
 import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
-from tests.tables.examples import QuickFiles, picture
+from tests.effort import EVERY
+from tests.tables.examples import NoSpark, QuickFiles, picture
 
 CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("conformance.yaml").read_text())
-ON_SPARK = ("index-key-moves-and-moves-back", "chain-of-three-increments", "nested-directories")
+ON_SPARK = (
+    "index-key-moves-and-moves-back",
+    "nested-directories",
+    *(["chain-of-three-increments"] if EVERY else []),
+)
 """Cases that are run a second time with every change and every query on Spark."""
+WITH_SPARK = (
+    "increments-are-disjoint-windows",
+    "insert-and-delete-in-one-window-is-one-tombstone",
+    "index-increment-has-erase-and-upsert-of-a-moved-key",
+    "omit-indexes-keeps-the-index-out-of-the-data-and-in-the-schema",
+    "index-key-moves-and-moves-back",
+    "dropping-one-collection-leaves-the-others-alone",
+    "empty-increment-completes",
+    "increment-after-restore-needs-a-full",
+)
+"""Cases with a query that the process leaves to Spark. The others have to do without it."""
 COLLECTIONS = "/.backups/collections"
 NAME = re.compile(r"\$(\w+)\.(\d+)")
 
@@ -114,13 +130,23 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
 
 def test_every_case_has_its_own_name() -> None:
     assert len({case["id"] for case in CASES}) == len(CASES) > 25
-    assert set(ON_SPARK) <= {case["id"] for case in CASES}
+    assert {*ON_SPARK, *WITH_SPARK} <= {case["id"] for case in CASES}
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case["id"], marks=[pytest.mark.spark] if case["id"] in WITH_SPARK else [])
+        for case in CASES
+    ],
+)
 def test_case(
-    case: dict[str, Any], connect: Callable[..., Database], catalog_url: str | None, spark: Any
+    case: dict[str, Any],
+    connect: Callable[..., Database],
+    catalog_url: str | None,
+    request: pytest.FixtureRequest,
 ) -> None:
+    spark = request.getfixturevalue("spark") if case["id"] in WITH_SPARK else NoSpark()
     runner = Runner(connect(catalog=catalog_url, spark=spark))
     for step in case["steps"]:
         runner.run(step)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from types import FunctionType
 
-from tools.mutants import SOURCE, TARGETS, known
+import pytest
+
+from tools.mutants import LIST, SOURCE, TARGETS, known
 from tools.mutations import mutants, mutated
+from tools.spending import Spending
 
 EXAMPLE = """
 def plain(a, b=2):
@@ -66,3 +72,25 @@ def test_a_living_function_becomes_the_mutant(tmp_path: Path) -> None:
 def test_what_the_list_has_a_reason_for_is_there() -> None:
     there = {m.name for pattern in TARGETS for file in SOURCE.glob(pattern) for m in mutants(SOURCE, file)}
     assert known() <= there, "its function has changed: try it again"
+
+
+@pytest.mark.parametrize(("program", "grows"), [("while True: pass", "worked"), ("input()", "idle")])
+def test_work_and_idleness_of_a_process_are_told_apart(program: str, grows: str) -> None:
+    """It would never end if the one were taken for the other."""
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", program], start_new_session=True, stdin=subprocess.PIPE
+    )
+    try:
+        spent = Spending(process.pid)
+        while getattr(spent, grows) < 0.1:
+            spent.look()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_tests_that_the_list_names_are_there() -> None:
+    named = re.findall(r"\| `(tests/\S+\.py)`, `(test_\w+)` \|", LIST.read_text("utf-8"))
+    assert len(named) == 5
+    for file, test in named:
+        assert f"def {test}(" in (LIST.parent.parent / file).read_text("utf-8"), file

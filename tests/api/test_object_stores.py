@@ -22,9 +22,11 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
 )
-from tests.effort import on_catalogs
+from tests.effort import EVERY, on_catalogs
 from tests.processes import environment
 from tests.s3 import S3, Line, cut, reset, says, unheard
+
+pytestmark = pytest.mark.slow
 
 FILES: dict[str, Any] = {"inline_rows": 0, "history_seconds": 0.0, "grace_seconds": 0.0}
 """Every commit makes an object, and what is not needed goes at once."""
@@ -207,9 +209,11 @@ FAULTS = {
     "403": says("403 Forbidden"),
     "unheard": unheard(0),
 }
+FEW = FAULTS if EVERY else {name: FAULTS[name] for name in ("cut", "503", "403", "unheard")}
+"""Those of which no other is like them."""
 
 
-@pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FAULTS, ["cut"]), indirect=["catalog_url"])
+@pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FEW, ["cut"]), indirect=["catalog_url"])
 def test_a_failing_line_leaves_nothing_half_done(s3: S3, bucket: str, catalog: str, answer: Any) -> None:
     """Whatever the store does not take is no part of any commit, and afterwards the warehouse works."""
     line = Line(s3)
@@ -238,8 +242,7 @@ def test_a_failing_line_leaves_nothing_half_done(s3: S3, bucket: str, catalog: s
     line.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FAULTS, ["500"]), indirect=["catalog_url"])
+@pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FEW, ["503"]), indirect=["catalog_url"])
 def test_every_single_request_may_fail(s3: S3, bucket: str, catalog: str, answer: Any) -> None:
     """Request by request: what cannot be repeated ends the statement, and it ends it whole."""
     line = Line(s3)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import sqlite3
 
-from strandline.catalog import operations
+from sqlalchemy import select
+
+from strandline.catalog import operations, sqltables
 from strandline.catalog.operations import DONE, Part
 from strandline.records import Record
 from tests import world
@@ -20,6 +22,7 @@ class Orders:
         self.engine = branches.process()
         self.engine.start(kind, request)
         self.start = branches.keep()
+        self._planned = [self._name(part) for part in self.engine.runnable("op")[1]]
         self.nodes: dict[frozenset[str], str] = {}
         self.edges = self.deaths = 0
 
@@ -44,10 +47,15 @@ class Orders:
         self.engine.step("op")
         return self.branches.canonical()
 
-    def explore(self, *, deaths: bool) -> set[str]:
+    def explore(self, *, deaths: bool, reduced: bool = False) -> set[str]:
         """All ends. A node is a set of parts that are done; all ways to it lead to the same catalog, so one of
         them is followed further: then all orders lead to the same end. ``deaths``: after each transition the
-        process dies, and another one takes over."""
+        process dies, and another one takes over.
+
+        ``reduced``: parts of different tables commute, so any order leads where one leads in which all parts
+        of the first table come before those of the others. These are all followed. That parts commute is
+        looked at in every state of the first table, with each part of another: before each part of the first
+        one and after it, they lead to the same catalog. With deaths, nothing follows such a part."""
         level = {frozenset[str](): self.start}
         ends = set()
         while level:
@@ -55,10 +63,10 @@ class Orders:
             for done, here in level.items():
                 self._again(here)
                 runnable = self.engine.runnable("op")[1]
-                for part in runnable:
+                for part in self._followed(done, runnable, deaths=deaths) if reduced else runnable:
                     self._again(here)
                     self._carry_out(part, deaths=deaths)
-                    node, state = done | {f"{part.kind} {part.stage} {part.body}"}, self.branches.canonical()
+                    node, state = done | {self._name(part)}, self.branches.canonical()
                     assert state == self.nodes.setdefault(node, state), sorted(node)
                     if node not in following:
                         following[node] = self.branches.keep()
@@ -69,6 +77,24 @@ class Orders:
                     here.close()
             level = following
         return ends
+
+    def _name(self, part: Part) -> str:
+        """Which one it is, in any order; its table comes first."""
+        at = sqltables.parts.c
+        path = select(at.path).where(at.operation_id == "op", at.id == part.id)
+        with self.branches.catalog.read() as conn:
+            table = str(conn.execute(path).scalar_one()).split("/")[1]
+        return f"{table} {part.kind} {part.stage} {part.body}"
+
+    def _followed(self, done: frozenset[str], runnable: list[Part], *, deaths: bool) -> list[Part]:
+        """Those of the first table; of others all when it is done, and else one."""
+        names = {part.id: self._name(part) for part in runnable}
+        first = min({name.split()[0] for name in self._planned})
+        mine = [part for part in runnable if names[part.id].split()[0] == first]
+        has_other = any(name.split()[0] != first for name in done)
+        if mine and has_other:
+            return [] if deaths else mine
+        return runnable
 
     def _again(self, kept: sqlite3.Connection) -> None:
         """Go on from what was kept, as the process that the operation belongs to."""

@@ -19,13 +19,15 @@ from strandline.backups.record import BackupRecord, SliceRecord
 from strandline.backups.repository import Repository
 from strandline.catalog import chains, paths, sqltables
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, UnderOperation
-from strandline.model import STEP, Segment, TableSchema
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, Role, Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.storage.segment import read_segment, write_segment
 from tests.backups.reading import State, backups, contents, last, leaks, open_at, records, streams
 from tests.memory import forget, forget_rows
 from tests.tables.examples import content, picture, rows
 from tests.world import ManualClock
+
+pytestmark = pytest.mark.slow
 
 TABLES = """
     CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n),
@@ -245,11 +247,12 @@ def test_damage_is_found_and_nothing_is_changed(story: Story) -> None:
     assert not [name for name in _manifests(story) if name.startswith(f"backups/{before[-1].name}.full")]
 
 
-def reverse(db: Database, segment: Segment, schema: TableSchema) -> None:
+def reverse(db: Database, segment: Segment, schema: TableSchema, role: Role = "base") -> None:
     """Write the values of a segment's file backwards, as a defect of a writer would: it has the same size."""
     assert segment.file is not None
     files, name = db.runtime.files.found(segment.file)
-    found = read_segment(db.runtime.store.shelf, schema, segment, [*schema.names, STEP])
+    columns = [STEP] if role == "base" else [STEP, OP, WAS_HI, WAS_LO]
+    found = read_segment(db.runtime.store.shelf, schema, segment, [*schema.names, *columns])
     values = pa.array([value[::-1] for value in found["v"].to_pylist()], pa.string())
     broken = found.set_column(found.column_names.index("v"), "v", values)
     made = write_segment(
@@ -257,9 +260,10 @@ def reverse(db: Database, segment: Segment, schema: TableSchema) -> None:
         schema,
         broken,
         name="data/broken",
-        role="base",
-        fresh=True,
+        role=role,
+        fresh=segment.fresh,
         stepped=True,
+        after=segment.after,
         upto=segment.upto,
     )
     assert (made.bytes, made.rows) == (segment.bytes, segment.rows) and made.checksum != segment.checksum
@@ -438,7 +442,7 @@ def test_a_repository_needs_nothing_that_is_older(remote: Story, tmp_path: Path)
     assert repository.manifest(remote.names[2]).backup.synthetic
     for name in remote.names[:2]:
         repository.remove(name)
-    repository.forget_increment(remote.names[2])
+    repository.forget_outdated(records(db)[2:], lambda: None)
     assert not first.exists()
     kept = remote.names[2:]
     assert repository.backups() == kept

@@ -1,5 +1,5 @@
-"""Chains are folded the same whatever the catalog is in, wherever the repository is, encrypted or not; and what
-came before can go then."""
+"""Chains are folded, and increments merged, the same whatever the catalog is in, wherever the repository is,
+encrypted or not; and what came before can go then."""
 
 from __future__ import annotations
 
@@ -56,9 +56,11 @@ def test_a_chain_is_folded(
     assert [entry.name for entry in db.ls("/.backups/collections/c")] == story.names
     db.sql(f"COMPACT c; DROP BACKUP c '{full}' CONFIRM")
     assert backups(db) == [second, third]
-    db.sql("UPSERT INTO t (k, v) VALUES (30, 'later'); BACKUP c INCREMENTAL")
+    for key in (30, 31):
+        db.sql(f"UPSERT INTO t (k, v) VALUES ({key}, 'later'); BACKUP c INCREMENTAL")
     story.held[last(db).name] = contents(db)
-    assert (last(db).kind, last(db).parent) == ("incremental", third)
+    db.sql("COMPACT c INCREMENTS")
+    assert (last(db).kind, last(db).parent, len(last(db).merged)) == ("incremental", third, 1)
     for _ in range(2):
         clock.sleep(2 * DAY)
         db.sql("PRUNE c KEEP LAST 1 FULL CONFIRM")

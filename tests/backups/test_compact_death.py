@@ -1,5 +1,5 @@
-"""A process dies while it compacts backups, at every write of it in turn. Whether another one finishes it or
-undoes it, every backup holds what it held, and nothing stays locked or on the disk."""
+"""A process dies while it compacts backups, or merges increments, at every write of it in turn. Whether another
+one finishes it or undoes it, every backup holds what it held, and nothing stays locked or on the disk."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ TABLES = """
     CREATE TABLE `dir/u` (k Utf8, PRIMARY KEY (k));
     UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)"""
 
+COMPACT, MERGE = "COMPACT c", "COMPACT c INCREMENTS"
 CHAINED = 3
 """So many deaths happen to one chain."""
 
@@ -42,7 +43,13 @@ def begin(db: Database, storage: str, *, encrypted: bool) -> None:
 
 
 def die_everywhere(
-    folder: Path, storage: str, ends: Sequence[End], stride: int, *, encrypted: bool = False
+    folder: Path,
+    storage: str,
+    ends: Sequence[End],
+    stride: int,
+    *,
+    encrypted: bool = False,
+    statement: str = COMPACT,
 ) -> list[str]:
     """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers
     the places that the last one, which survived, came to."""
@@ -62,13 +69,13 @@ def die_everywhere(
         if storage != "cluster":
             mortal.runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
         try:
-            mortal.sql("COMPACT c")
+            mortal.sql(statement)
             mortal.close()
         except Death:
             bury(mortal, folder, None)
         with living(folder, None) as db:
             try:
-                survive(db, held, end, place)
+                survive(db, held, end, place, merges=statement == MERGE)
             except BaseException as error:
                 raise AssertionError(f"after death at {fate.place}") from error
         if not fate.dead:
@@ -76,34 +83,44 @@ def die_everywhere(
     raise AssertionError
 
 
-def survive(db: Database, held: dict[str, dict[str, State]], end: End, place: str) -> None:
-    unfinished = [o for o in db.operations() if not o.is_over]
+def survive(db: Database, held: dict[str, dict[str, State]], end: End, place: str, *, merges: bool) -> None:
+    # What was swallowed is swept from a repository by another operation.
+    unfinished = [o for o in db.operations() if not o.is_over and o.kind != "sweep repository"]
+    newest = max(held)
     end(db)
     assert all(o.is_over for o in db.operations())
-    assert {name: contents(db, name) for name in held} == held
-    if unfinished:
+    if merges:
+        gone = held.keys() - set(backups(db))
+        if unfinished:
+            assert bool(gone) == (end is not undo)
+        held = {name: states for name, states in held.items() if name not in gone}
+    elif unfinished:
         assert last(db).kind == ("incremental" if end is undo else "full")
+    assert {name: contents(db, name) for name in held} == held
     assert_right(db)
     assert_streams(db)
     change_rows(db, 1)
     db.sql("BACKUP c INCREMENTAL")
-    assert last(db).parent == max(held)
+    assert last(db).parent == newest
     assert_right(db)
-    db.sql("COMPACT c")
+    db.sql(MERGE if merges else COMPACT)
     assert_right(db)
+    held = {name: states for name, states in held.items() if name in backups(db)}
+    assert len(held) > 0
     assert {name: contents(db, name) for name in held} == held
     assert db.verify("c") == []
     db.collect()
     assert leaks(db) == []
     if place != "cluster":
         assert_listed(db, place)
+        now = Repository(db.runtime.files.at(place), place).manifest(last(db).name).backup
+        assert bool(now.merged if merges else now.synthetic)
 
 
 def assert_listed(db: Database, place: str) -> None:
     """The repository has all that its manifests name, and these are those of all backups."""
     repository = Repository(db.runtime.files.at(place), place)
     assert repository.backups() == backups(db)
-    assert repository.manifest(last(db).name).backup.synthetic
     for name in backups(db):
         for each in repository.manifest(name).objects().values():
             assert repository.files.size(each.object) == each.bytes
@@ -125,7 +142,20 @@ def test_death_at_every_write(
 ) -> None:
     monkeypatch.setenv("REPOSITORY_KEY", "ab" * 32)
     place = storage if storage == "cluster" else str(tmp_path / storage)
-    stride = 1 if EVERY else 11 if storage == "cluster" else 29
+    stride = 1 if EVERY else 23 if storage == "cluster" else 53
     trail = die_everywhere(tmp_path / "w", place, ends, stride, encrypted=storage == "encrypted")
     assert trail.count("after the catalog committed") > 6
     assert "middle of append" in trail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", BOTH_ENDS if EVERY else BOTH_ENDS[1:])
+@pytest.mark.parametrize("storage", ["cluster", "repository", "encrypted"] if EVERY else ["repository"])
+def test_death_at_every_write_of_a_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str, ends: tuple[End, End]
+) -> None:
+    monkeypatch.setenv("REPOSITORY_KEY", "ab" * 32)
+    place = storage if storage == "cluster" else str(tmp_path / storage)
+    encrypted, stride = storage == "encrypted", 1 if EVERY else 53
+    trail = die_everywhere(tmp_path / "w", place, ends, stride, encrypted=encrypted, statement=MERGE)
+    assert trail.count("after the catalog committed") > 6

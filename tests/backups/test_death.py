@@ -186,7 +186,7 @@ BOTH_ENDS = [
 @pytest.mark.parametrize("ends", BOTH_ENDS if EVERY else BOTH_ENDS[:1])
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) -> None:
-    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], ends, 1 if EVERY else 7)
+    trail = die_everywhere(tmp_path / "w", None, STATEMENTS[kind], ends, 1 if EVERY else 13)
     assert trail.count("after the catalog committed") > 15
     assert ("middle of append" in trail) == (kind == "incremental")
 
@@ -195,7 +195,7 @@ def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) 
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_death_at_every_write_of_parts_that_go_together(tmp_path: Path, kind: str) -> None:
     trail = die_everywhere(
-        tmp_path / "w", None, STATEMENTS[kind], (undo, finish), 1 if EVERY else 5, settings=TOGETHER
+        tmp_path / "w", None, STATEMENTS[kind], (undo, finish), 1 if EVERY else 11, settings=TOGETHER
     )
     assert 8 < trail.count("after the catalog committed") < 25
 
@@ -204,7 +204,7 @@ def test_death_at_every_write_of_parts_that_go_together(tmp_path: Path, kind: st
 @pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_death_at_writes_on_postgresql(tmp_path: Path, kind: str, catalog_url: str) -> None:
-    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], (finish, undo, care), 1 if EVERY else 17)
+    die_everywhere(tmp_path / "w", catalog_url, STATEMENTS[kind], (finish, undo, care), 1 if EVERY else 29)
 
 
 VICTIM = """

@@ -98,7 +98,6 @@ elsewhere before it is attached, or stays; or its backups hold no data of indexe
 FEW = [
     ("folder", "encrypted", "sqlite", "moved"),
     ("s3", "encrypted", "postgresql", "moved"),
-    ("s3", "plain", "sqlite", "whole"),
 ]
 
 

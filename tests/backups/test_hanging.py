@@ -52,7 +52,7 @@ def clock() -> ManualClock:
 
 def assert_no_leaks(db: Database) -> None:
     """What hung comes to its end when it is let go, and removes what it made."""
-    for _ in range(1000):
+    for _ in range(30_000):
         if not leaks(db):
             return
         time.sleep(0.01)

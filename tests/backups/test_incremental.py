@@ -3,6 +3,7 @@ recorded at its step."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,15 +11,18 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from strandline import Database
+from strandline.backups.repository import Owner
 from strandline.catalog import paths, sqltables
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
 from strandline.model import IndexDef
 from strandline.storage import segment as segments
 from strandline.storage.digest import checksum_of
+from strandline.storage.marker import to_bytes
 from tests.backups.reading import (
     CLUSTER,
     backups,
     changes,
+    collection,
     contents,
     last,
     leaks,
@@ -533,6 +537,19 @@ def test_a_full_one_is_taken_where_an_increment_is_not_possible(on_both: Databas
     assert because is not None
     assert "/t was created anew, restored" in because
     assert taken() == ("incremental", None)
+    db.sql("ALTER BACKUP COLLECTION c SET (MAX_CHAIN = 2)")
+    kind, because = taken()
+    assert (kind, "MAX_CHAIN allows 2" in str(because)) == ("full", True)
     db.sql("DROP TABLE t")
     with pytest.raises(StrandlineError, match="PATH_NOT_FOUND"):
         db.sql("BACKUP c INCREMENTAL OR FULL")
+
+
+def test_a_full_one_is_not_taken_where_it_would_not_help(db: Database, tmp_path: Path) -> None:
+    """The increment was taken, and cannot be sent: neither could a full one be."""
+    place = tmp_path / "repository"
+    db.sql(f"{TABLE}; {collection(place)}; BACKUP c")
+    (place / "owners" / "00000002.json").write_bytes(to_bytes(Owner(warehouse="another", since=0.0)))
+    with pytest.raises(PreconditionFailed, match="belongs to the warehouse another"):
+        db.sql("BACKUP c INCREMENTAL OR FULL")
+    assert [record.kind for record in records(db)] == ["full", "incremental"]

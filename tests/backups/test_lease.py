@@ -32,7 +32,7 @@ from tests.world import Death, ManualClock
 OVER = SECONDS + ALLOWANCE_SECONDS
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     if request.param == "folder":
         return QuickFiles(tmp_path / "repository")
@@ -449,7 +449,7 @@ _numbers = itertools.count()
 
 
 @pytest.mark.slow
-@settings(max_examples=120 * max(1, FACTOR), derandomize=not FACTOR)
+@settings(max_examples=60 * max(1, FACTOR), derandomize=not FACTOR)
 @given(seed=st.integers(0, 2**32))
 @example(seed=73625108)  # Two of one operation, of which one is held up at its check while the other is done.
 def test_never_two(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
@@ -461,7 +461,7 @@ def test_never_two(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8 * max(1, FACTOR)))
+@pytest.mark.parametrize("seed", range(3 * max(1, FACTOR)))
 def test_never_two_in_a_bucket(s3: S3, seed: int) -> None:
     _never_two(Owners(ObjectFiles(f"s3://{s3.new_bucket()}/w", s3.settings()), seed))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +21,9 @@ from tests.backups.test_death import Places
 from tests.crash.mortal import bury, connect
 from tests.effort import EVERY
 from tests.tables.examples import rows
-from tests.world import Death, ManualClock
+from tests.world import Death, ManualClock, is_session
+
+pytestmark = pytest.mark.slow
 
 FEW, MANY = 12, 96
 COLUMNS = "(k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
@@ -49,9 +50,6 @@ def counted(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[s
     """How many transactions and statements there are, and how many records are read."""
     catalog, counts = db.runtime.catalog, Counter[str]()
     write, from_text = catalog.write, records.from_text
-
-    def is_session() -> bool:
-        return threading.current_thread().name.startswith("strandline-session")  # it comes when time passes
 
     def count(*_: Any) -> None:
         counts["statements"] += not is_session()
@@ -182,14 +180,13 @@ def test_a_digest_that_does_not_fit_is_looked_into(tmp_path: Path) -> None:
 TOGETHER = replace(HERE, parts_together=4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["BACKUP c", "BACKUP c INCREMENTAL", "RESTORE c INTO `r`"])
 def test_a_death_after_any_transaction_is_survived(tmp_path: Path, statement: str) -> None:
     """Unchanged tables in bulk, restores of inline rows, and transitions of several parts at a time."""
     with open_at(tmp_path) as db:
         make(db, 5)
         two_first(db)
-    stride = 1 if EVERY else 2
+    stride = 1 if EVERY else 5
     for number in itertools.count(1):
         with open_at(tmp_path) as db:
             if number % 3 == 0:  # a new chain now and then, so that the last one takes no longer

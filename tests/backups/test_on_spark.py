@@ -14,6 +14,7 @@ from strandline.catalog import board, chains, paths
 from strandline.errors import Corrupted
 from tests.backups.reading import CLUSTER, backups, changes, contents, last, leaks, projected
 from tests.backups.test_incremental import other_values, tamper
+from tests.effort import EVERY
 from tests.tables.examples import content, rows
 from tests.values import shard_of
 
@@ -22,18 +23,27 @@ TABLE = """CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v
 
 
 @pytest.fixture
-def quick(connect: Callable[..., Database]) -> Database:
+def key(tmp_path: Path) -> dict[str, str]:
+    """Settings that lead to the key of encrypted repositories."""
+    (tmp_path / "key").write_text("ab" * 32)
+    return {"repository_key_file": str(tmp_path / "key")}
+
+
+@pytest.fixture
+def quick(connect: Callable[..., Database], key: dict[str, str]) -> Database:
     """What happens between backups needs no Spark."""
-    db = connect()
+    db = connect(settings=key)
     db.sql(f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
     db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(40)])
     return db
 
 
 @pytest.fixture
-def bulk(connect: Callable[..., Database], quick: Database, spark: SparkSession) -> Database:
+def bulk(
+    connect: Callable[..., Database], quick: Database, spark: SparkSession, key: dict[str, str]
+) -> Database:
     """Everything that can be done on Spark is."""
-    db = connect(spark=spark, settings={"bulk_rows": 0, "workers": 2})
+    db = connect(spark=spark, settings={"bulk_rows": 0, "workers": 2, **key})
     db.sql("BACKUP c")
     return db
 
@@ -45,6 +55,7 @@ def assert_whole(db: Database) -> None:
         assert found[f"/t/{index.definition.name}"] == projected(table.schema, found["/t"], index.definition)
 
 
+@pytest.mark.skipif(not EVERY, reason="test_slices has such windows; a part of make exhaustive")
 def test_windows_with_many_changes_of_a_key_and_of_nothing_but_deletes(
     quick: Database, bulk: Database
 ) -> None:
@@ -145,18 +156,26 @@ def files_of(db: Database, path: str) -> set[str]:
 
 
 def test_a_chain_is_folded_on_spark_to_the_same(quick: Database, bulk: Database, tmp_path: Path) -> None:
-    where = tmp_path / "repository"
-    quick.sql(
-        f"""CREATE BACKUP COLLECTION r (TABLE t)
-                WITH (STORAGE = '{where}', INCREMENTAL_BACKUP_ENABLED = 'true');
-            BACKUP r"""
-    )
+    """In the warehouse, in a repository, and in one that Spark cannot read."""
+    for name, encrypted in (("r", False), ("e", True)):
+        quick.sql(
+            f"""CREATE BACKUP COLLECTION {name} (TABLE t) WITH (STORAGE = '{tmp_path / name}',
+                    INCREMENTAL_BACKUP_ENABLED = 'true', ENCRYPTION = '{encrypted}');
+                BACKUP {name}"""
+        )
     for i in range(3):
         quick.sql(
             f"UPSERT INTO t (k, v, n) VALUES ({i}, 'w{i}', {i}), (25, 'same', {i}); DELETE FROM t WHERE k = {15 + i}"
         )
-        quick.sql("BACKUP c INCREMENTAL; BACKUP r INCREMENTAL")
-    for collection in ("c", "r"):
+        quick.sql("BACKUP c INCREMENTAL; BACKUP r INCREMENTAL; BACKUP e INCREMENTAL")
+    for collection in ("r", "e"):
+        held = contents(quick, collection=collection)
+        bulk.sql(f"COMPACT {collection} INCREMENTS")
+        one = last(quick, collection)
+        assert (len(one.merged), contents(quick, collection=collection)) == (2, held)
+        slice_ = one.tables["/t"].slice
+        assert (slice_.rows, slice_.tombstones) == (7, 3)
+    for collection in ("c", "e"):
         held = contents(quick, collection=collection)
         bulk.sql(f"COMPACT {collection}")
         made = last(quick, collection)
@@ -166,6 +185,6 @@ def test_a_chain_is_folded_on_spark_to_the_same(quick: Database, bulk: Database,
             found = chains.load(conn, made.tables["/t"].slice.target_id or 0, made.step).segments
         assert {segment.role for segment in found} == {"base"}
         assert len(found) == 4  # one for each of its shards
-        assert quick.verify(collection) == []
+    assert [quick.verify(collection) for collection in ("c", "r", "e")] == [[], [], []]
     quick.collect()
     assert leaks(quick) == []

@@ -20,6 +20,8 @@ from tests.backups.reading import CLUSTER, HERE, backups, contents, last, leaks,
 from tests.tables.examples import QuickFiles, rows
 from tests.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 DAY = 86400.0
 TABLE = "CREATE TABLE t (k Uint32, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
 COLLECTION = (

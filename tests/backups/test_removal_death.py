@@ -106,19 +106,19 @@ def survive(db: Database, known: dict[str, dict[str, State]], end: End) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", STATEMENTS)
 def test_death_at_every_write(tmp_path: Path, what: str) -> None:
-    stride = 1 if EVERY else 12 if what == "retention" else 6
+    stride = 1 if EVERY else 23 if what == "retention" else 11
     trail = die_everywhere(tmp_path / "w", None, STATEMENTS[what], (finish, undo, care), stride)
     assert trail.count("after the catalog committed") > 3
 
 
 @pytest.mark.slow
 def test_death_at_writes_of_parts_that_go_together(tmp_path: Path) -> None:
-    stride = 1 if EVERY else 8
+    stride = 1 if EVERY else 17
     die_everywhere(tmp_path / "w", None, STATEMENTS["prune"], (undo, finish), stride, settings=TOGETHER)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
 def test_death_at_writes_on_postgresql(tmp_path: Path, catalog_url: str) -> None:
-    stride = 1 if EVERY else 12
+    stride = 1 if EVERY else 23
     die_everywhere(tmp_path / "w", catalog_url, STATEMENTS["prune"], (finish, undo, care), stride)

@@ -24,6 +24,8 @@ from tests.effort import EVERY
 from tests.tables.examples import QuickFiles, assert_sound, content, rows
 from tests.world import Death, ManualClock
 
+pytestmark = pytest.mark.slow
+
 
 def objects(repository: Path) -> dict[str, int]:
     found = (p for p in (repository / "objects").rglob("*") if p.is_file())
@@ -342,11 +344,10 @@ class Places(Fate):
             super().meet(boundary)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["BACKUP c", "BACKUP c INCREMENTAL"])
 def test_death_at_every_write(tmp_path: Path, statement: str) -> None:
     folder, repository = tmp_path / "w", tmp_path / "r"
-    stride = 1 if EVERY else 13
+    stride = 1 if EVERY else 23
     with living(folder, repository) as db:
         db.sql(TABLE)
         load(db, 0, 40)

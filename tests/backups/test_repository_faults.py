@@ -45,6 +45,7 @@ STATEMENTS = {
     "increment": ("BACKUP c INCREMENTAL", 45),
     "prune": (PRUNE, 58),
     "compact": ("COMPACT c", 38),
+    "merge": ("COMPACT c INCREMENTS", 71),
     "verify": ("VERIFY c WITH (AGAIN = 'true')", 47),
     "attach": (ATTACH, 17),
     "take over": (f"{ATTACH} WITH (TAKE_OVER = 'true')", 16),
@@ -118,8 +119,9 @@ class Story:
             if is_long:
                 self.db.sql(PRUNE)
             self.db.sql("BACKUP c")
-            self.change()
-            self.db.sql("BACKUP c INCREMENTAL")
+            for _ in range(2 if statement.endswith("INCREMENTS") else 1):
+                self.change()
+                self.db.sql("BACKUP c INCREMENTAL")
         if statement.startswith("PRUNE"):
             self.change()
             self.db.sql("BACKUP c")

@@ -63,14 +63,15 @@ def test_the_example_of_a_manifest_is_one() -> None:
 
 
 def test_no_manifest_says_what_only_a_catalog_knows() -> None:
-    for file in (SAMPLES / "repository-1" / "backups").iterdir():
+    for file in SAMPLES.glob("repository-1*/backups/*.json"):
         assert not KEPT_HERE & json.loads(file.read_text("utf-8"))["backup"].keys()
 
 
-def test_the_first_format_is_attached_and_restored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sample", ["repository-1", "repository-1-merged"])
+def test_the_first_format_is_attached_and_restored(tmp_path: Path, sample: str) -> None:
     place = tmp_path / "repository"
-    shutil.copytree(SAMPLES / "repository-1", place)
-    expected = json.loads((SAMPLES / "repository-1.json").read_text("utf-8"))
+    shutil.copytree(SAMPLES / sample, place)
+    expected = json.loads((SAMPLES / f"{sample}.json").read_text("utf-8"))
     with open_at(tmp_path / "warehouse") as db:
         found = db.sql(f"ATTACH BACKUP COLLECTION c FROM '{place}' WITH (TAKE_OVER = 'true')").rows()
         assert [(row[0], row[4]) for row in found] == [(name, "attached") for name in expected]

@@ -18,6 +18,8 @@ from tests.backups.reading import CLUSTER, contents, last, leaks, open_at
 from tests.tables.examples import QuickFiles, assert_sound, rows
 from tests.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 RETRY_SECONDS = Settings().pauses
 IN_FILES = {"inline_rows": 0, "shard_bytes": 4_000}
 TABLE = "CREATE TABLE t (k Int64, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"

@@ -26,6 +26,8 @@ from tests.effort import EVERY
 from tests.tables.examples import QuickFiles, content, rows
 from tests.world import Death, ManualClock
 
+pytestmark = pytest.mark.slow
+
 DAY = 86400.0
 
 
@@ -243,7 +245,6 @@ def undo(db: Database) -> None:
             db.cancel(operation.id)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", REMOVALS if EVERY else ("prune", "drop the last"))
 def test_death_at_every_write_of_a_removal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

@@ -202,11 +202,23 @@ class Year:
             if what == "well" or not self._is_done(before):
                 self.db.sql(statement)
             self._settled(is_well=what == "well")
+            if number % 5 == 4:
+                self._merge()
         new = set(backups(self.db)) - before
         assert new, f"night {number} ({what}) has no backup"
         for name in new:
             self.taken[name] = copy.deepcopy(self.model)
         assert self._states(max(new)) == self._states_then(max(new))
+
+    def _merge(self) -> None:
+        """Increments that no rule keeps for their time become one."""
+        there = records(self.db)
+        name = self.rng.choice([record.name for record in there])
+        self.db.sql(f"COMPACT c INCREMENTS TO '{name}'")
+        gone = {record.name for record in there} - self.kept()
+        assert not gone & chosen(there, self.clock.now()), "what a rule keeps is not swallowed"
+        assert name not in gone
+        self.counts["swallowed"] = self.counts.get("swallowed", 0) + len(gone)
 
     def _is_done(self, before: set[str]) -> bool:
         """Whether what went on after a death has taken this night's backup, and sent it."""
@@ -325,12 +337,18 @@ def key_of_name(name: str) -> str:
     return xxhash.xxh3_64_hexdigest(name.encode())
 
 
-def unneeded(there: list[BackupRecord], now: float) -> set[str]:
-    """The backups that no rule keeps, and nothing builds on that one keeps."""
+def chosen(there: list[BackupRecord], now: float) -> set[str]:
+    """The backups that a rule keeps for their time."""
     wanted = {record.name for record in there if record.time >= now - 14 * DAY}
     for number, bucket in ((7, "%Y-%m-%d"), (4, "%G-%V"), (12, "%Y-%m")):
         last = {datetime.fromtimestamp(r.time, timezone.utc).strftime(bucket): r.name for r in there}
         wanted |= {last[key] for key in sorted(last)[-number:]}
+    return wanted
+
+
+def unneeded(there: list[BackupRecord], now: float) -> set[str]:
+    """The backups that no rule keeps, and nothing builds on that one keeps."""
+    wanted = chosen(there, now)
     newest = max(place for place, record in enumerate(there) if record.kind == "full")
     wanted |= {record.name for record in there[newest:]}
     wanted |= set(_ancestors(there, wanted))

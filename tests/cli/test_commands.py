@@ -265,6 +265,13 @@ def test_compact_backups(shop: Run) -> None:
         shop("sql", f"UPSERT INTO orders (id, total) VALUES (3, {total})")
         shop("backup", "nightly", "-i")
     _, first, second = [backup["name"] for backup in shop("show-backup", "nightly", "--json").json]
+    third = shop("backup", "nightly", "-i", "--json").json["result"]["backup"]
+    merged = shop(
+        "compact-backups", "nightly", "--increments", "--from", second, "--to", third, "--json"
+    ).json
+    assert (merged["kind"], merged["result"]["backups"]) == ("merge increments", {third: [second]})
+    assert shop("compact-backups", "nightly", "--from", first).code == 2
+    second = third
     done = shop("compact-backups", "nightly", "--to", first, "--json").json
     assert (done["kind"], done["state"]) == ("compact backups", "done")
     assert (done["result"]["backup"], done["result"]["increments"]) == (first, 1)

@@ -17,6 +17,8 @@ from strandline.cli import completion, progress
 from strandline.cli.values import bytes_of
 from tests.cli.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 
 def backed_up(shop: Run) -> list[str]:
     """A full backup and an increment, by their names."""

@@ -62,7 +62,8 @@ def test_a_person_gets_the_first_rows_and_hears_that_there_are_more(
 @pytest.mark.usefixtures("spark")
 def test_a_query_that_fails_writes_no_half_of_a_document(shop: Run) -> None:
     failed = shop("sql", "SELECT raise_error('no') AS n", "--json")
-    assert (failed.out, failed.code != 0) == ("", True)
+    assert failed.code != 0
+    assert failed.json["error"]["exit_code"] == failed.code
 
 
 @pytest.mark.usefixtures("spark", "zone")
@@ -83,3 +84,27 @@ def test_times_are_in_utc_and_say_so_unless_they_have_no_zone(shop: Run) -> None
     naive = "SELECT TIMESTAMP_NTZ '2024-11-03 01:30:00' AS n, array(TIMESTAMP '2024-11-03 01:30:00') AS l"
     assert shop("sql", naive, "--json").json["rows"] == [["2024-11-03T01:30:00", ["2024-11-03T01:30:00Z"]]]
     assert shop("sql", naive).out.splitlines()[2] == '2024-11-03 01:30:00 | ["2024-11-03T01:30:00Z"]'
+
+
+def test_parameters_are_bound_to_markers(run: Run) -> None:
+    run("init", ".")
+    run("sql", "CREATE TABLE t (k Uint64 NOT NULL, v Utf8, PRIMARY KEY (k))")
+    text = "UPSERT INTO t VALUES (:k, :v); SELECT * FROM t WHERE v = :v"
+    done = run("sql", text, "--param", "k=5", "--param", "v=O'Brien; ?", "--json")
+    assert done.code == 0 and "O'Brien; ?" in done.out
+    assert (
+        run("sql", "SELECT k FROM t WHERE v = :v AND k IN (:k, :n)", *given("v='5'", "k=NULL", "n=-1")).code
+        == 0
+    )
+    for wrong, said in (
+        (["SELECT :v"], "has no value"),
+        (["SELECT :v", *given("v=1", "w=2")], "'w'"),
+        (["SELECT :v", *given("v")], "--param name=value"),
+        (["SELECT :v", *given("v=1", "v=2")], "twice"),
+    ):
+        done = run("sql", *wrong)
+        assert done.code != 0 and said in done.err
+
+
+def given(*items: str) -> list[str]:
+    return [part for item in items for part in ("--param", item)]

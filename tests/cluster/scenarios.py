@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,15 @@ from pyspark.sql import functions as F
 
 import strandline
 from strandline import Database, Settings, cli
+from strandline.operations.kind import AnyRun, Part, PartPlan
+from strandline.records import Nothing
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.spark import session
-from tests.cluster.machines import until
+from strandline.storage.store import Store
+from tests.cluster.machines import PATIENCE, until
+from tests.operations.test_shards import Work, Worked
+from tests.storage.spark.test_interrupt import job
+from tests.world import engine_of, open_catalog
 
 ROWS = 2_000
 TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int32, j Json, PRIMARY KEY (k),
@@ -191,6 +198,50 @@ def command_line(folder: str) -> None:
     assert cli.main(["load", "orders", source, "--key", "id", "-w", warehouse]) == 0
     with _opened(warehouse) as (db, _):
         assert db.check("/orders").rows == 1000
+
+
+def cancelled(folder: str) -> None:
+    """An operation that is cancelled leaves no job behind, whether the thread of its work has begun it or
+    another one; and a job beside it goes on."""
+    spark = session.get_session(None, OPTIONS)
+    store = Store(LocalFiles(folder), MANY_ROWS, spark)
+    ended = threading.Event()
+
+    class OnSpark(Work):
+        apart = False
+
+        def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
+            own = store.spark
+            inherited, never = session.inheriting(own, job), Path(folder, f"never-{self.apart}")
+            try:
+                with ThreadPoolExecutor() as another:
+                    return another.submit(inherited, own, never).result() if self.apart else job(own, never)
+            finally:
+                ended.set()
+
+    handler = OnSpark()
+    kind = Worked(handler, [PartPlan("work", Nothing(), 0)])
+    catalog = open_catalog(Path(folder))
+    with ThreadPoolExecutor() as threads:
+        beside = threads.submit(job, spark, Path(folder, "soon"))
+        _until_there(folder, "soon-begun")
+        for handler.apart in (False, True):
+            ended.clear()
+            engine = engine_of(catalog, kinds=[kind], jobs=store)
+            operation_id = engine.start("worked", Nothing())
+            driven = threads.submit(engine.run, operation_id)
+            _until_there(folder, f"never-{handler.apart}-begun")
+            assert engine_of(catalog, kinds=[kind]).cancel(operation_id).state == "cancelling"
+            assert driven.result().state == "cancelled"
+            assert ended.wait(PATIENCE), "the job was left running"
+        assert not beside.done()
+        Path(folder, "soon").touch()
+        assert beside.result() == 1
+    catalog.close()
+
+
+def _until_there(folder: str, name: str) -> None:
+    until(lambda: Path(folder, name).exists() or None, name)
 
 
 # --- the code of the package ------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from tests.cluster.machines import Cluster, until
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
 PLACES = ["standalone", "connect"]
-SMOKE = ["standalone", pytest.param("connect", marks=ALL)]
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +21,8 @@ def _two_workers(cluster: Cluster) -> None:
     cluster.fill()
 
 
-@pytest.mark.parametrize("driver", SMOKE, indirect=True)
+@ALL
+@pytest.mark.parametrize("driver", PLACES, indirect=True)
 def test_a_load(cluster: Cluster, driver: Driver, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     driver.ask("load_that_waits", folder=str(tmp_path / "warehouse"), gate=str(gate))

@@ -46,6 +46,12 @@ def test_backups(driver: Driver, tmp_path: Path) -> None:
 
 
 @ALL
+@pytest.mark.parametrize("driver", PLACES, indirect=True)
+def test_what_is_cancelled_leaves_no_job(driver: Driver, tmp_path: Path) -> None:
+    driver.run("cancelled", folder=str(tmp_path))
+
+
+@ALL
 @pytest.mark.parametrize("driver", ["standalone", "connect"], indirect=True)
 def test_the_data_source(driver: Driver, tmp_path: Path) -> None:
     driver.run("source", folder=str(tmp_path))

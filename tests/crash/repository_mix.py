@@ -36,11 +36,11 @@ class Worker:
     pause = 0.2
     patience = 0.0
 
-    def __init__(self, folder: Path, logs: Path, name: str) -> None:
+    def __init__(self, folder: Path, url: str | None, logs: Path, name: str) -> None:
         self.name = name
         self.rng = random.Random(name)
         self.repository = folder.with_name("repository")
-        self.db: Database = connect(str(folder), None, GRACE)
+        self.db: Database = connect(str(folder), url, GRACE)
         self.number = 0
         self._log = (logs / f"{name}.log").open("a", buffering=1)
 
@@ -95,7 +95,7 @@ class Keeper(Worker):
     patience = 2.0
 
     def act(self) -> None:
-        match self.rng.randrange(3):
+        match self.rng.randrange(4):
             case 0:
                 prune = "PRUNE c KEEP LAST 2 FULL CONFIRM"
                 self.attempt("prune", lambda: _nothing(self.db.sql(prune)))
@@ -103,6 +103,9 @@ class Keeper(Worker):
                 # There may be no chain to fold.
                 self.attempt("compact", lambda: _nothing(self.db.sql("COMPACT c")), "PRECONDITION_FAILED")
             case 2:
+                merge = "COMPACT c INCREMENTS"
+                self.attempt("merge", lambda: _nothing(self.db.sql(merge)), "PRECONDITION_FAILED")
+            case 3:
                 self.attempt("verify", self._verify)
 
     def _verify(self) -> dict[str, Any]:
@@ -120,7 +123,7 @@ class Restorer(Worker):
         known = records(self.db)
         if known:
             record = self.rng.choice(known)
-            # It may be pruned before it is read.
+            # It may be pruned or swallowed before it is read.
             self.attempt("restore", lambda: self._restore(record.name, record.step), "PATH_NOT_FOUND")
 
     def _restore(self, name: str, step: int) -> dict[str, Any]:
@@ -136,8 +139,8 @@ class Stranger(Worker):
 
     pause = 0.3
 
-    def __init__(self, folder: Path, logs: Path, name: str) -> None:
-        super().__init__(folder.with_name(name), logs, name)
+    def __init__(self, folder: Path, url: str | None, logs: Path, name: str) -> None:
+        super().__init__(folder.with_name(name), None, logs, name)
 
     def act(self) -> None:
         self.attempt("attach", self._attach)
@@ -169,17 +172,17 @@ ROLES: dict[str, type[Worker]] = {
 }
 
 
-def run(folder: Path, logs: Path, name: str) -> None:
-    worker = ROLES[name.partition("-")[0]](folder, logs, name)
+def run(folder: Path, url: str | None, logs: Path, name: str) -> None:
+    worker = ROLES[name.partition("-")[0]](folder, url, logs, name)
     with worker.db:
         while not (logs / "stop").exists():
             worker.act()
             time.sleep(worker.rng.uniform(0, worker.pause))
 
 
-def main(folder: str, logs: str, *names: str) -> None:
+def main(folder: str, url: str, logs: str, *names: str) -> None:
     fork = multiprocessing.get_context("fork")
-    started = [fork.Process(target=run, args=(Path(folder), Path(logs), name)) for name in names]
+    started = [fork.Process(target=run, args=(Path(folder), url or None, Path(logs), name)) for name in names]
     for process in started:
         process.start()
     for process in started:

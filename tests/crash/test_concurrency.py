@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,7 +55,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 threading.Thread(target=lambda: (sys.stdin.readline(), over.set()), daemon=True).start()
 rounds = 0
-while not over.wait(0.05):
+while rounds < 2 or not over.wait(0.2):
     db.maintain()
     with strandline.connect(sys.argv[1], catalog=sys.argv[2] or None, settings=strandline.Settings(history_seconds=0)) as other:
         try:
@@ -116,14 +117,14 @@ def _scan(reader: Reader, view: Any) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def looking(*looks: Callable[[], object]) -> Iterator[list[int]]:
-    """Threads that look all the time; whatever one of them meets is raised in the end. Answers how often they
-    have looked."""
+def looking(*looks: Callable[[], object], least: int) -> Iterator[None]:
+    """Threads that look all the time, each so many times at least, however quick the work beside them is;
+    whatever one of them meets is raised in the end."""
     over, errors, counts = threading.Event(), [], [0] * len(looks)
 
     def watch(number: int) -> None:
         try:
-            while not over.wait(0.01):
+            while not over.wait(0.05):
                 looks[number]()
                 counts[number] += 1
         except BaseException as error:
@@ -133,7 +134,9 @@ def looking(*looks: Callable[[], object]) -> Iterator[list[int]]:
     for thread in threads:
         thread.start()
     try:
-        yield counts
+        yield
+        while min(counts) < least and not errors:
+            time.sleep(0.01)
     finally:
         over.set()
         for thread in threads:
@@ -167,7 +170,7 @@ def check(folder: Path, url: str | None, commits: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("commits", [1000 if EVERY else 100])
+@pytest.mark.parametrize("commits", [1000 if EVERY else 40])
 def test_writers_maintenance_and_readers(tmp_path: Path, catalog_url: str | None, commits: int) -> None:
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url) as db:
@@ -175,15 +178,14 @@ def test_writers_maintenance_and_readers(tmp_path: Path, catalog_url: str | None
             lambda: look(db),
             lambda: look(db),
             lambda: db.sql("SELECT k FROM t VIEW by_v WHERE v = 'v1'").rows(),
-        ) as looks:
-            rounds = work(tmp_path, catalog_url, commits // WRITERS)
-    assert rounds >= 2
-    assert min(looks) >= 5
+            least=5,
+        ):
+            assert work(tmp_path, catalog_url, commits // WRITERS) >= 2
     check(tmp_path, catalog_url, commits // WRITERS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("commits", [50 if EVERY else 20])
+@pytest.mark.parametrize("commits", [50 if EVERY else 8])
 def test_readers_on_spark(tmp_path: Path, spark: SparkSession, commits: int) -> None:
     create(tmp_path, None)
     with strandline.connect(tmp_path, spark=spark) as db:
@@ -194,7 +196,6 @@ def test_readers_on_spark(tmp_path: Path, spark: SparkSession, commits: int) -> 
             own = df.where("k >= 100 AND k < 1000").selectExpr("sum(n)").collect()[0][0]
             assert shared == own, "one DataFrame shows one step"
 
-        with looking(sums) as looks:
+        with looking(sums, least=1):
             work(tmp_path, None, commits)
-    assert looks[0] >= 1
     check(tmp_path, None, commits)

@@ -91,13 +91,16 @@ def flip(name: str, at: int) -> None:
 def test_a_wrong_byte_in_any_file(db: Database) -> None:
     found = files(db)
     assert {path for _, path in found} == {"/t", BY_V, "/t/by_n/indexImplTable"}
-    for file, path in found:
+    for number, (file, path) in enumerate(found):
         name = db.runtime.files.path(file)
         size = os.path.getsize(name)
+        places = [0, size // 2, 5, -200, size // 3, -6, -1]
         # On Spark one place says as much as all of them: it is the checksum that tells.
-        for at in (
-            (0, 5, size // 3, size // 2, -200, -6, -1) if db.runtime.settings.bulk_rows else (size // 2,)
-        ):
+        if not db.runtime.settings.bulk_rows:
+            places = places[1:2]
+        elif not EVERY:
+            places = places[number % 7 :: 4]
+        for at in places:
             flip(name, at)
             forget(db.runtime)
             problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]

@@ -12,7 +12,7 @@ import pytest
 import strandline
 from tests.crash.mortal import NOW, Fate, bury, connect
 from tests.crash.scenarios import HERE, LARGE_ON_SPARK, ON_SPARK, Model, Scenario, create, state, verify
-from tests.effort import EVERY
+from tests.effort import EVERY, on_catalogs
 from tests.s3 import S3
 from tests.world import Death
 
@@ -64,10 +64,14 @@ def _look(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", HERE, ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    ("scenario", "catalog_url"),
+    on_catalogs({s.name: s for s in HERE}, ["inline commit", "commit to files", "description"]),
+    indirect=["catalog_url"],
+)
 def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url: str | None) -> None:
     """At a sample of them."""
-    stride = 1 if EVERY else 7 if catalog_url is None else 17
+    stride = 1 if EVERY else 13 if catalog_url is None else 29
     trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, stride=stride)
     assert "before the catalog commits" in trail
 
@@ -80,18 +84,22 @@ def test_death_at_every_boundary_beside_a_bucket(
     for name, value in s3.variables.items():
         monkeypatch.setenv(name, value)
     where, url = f"s3://{s3.new_bucket()}/w", f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    trail = die_everywhere(where, url, scenario, stride=1 if EVERY else 17)
+    trail = die_everywhere(where, url, scenario, stride=1 if EVERY else 29)
     assert "before the catalog commits" in trail
     assert scenario.name != "commit to files" or "put" in trail
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", ON_SPARK, ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    ("scenario", "catalog_url"),
+    on_catalogs({s.name: s for s in ON_SPARK}, [ON_SPARK[-1].name]),
+    indirect=["catalog_url"],
+)
 def test_death_at_boundaries_on_spark(
     scenario: Scenario, tmp_path: Path, catalog_url: str | None, spark: SparkSession
 ) -> None:
     """At a sample of them: what a boundary is does not depend on who wrote the rows."""
-    stride = 1 if EVERY else 11 if catalog_url is None else 23
+    stride = 1 if EVERY else 23
     trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, spark, stride)
     assert "sync" in trail
 

@@ -21,6 +21,7 @@ import pytest
 import strandline
 from tests.crash.mix import COLLECTIONS, SETTINGS, TABLES, History, Model, create, read, shown
 from tests.crash.mortal import lost_files, unknown_files
+from tests.effort import EVERY
 from tests.effort import MIX_SECONDS as SECONDS
 from tests.processes import SOURCE, environment
 
@@ -167,7 +168,9 @@ class Crowd:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("catalog_url", ["sqlite", *(["postgresql"] if EVERY else [])], indirect=True)
 def test_the_mix(tmp_path: Path, catalog_url: str | None) -> None:
+    """On PostgreSQL where everything is tried; some at once are there always, in test_concurrency."""
     folder, logs = tmp_path / "warehouse", tmp_path / "logs"
     logs.mkdir()
     with strandline.connect(folder, catalog=catalog_url, settings=SETTINGS) as db:

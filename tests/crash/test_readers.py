@@ -101,7 +101,7 @@ def test_a_reader_that_is_said_to_be_there_keeps_its_files_without_any_grace(
 
 def wait_until_said(db: Database, step: int) -> None:
     """Its session's own thread says what it reads."""
-    for _ in range(200):
+    for _ in range(6000):
         with db.runtime.catalog.read() as conn:
             if sessions.oldest_read(conn) == step:
                 return

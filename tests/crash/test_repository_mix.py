@@ -20,11 +20,12 @@ from tests.backups.reading import backups, contents, leaks, records
 from tests.backups.test_sweep import files, needed
 from tests.crash.mix_worker import connect
 from tests.crash.repository_mix import COLUMNS, GRACE
+from tests.effort import EVERY
 from tests.effort import REPOSITORY_MIX_SECONDS as SECONDS
 from tests.processes import SOURCE
 
 NAMES = ("taker-1", "taker-2", "keeper-1", "keeper-2", "restorer-1", "stranger-1")
-AT_LEAST = ("increment", "prune", "compact", "verify", "restore", "attach")
+AT_LEAST = ("increment", "prune", "compact", "merge", "verify", "restore", "attach")
 """What must have been done."""
 PRUNE = "PRUNE c KEEP LAST 2 FULL CONFIRM"
 
@@ -64,9 +65,9 @@ class History:
         return sorted(held.items())
 
 
-def mix(folder: Path, logs: Path) -> None:
+def mix(folder: Path, url: str | None, logs: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.repository_mix", str(folder), str(logs), *NAMES],
+        [sys.executable, "-m", "tests.crash.repository_mix", str(folder), url or "", str(logs), *NAMES],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])},
         stderr=subprocess.PIPE,
         text=True,
@@ -86,22 +87,23 @@ def mix(folder: Path, logs: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_all_at_once_on_one_repository(tmp_path: Path) -> None:
+@pytest.mark.parametrize("catalog_url", ["sqlite", "postgresql"] if EVERY else ["sqlite"], indirect=True)
+def test_all_at_once_on_one_repository(tmp_path: Path, catalog_url: str | None) -> None:
     folder, logs, repository = tmp_path / "warehouse", tmp_path / "logs", tmp_path / "repository"
     logs.mkdir()
-    with connect(str(folder), None, GRACE) as db:
+    with connect(str(folder), catalog_url, GRACE) as db:
         db.sql(
             f"CREATE TABLE t {COLUMNS}; CREATE BACKUP COLLECTION c (TABLE t) "
             f"WITH (STORAGE = '{repository}', INCREMENTAL_BACKUP_ENABLED = 'true')"
         )
         db.sql("BACKUP c")
-    mix(folder, logs)
+    mix(folder, catalog_url, logs)
     history = History(logs)
     assert not history.wrong, history.wrong[:5]
     assert all(map(history.counts.get, AT_LEAST)), f"too little was done: {history.counts}"
     for step, found in history.restored:
         assert [tuple(row) for row in found] == history.at(step), f"restored from step {step}"
-    with connect(str(folder), None, GRACE) as db:
+    with connect(str(folder), catalog_url, GRACE) as db:
         assert_right(db, history, repository)
     print(f"{SECONDS:g} seconds: {dict(sorted(history.counts.items()))}")
 

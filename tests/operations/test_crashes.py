@@ -16,6 +16,7 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, DONE
 from strandline.operations.streams import StreamSpec
 from tests.copies import copy_request
+from tests.effort import EVERY
 from tests.operations import killed
 from tests.world import (
     BY_N,
@@ -91,7 +92,7 @@ def count_transactions(catalog: Catalog, act: Callable[[], object]) -> int:
     return counted
 
 
-TOGETHER = pytest.mark.parametrize("together", [1, 2, 100])
+TOGETHER = pytest.mark.parametrize("together", [1, 2, 100] if EVERY else [1, 2])
 """How many parts make a transition in one transaction: what comes of it must be the same."""
 
 

@@ -10,7 +10,7 @@ from strandline.catalog.connection import Catalog
 from tests.effort import EVERY
 from tests.load import prepare, run_load
 
-READERS = 8 if EVERY else 4
+READERS = 8 if EVERY else 3
 
 
 @pytest.mark.slow
@@ -20,7 +20,7 @@ def test_readers_get_no_error_while_copies_and_ddl_run(tmp_path: Path, catalog_u
     catalog = Catalog(url)
     catalog.open()
     prepare(catalog)
-    load = run_load(catalog, url, tmp_path / "stop", readers=READERS, seconds=4 if EVERY else 2)
+    load = run_load(catalog, url, tmp_path / "stop", readers=READERS, seconds=4 if EVERY else 0.5)
     assert [r.errors for r in load.readers] == [()] * READERS
     assert all(r.plans > 0 and r.seen >= r.cured for r in load.readers)
     assert load.operations >= 4

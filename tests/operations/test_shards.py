@@ -14,11 +14,11 @@ import pytest
 from strandline.api.shards import ShardInfo
 from strandline.catalog import shards, sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import DONE, FAILED
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED
 from strandline.catalog.sessions import this_process
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, TimedOut, Unavailable
-from strandline.operations.engine import NOTED_SECONDS, Engine
+from strandline.operations.engine import LOOK_SECONDS, NOTED_SECONDS, Engine, NoJobs
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
 from strandline.records import Nothing, Record
 from tests.world import LEASE_SECONDS, ManualClock, engine_of
@@ -129,6 +129,75 @@ def test_a_part_that_takes_a_while_is_in_progress_since_a_time_and_by_a_process(
     assert (first.since, first.seconds, first.process) == (began, 7 + NOTED_SECONDS, this_process())
     with catalog.read() as conn:
         assert shards.slowest(conn, operation_id) is None
+
+
+class Ended(NoJobs):
+    """Notes under which tags work was interrupted."""
+
+    def __init__(self) -> None:
+        self.tags: list[str] = []
+
+    def interrupt(self, tag: str) -> None:
+        self.tags.append(tag)
+
+
+@pytest.mark.parametrize("noted", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_cancelled_is_interrupted_while_it_works(
+    catalog: Catalog, clock: ManualClock, workers: int, noted: bool
+) -> None:
+    """By whoever cancels it: the one who waits for the work finds it in the catalog."""
+    handler, jobs = Work(), Ended()
+    handler.hangs = {1}
+    engine = engine_of(catalog, kinds=[Worked(handler)], jobs=jobs)
+    other = engine_of(catalog, kinds=[Worked(handler)])
+    operation_id = engine.start("worked", Nothing())
+    with running(engine, operation_id, workers):
+        assert handler.reached.wait(60)
+        if noted:
+            clock.sleep(NOTED_SECONDS)
+            until_state(engine, operation_id, 0, "in progress")
+        assert other.cancel(operation_id).state == CANCELLING
+        clock.sleep(LOOK_SECONDS)
+    assert not handler.let_go.is_set(), "the work has not ended"
+    assert engine.get(operation_id).state == CANCELLED
+    assert [tag.rpartition("-")[0] for tag in jobs.tags] == [f"strandline-{operation_id}-1"]
+    handler.let_go.set()
+
+
+def test_what_another_process_has_taken_over_is_interrupted(catalog: Catalog, clock: ManualClock) -> None:
+    handler, jobs = Work(), Ended()
+    handler.hangs = {1}
+    engine = engine_of(catalog, kinds=[Worked(handler)], jobs=jobs)
+    operation_id = engine.start("worked", Nothing())
+    with running(engine, operation_id, 1):
+        assert handler.reached.wait(60)
+        other = engine_of(catalog, kinds=[Worked(Work())])
+        with catalog.write() as tx:
+            tx.conn.execute(sqltables.sessions.update().values(expires=0.0))
+        assert other.take_over() == [operation_id]
+        clock.sleep(LOOK_SECONDS)
+    assert len(jobs.tags) == 1
+    assert other.run(operation_id).state == DONE
+    handler.let_go.set()
+
+
+def test_nobody_waits_for_another_try_of_what_is_cancelled(catalog: Catalog, clock: ManualClock) -> None:
+    handler = Work()
+    handler.errors = {1: [Unavailable("the storage is away")]}
+    engine, other = (engine_of(catalog, kinds=[Worked(handler)]) for _ in range(2))
+    operation_id = engine.start("worked", Nothing())
+    began = clock.now()
+
+    class Passing(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if other.get(operation_id).state != CANCELLING:
+                other.cancel(operation_id)
+
+    catalog.clock = Passing(began)
+    assert engine.run(operation_id).state == CANCELLED
+    assert catalog.clock.now() == began + LOOK_SECONDS
 
 
 def test_each_try_that_failed_is_told_with_its_error(catalog: Catalog, clock: ManualClock) -> None:

@@ -1,4 +1,5 @@
-"""Makes the repository of the samples: ``python -m tests.samples.make_repository FOLDER``.
+"""Makes a repository of the samples: ``python -m tests.samples.make_repository FOLDER STATEMENT``, where the
+statement is the last one: ``COMPACT nightly``, or ``COMPACT nightly INCREMENTS``.
 
 What is checked in was written once, by the version that its marker names, and stays as it is. Another format
 gets a folder of its own beside it."""
@@ -35,23 +36,25 @@ ALTER BACKUP COLLECTION nightly ADD TABLE made;
 BACKUP nightly INCREMENTAL;
 DELETE FROM orders WHERE id = 2;
 BACKUP nightly INCREMENTAL;
-COMPACT nightly
+{last}
 """
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, last: str) -> None:
     found = {}
     with tempfile.TemporaryDirectory() as warehouse:
         with open_at(Path(warehouse), settings={"inline_rows": 1}) as db:
-            for statement in STATEMENTS.format(place=folder).split(";"):
+            for statement in STATEMENTS.format(place=folder, last=last).split(";"):
                 db.sql(statement)
                 if statement.strip().startswith("BACKUP"):
                     name = db.ls("/.backups/collections/nightly")[-1].name
                     found[name] = rows_of(
                         db, list(db.describe(f"/.backups/collections/nightly/{name}")["tables"])
                     )
+            left = [entry.name for entry in db.ls("/.backups/collections/nightly")]
+    found = {name: found[name] for name in left}
     Path(f"{folder}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    main(Path(sys.argv[1]).resolve(), sys.argv[2])

@@ -36,7 +36,7 @@ from tests.world import Death
 OLD, NEW, OTHER = (UserKey(os.urandom(32)) for _ in range(3))
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     if request.param == "folder":
         return QuickFiles(tmp_path / "repository")

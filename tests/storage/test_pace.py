@@ -173,10 +173,10 @@ def test_tasks_share_the_rate_and_the_room(clock: ManualClock) -> None:
     pace = Pace(Limits(bytes_per_second=100, copies=4), clock)
     with pace.shared(10) as (tasks, share):
         assert (tasks, share.limits) == (4, Limits(bytes_per_second=25, copies=1))
-        assert not _is_free(pace), "the rate is theirs, all of it"
+        assert not _is_free(pace, 0.2), "the rate is theirs, all of it"
         travelled = pickle.loads(pickle.dumps(share))
         assert travelled.limits == share.limits and isinstance(travelled._clock, SystemClock)
-    assert _is_free(pace)
+    assert _is_free(pace, 300)
     with pace.shared(10, each=2) as (tasks, share):
         assert (tasks, share.limits) == (2, Limits(bytes_per_second=50, copies=2))
     with pace.shared(3, each=2) as (tasks, share):
@@ -186,11 +186,11 @@ def test_tasks_share_the_rate_and_the_room(clock: ManualClock) -> None:
     single = Pace(Limits(copies=1), clock)
     with single.shared(10, each=2) as (tasks, share):
         assert (tasks, share.limits) == (1, Limits(copies=1))
-        assert not _is_free(single)
+        assert not _is_free(single, 0.2)
 
 
-def _is_free(pace: Pace) -> bool:
-    """Whether another thread could copy a file now."""
+def _is_free(pace: Pace, seconds: float) -> bool:
+    """Whether another thread could copy a file within so many seconds."""
     came = threading.Event()
 
     def come() -> None:
@@ -199,7 +199,7 @@ def _is_free(pace: Pace) -> bool:
 
     thread = threading.Thread(target=come, daemon=True)
     thread.start()
-    return came.wait(0.2)
+    return came.wait(seconds)
 
 
 def test_an_operation_has_one_pace(clock: ManualClock) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from strandline import Database
 from strandline.model import order
-from strandline.types import Type, row_value
+from strandline.types import Type
 
 UTC = timezone.utc
 
@@ -129,7 +129,7 @@ class Model:
                 raise Refused("PRECONDITION_FAILED")
 
     def _shown(self, names: Sequence[str], row: Row) -> tuple[Any, ...]:
-        return tuple(row_value(self[n].type, row[n]) for n in names)
+        return tuple(row[n] for n in names)
 
     # --- what statements do --------------------------------------------------------------------------------
 

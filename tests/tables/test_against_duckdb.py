@@ -181,7 +181,7 @@ def folders(tmp_path: Path) -> Callable[[], Path]:
 
 @pytest.mark.slow
 def test_the_process_answers_as_duckdb_does(folders: Callable[[], Path]) -> None:
-    for seed in seeds(25):
+    for seed in seeds(25 if EVERY else 12):
         world = World(folders(), seed)
         with strandline.connect(world.folder, spark=NoSpark(), settings=ARROW) as db:  # type: ignore[arg-type]
             world.compare(partial(in_process, db), 40, plain=True)
@@ -190,7 +190,7 @@ def test_the_process_answers_as_duckdb_does(folders: Callable[[], Path]) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_spark_answers_as_duckdb_does(folders: Callable[[], Path], spark: Any) -> None:
-    for seed in seeds(3 if EVERY else 2):
+    for seed in seeds(3 if EVERY else 1):
         world = World(folders(), seed)
         with (
             strandline.connect(world.folder, spark=NoSpark(), settings=ARROW) as here,  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.errors import Conflict, PathNotFound, UnderOperation
-from tests.effort import EVERY
+from tests.effort import EVERY, on_catalogs
 from tests.memory import forget
 from tests.processes import finish, start
 from tests.tables.examples import assert_sound, rows
@@ -149,12 +149,20 @@ HAPPENINGS: dict[str, Callable[[Pair, str], None]] = {
 }
 
 
+MEETINGS = [
+    (statement, happening)
+    for number, statement in enumerate(STATEMENTS)
+    for other, happening in enumerate(HAPPENINGS)
+    if EVERY or (other - number) % len(HAPPENINGS) in (0, 2)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("happening", HAPPENINGS)
-@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize(("statement", "happening"), MEETINGS)
 def test_a_statement_is_before_or_after_whatever_happens_in_the_middle_of_it(
     pair: Pair, statement: str, happening: str
 ) -> None:
+    """Each statement with two of the happenings; with all of them where everything is tried."""
     assert (
         at_every_moment(pair, STATEMENTS[statement], HAPPENINGS[happening], backed_up=happening == "restored")
         >= 1
@@ -177,7 +185,11 @@ def test_a_table_that_is_restored_meanwhile_is_not_in_the_snapshot(on_both: Pair
 @pytest.mark.parametrize(
     "query", ["SELECT * FROM {t}", "SELECT k FROM {t} VIEW by_n", "SELECT count(*) FROM {t}"]
 )
-@pytest.mark.parametrize("happening", [restored, created_anew, dropped])
+@pytest.mark.parametrize(
+    ("happening", "catalog_url"),
+    on_catalogs({f.__name__: f for f in (restored, created_anew, dropped)}, ["restored"]),
+    indirect=["catalog_url"],
+)
 def test_a_table_that_is_another_one_now_is_not_read(
     on_both: Pair, query: str, happening: Callable[[Pair, str], None]
 ) -> None:
@@ -188,7 +200,14 @@ def test_a_table_that_is_another_one_now_is_not_read(
         a.sql(query.format(t=t))
 
 
-@pytest.mark.parametrize("happening", [restored, created_anew, dropped, column_again, index_added])
+@pytest.mark.parametrize(
+    ("happening", "catalog_url"),
+    on_catalogs(
+        {f.__name__: f for f in (restored, created_anew, dropped, column_again, index_added)},
+        ["column_again"],
+    ),
+    indirect=["catalog_url"],
+)
 def test_what_was_read_stays_as_it_was_and_cannot_be_written(
     on_both: Pair, happening: Callable[[Pair, str], None]
 ) -> None:
@@ -253,7 +272,11 @@ db.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inline_rows", [0, 100])
+@pytest.mark.parametrize(
+    ("inline_rows", "catalog_url"),
+    on_catalogs({"0": 0, "100": 100}, ["0"]),
+    indirect=["catalog_url"],
+)
 def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
     tmp_path: Path, catalog_url: str | None, inline_rows: int
 ) -> None:

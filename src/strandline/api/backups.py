@@ -14,16 +14,17 @@ from strandline.backups.collection import (
     Collection,
     CollectionRequest,
     CompactRequest,
+    MergeRequest,
     SendRequest,
     boolean,
     collection_path,
     repository_of,
 )
+from strandline.backups.full import FullNeeded
 from strandline.backups.options import LIMITS, limits_of, options_of
 from strandline.backups.restore_request import restore_request
 from strandline.backups.verify_request import verify_settings
 from strandline.catalog import paths
-from strandline.errors import PreconditionFailed
 from strandline.records import Record
 from strandline.sql import statements as st
 
@@ -69,8 +70,8 @@ def backup(db: Database, statement: st.Backup) -> Result:
     request = CollectionRequest(collection=statement.collection, limits=limits)
     try:
         return _operation(db, kind, request, nowait=statement.nowait)
-    except PreconditionFailed as error:
-        # An increment is refused when it is planned, before anything is changed.
+    except FullNeeded as error:
+        # Raised when the increment is planned, before anything is changed.
         if not statement.or_full:
             raise
         request = replace(request, because=error.message)
@@ -90,7 +91,11 @@ def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
 
 
 def compact(db: Database, statement: st.CompactBackups) -> Result:
-    request = CompactRequest(collection=statement.collection, backup=statement.backup)
+    collection, backup = statement.collection, statement.backup
+    if statement.increments:
+        merge = MergeRequest(collection=collection, backup=backup, first=statement.first)
+        return _operation(db, "merge increments", merge, nowait=statement.nowait)
+    request = CompactRequest(collection=collection, backup=backup)
     return _operation(db, "compact backups", request, nowait=statement.nowait)
 
 

@@ -40,12 +40,15 @@ if TYPE_CHECKING:
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
+    from strandline.api.status import Status
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify import VerifyReport
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
     from strandline.records import Record
+    from strandline.sql.binding import Params
+    from strandline.storage.recipe import Recipe
     from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
     from strandline.tables.snapshot import Reader
@@ -78,10 +81,14 @@ class Database:
 
     # --- statements ----------------------------------------------------------------------------------------
 
-    def sql(self, text: str) -> Result:
+    def sql(self, text: str, params: Params = None) -> Result:
         """Run one or more statements, ``;`` between them, and return the result of the last one. Consecutive
         statements that change rows are one commit at one step; what it changed is durable when this
-        returns."""
+        returns.
+
+        ``params`` are values for the markers of the text: a list for ``?``, in their order, or a dict for
+        ``:name``. They may be None, bool, int, float, Decimal, str, bytes, date or datetime (in UTC unless it
+        has a zone), and are never made part of the text."""
         with self.guard():
             if not isinstance(text, str):
                 raise InvalidArgument(
@@ -89,7 +96,7 @@ class Database:
                 )
             from strandline.api.execute import execute
 
-            return execute(self, text)
+            return execute(self, text, params)
 
     def table(self, path: str) -> Table:
         """Return a table by its path, such as ``/t``, to write rows into it and to read them without SQL.
@@ -102,32 +109,14 @@ class Database:
     def transaction(self) -> Iterator[Database]:
         """Make all changes inside a ``with`` block, by this thread, one commit at one step; an exception
         discards them. If others change the same rows meanwhile, the end of the block raises CONFLICT and
-        nothing is committed."""
-        from strandline.tables.snapshot import once
-
-        with self.guard():
-            if self.current_transaction() is not None:
-                raise PreconditionFailed(
-                    "a transaction is already open in this thread",
-                    "Transactions cannot be nested; finish that one first.",
-                )
-            tx = self._begin()
-            tx.snapshot.take()
-        self._local.transaction = tx
+        nothing is committed. In SQL the same is BEGIN, COMMIT and ROLLBACK, over several calls."""
+        self.begin(in_block=True)
         try:
             yield self
-        except (Exception, KeyboardInterrupt):
-            tx.abort()
+        except BaseException:
+            self._end(in_block=True).abort()
             raise
-        finally:
-            self._local.transaction = None
-        with self.guard():
-            try:
-                with once(self.runtime, tx.snapshot.mark):
-                    tx.commit()
-            except (Exception, Interrupted):
-                tx.abort()
-                raise
+        self.commit(in_block=True)
 
     # --- looking around ------------------------------------------------------------------------------------
 
@@ -161,6 +150,31 @@ class Database:
                 known = owners.owners(conn, [operation_id], self.runtime.clock.now())
                 found["owner"] = asdict(known[operation_id]) if operation_id in known else None
             return found
+
+    def files(
+        self,
+        path: str,
+        at: Any = None,
+        *,
+        backup: str | None = None,
+        pack: str | os.PathLike[str] | None = None,
+    ) -> Recipe:
+        """Return which files make up a table, and how they are folded: now, at a step or a time (a datetime,
+        or ISO text), or in a backup (``collection`` or ``collection/backup``). ``before``, ``changes`` and
+        ``after`` are its parts, oldest first. Small commits lie in the catalog and come along as Arrow tables
+        (``part.data``), unless ``pack`` names a folder or a URL to write them to. The files stay for
+        ``read_seconds``, whatever becomes of this process; a pin keeps a step for longer."""
+        with self.guard():
+            from strandline.storage import recipe
+            from strandline.storage.location import files_at, is_url
+            from strandline.tables.files import files_of
+            from strandline.tables.moments import reference
+
+            found = files_of(self.runtime, reference(names.normalize(path), at, backup))
+            if pack is None:
+                return found
+            place = pack if is_url(pack) else os.path.abspath(os.path.expanduser(pack))
+            return recipe.pack(found, files_at(place, self.runtime.settings))
 
     def busy(self, path: str = "/") -> dict[str, dict[str, Any]]:
         """Return what is directly below a path and under operation, by name: its ``state`` and the
@@ -288,6 +302,15 @@ class Database:
 
             return render(self.runtime)
 
+    def status(self, **thresholds: float) -> Status:
+        """Return how the warehouse is: of each backup collection whether and up to when it can be restored,
+        and what needs attention. ``level`` is ``fine``, ``warning`` or ``critical``. From when on something
+        does can be given by name, as ``Thresholds`` of ``strandline.api.status`` has it."""
+        with self.guard():
+            from strandline.api.status import Thresholds, look
+
+            return look(self.runtime, Thresholds.of(thresholds))
+
     # --- care ----------------------------------------------------------------------------------------------
 
     def check(self, path: str) -> CheckReport:
@@ -374,6 +397,8 @@ class Database:
             if self._closed:
                 return
         with self.guard():
+            if self.current_transaction() is not None and not self._local.in_block:
+                self.rollback()
             if self._operations is not None:
                 self._operations.close()
             if self._carrier is not None:
@@ -451,6 +476,49 @@ class Database:
         from strandline.tables.transaction import Transaction
 
         return Transaction(self.runtime, named)
+
+    def begin(self, *, in_block: bool = False) -> None:
+        """Open a transaction of this thread. ``in_block``: it ends with a ``with`` block and no other way."""
+        with self.guard():
+            if self.current_transaction() is not None:
+                raise PreconditionFailed(
+                    "a transaction is already open in this thread",
+                    "Transactions cannot be nested; finish that one first.",
+                )
+            tx = self._begin()
+            tx.snapshot.take()
+            self._local.transaction, self._local.in_block = tx, in_block
+
+    def commit(self, *, in_block: bool = False) -> tuple[int | None, int]:
+        """Commit the open transaction, and return its step (None if nothing changed) and how many rows it has
+        changed. It has ended also if this fails."""
+        from strandline.tables.snapshot import once
+
+        with self.guard():
+            tx = self._end(in_block=in_block)
+            try:
+                with once(self.runtime, tx.snapshot.mark):
+                    return tx.commit(), tx.rows_changed
+            except (Exception, Interrupted):  # Any other interruption may have come after it was decided.
+                tx.abort()
+                raise
+
+    def rollback(self) -> None:
+        """Discard what the open transaction has changed."""
+        with self.guard():
+            self._end(in_block=False).abort()
+
+    def _end(self, *, in_block: bool) -> Transaction:
+        tx = self.current_transaction()
+        if tx is None:
+            raise PreconditionFailed("no transaction is open", "Open one with BEGIN.")
+        if self._local.in_block != in_block:
+            raise PreconditionFailed(
+                "this transaction ends with the block of db.transaction()",
+                "Leave the block to commit it, or raise an exception to discard it.",
+            )
+        self._local.transaction = None
+        return tx
 
     def current_transaction(self) -> Transaction | None:
         return getattr(self._local, "transaction", None)

@@ -15,11 +15,16 @@ from strandline.sql.parser import parse
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
+    from strandline.sql.binding import Params
     from strandline.tables.transaction import Transaction
 
 HANDLERS: Mapping[type[st.Statement], str] = {
     st.Select: "rows.select",
     st.Explain: "rows.explain",
+    st.Export: "exporting.run",
+    st.Begin: "transactions.begin",
+    st.Commit: "transactions.commit",
+    st.Rollback: "transactions.rollback",
     st.CheckTable: "rows.check_table",
     st.ShowTables: "show.tables",
     st.ShowCreateTable: "show.create_table",
@@ -53,11 +58,25 @@ not here: ``_change`` takes all of one commit."""
 _CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal")
 
 
-def execute(db: Database, text: str) -> Result:
-    """Run all statements of a text, and return the result of the last one."""
+def execute(db: Database, text: str, params: Params = None) -> Result:
+    """Run all statements of a text with values bound to its markers, and return the result of the last
+    one."""
+    return run(db, parse(text, params))
+
+
+def run(db: Database, statements: Sequence[st.Statement]) -> Result:
+    """Run statements, and return the result of the last one."""
     result = Result()
-    for group in groups(parse(text)):
-        result = _run(db, group)
+    begun = False
+    try:
+        for group in groups(statements):
+            result = _run(db, group)
+            begun = isinstance(group[0], st.Begin) or (begun and db.current_transaction() is not None)
+    except BaseException:
+        # Whoever has sent BEGIN and COMMIT together has no use for what is left between them.
+        if begun and db.current_transaction() is not None:
+            db.rollback()
+        raise
     return result
 
 

@@ -13,6 +13,7 @@ from strandline.backups.compact import CompactBackups
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
+from strandline.backups.merge import MergeIncrements
 from strandline.backups.removal import DropBackups
 from strandline.backups.restore import Restore
 from strandline.backups.send import SendBackup
@@ -44,6 +45,7 @@ class Operations:
             SendBackup(runtime, leases),
             SweepRepository(runtime, leases),
             CompactBackups(runtime, leases),
+            MergeIncrements(runtime, leases),
             DropBackups(),
             Restore(runtime),
             TryRestore(runtime),

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import html
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from strandline.api.tabular import BATCH_ROWS, Tabular
 from strandline.errors import PreconditionFailed
-from strandline.storage.frames import Collector, as_rows, collector
+from strandline.storage.frames import Batches, Collector, as_rows, batches, collector
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, Row
+
+    from strandline.tables.plain import PlainScan
+    from strandline.types import Type
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(Tabular):
     """The outcome of the last statement of a text: rows of a query, or the step of a commit.
 
     Rows that were found in this process are here already (``is_here``); those of a query on Spark are
@@ -23,8 +31,9 @@ class Result:
     them in memory at a time. Times in them are aware datetimes in UTC, whichever zone the machine or the
     Spark session is in; a TIMESTAMP_NTZ of a query stays naive. ``step`` is the commit's step (None if
     nothing was changed), ``rows_changed`` how many rows it changed, ``operation_id`` that of a BACKUP or
-    RESTORE. ``names``, ``here`` and ``frame`` are what it is made of; ask for ``columns``, ``rows()`` and
-    ``df`` instead."""
+    RESTORE. ``names``, ``here``, ``frame``, ``types``, ``plain`` and ``guard`` are what it is made of; ask
+    for ``columns``, ``rows()``, ``df`` and Arrow data instead, which streams through this process, without
+    Spark, if the query is a plain one: columns of one table, perhaps with a condition and a limit."""
 
     names: Sequence[str] = ()
     here: Sequence[tuple[Any, ...]] | None = None
@@ -32,11 +41,48 @@ class Result:
     step: int | None = field(default=None, kw_only=True)
     rows_changed: int | None = field(default=None, kw_only=True)
     operation_id: str | None = field(default=None, kw_only=True)
+    types: Sequence[Type] | None = field(default=None, kw_only=True)
+    plain: PlainScan | None = field(default=None, kw_only=True)
+    guard: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, kw_only=True)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns; none for a statement without rows."""
-        return tuple(self.names if self.is_here else self.df.columns)
+        return tuple(self.names if self.is_here or self.plain is not None else self.df.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with Arrow's types of them."""
+        if self.plain is not None:
+            return self.plain.schema
+        return self._table.schema if self.is_here else self._batches.schema
+
+    def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """Return the rows as a stream of batches, of which only some are in memory at a time. One thread
+        reads it."""
+        from strandline.api.batches import Whole, reader_of
+
+        source = Whole(self._table) if self.is_here else self.plain or self._batches
+        return reader_of(source, batch_rows, self.guard)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table. It has the same types when it is empty."""
+        if self.is_here:
+            return self._table
+        with self.guard():
+            return super().to_arrow() if self.plain is not None else self._batches.whole()
+
+    @property
+    def _table(self) -> pa.Table:
+        from strandline.api.batches import table_of
+
+        if not self.names:
+            raise PreconditionFailed("this statement has no rows", "Ask for the rows of a SELECT or a SHOW.")
+        return table_of(self.names, self.here or (), self.types)
+
+    @cached_property
+    def _batches(self) -> Batches:
+        return batches(self.df)
 
     @cached_property
     def df(self) -> DataFrame:
@@ -58,6 +104,8 @@ class Result:
         are computed."""
         if self.is_here:
             return list((self.here or ())[:limit])
+        if self.plain is not None:
+            return list(itertools.islice(self, limit))
         return [tuple(row) for row in self._collector.rows(limit)]
 
     def collect(self) -> list[Row]:
@@ -67,6 +115,11 @@ class Result:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         if self.is_here:
             yield from self.here or ()
+        elif self.plain is not None:
+            from strandline.api.batches import rows_of
+
+            with self.guard():
+                yield from rows_of(self.plain.tables())
         else:
             yield from map(tuple, self._collector)
 
@@ -75,11 +128,13 @@ class Result:
         return collector(self.df)
 
     def __repr__(self) -> str:
-        parts = [
-            f"{name}={value!r}"
-            for name, value in (("step", self.step), ("operation_id", self.operation_id))
-            if value is not None
-        ]
+        told = ("step", self.step), ("rows_changed", self.rows_changed), ("operation_id", self.operation_id)
+        parts = [f"{name}={value!r}" for name, value in told if value is not None]
+        if self.names:
+            parts.append(f"columns={', '.join(self.names)}")
         if self.here is not None and self.names:
             parts.append(f"rows={len(self.here)}")
-        return f"Result({', '.join(parts)})"
+        return f"<Result {' '.join(parts) or 'done'}>"
+
+    def _repr_html_(self) -> str:
+        return html.escape(repr(self)) if self.frame is None and not self.names else self._shown()

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
+from strandline.sql.references import TableRef
+from strandline.sql.syntax import parse_expression
 from strandline.storage.rows import Mode, Outcome
 from strandline.tables import read, write
 from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
 from strandline.tables.transaction import Transaction
-from strandline.types import coerce
+from strandline.types import coerce, parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.api.database import Database
+    from strandline.api.scan import Scan
 
 
 class Table:
@@ -32,7 +36,8 @@ class Table:
 
     def upsert(self, data: Any) -> int | None:
         """Set the named columns of the rows with these keys, and add rows that are missing. ``data`` is a
-        Spark DataFrame, an Arrow table, or dicts. A time without a zone is in UTC; dates and times may also
+        DataFrame of Spark, pandas or polars, an Arrow table, batch or stream, a relation of DuckDB, whatever
+        else has ``__arrow_c_stream__``, or dicts. A time without a zone is in UTC; dates and times may also
         be ISO text, with or without an offset. Return the step of the commit, which is durable then; None
         inside ``db.transaction()``, where it is durable with the end of the block."""
         return self._write("UPSERT", data)
@@ -79,6 +84,31 @@ class Table:
         with self._database.guard():
             return self._database.look(row)
 
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        at: int | datetime | str | None = None,
+        view: str | None = None,
+        params: Any = None,
+    ) -> Scan:
+        """Return a scan of rows for Arrow, pandas, polars and DuckDB: ``columns`` by name (None: all) of
+        those that satisfy a condition, in which ``params`` are bound as in ``db.sql``; now, or ``at`` a step
+        or a time (a datetime or ISO text; UTC unless it says otherwise); ``view``: through an index. Nothing
+        is read before the scan is asked for rows. Needs no Spark for any number of rows, unless the condition
+        does."""
+        from strandline.api.scan import Scan
+
+        with self._database.guard():
+            if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
+                raise InvalidArgument("columns are a list of names", "Write columns=['k', 'v'].")
+            condition = None if where is None else parse_expression(where, params)
+            step, moment = _moment(at)
+            name = self.path.rsplit("/", 1)[1]
+            ref = TableRef(self.path, name, index=view, version=step, timestamp=moment)
+            return Scan(self._database, ref, None if columns is None else tuple(columns), condition)
+
     def describe(self) -> dict[str, Any]:
         """Return what ``db.describe`` returns of this table."""
         return self._database.describe(self.path)
@@ -102,6 +132,13 @@ class Table:
                 if isinstance(rows, _Frame)
                 else self._database.transact(run, named)
             )[0]
+
+
+def _moment(at: Any) -> tuple[int | None, datetime | None]:
+    """A step, or a time."""
+    if isinstance(at, str | datetime):
+        return None, cast(datetime, coerce(parse_type("Timestamp"), at, "at"))
+    return at, None
 
 
 class _Frame:
@@ -136,8 +173,10 @@ def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
         return data
-    if type(data).__module__.startswith("pandas"):
+    if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):
         return pa.Table.from_pandas(data, preserve_index=False)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _streamed(data)
     if isinstance(data, Mapping):
         return [data]
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
@@ -146,8 +185,20 @@ def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
         return [data]
     raise InvalidArgument(
         f"rows cannot be made of a {type(data).__name__}",
-        "Pass a DataFrame, an Arrow table, or a list of dicts.",
+        "Pass a DataFrame of Spark, pandas or polars, Arrow data, a relation of DuckDB, or a list of dicts.",
     )
+
+
+def _streamed(data: Any) -> pa.Table:
+    """The rows of whatever knows Arrow's interface for streams: a frame of polars, a relation of DuckDB, a
+    reader of Arrow batches, a result of ours."""
+    try:
+        return pa.RecordBatchReader.from_stream(data).read_all()
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(
+            f"the Arrow stream of a {type(data).__name__} has no rows: {error}",
+            "Pass a frame or a table, whose columns have names.",
+        ) from None
 
 
 def _dicts(view: TableView, mode: Mode, data: list[Any]) -> Sequence[Mapping[str, Any]]:

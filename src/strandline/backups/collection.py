@@ -75,6 +75,16 @@ class CompactRequest(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MergeRequest(Record):
+    """Neighbouring increments that lead to a backup are to become one each. ``backup`` None: the last one.
+    ``first``: those before it stay as they are; None: all of the chain."""
+
+    collection: str
+    backup: str | None = None
+    first: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionSettings:
     """The settings of a collection, kept under the names that statements give them. ``retention``: the rules
     by which backups are kept, as they are written; None: all of them stay. ``minimum``: so many of the newest

@@ -53,6 +53,16 @@ class CompactResult(Record):
     bytes: int
 
 
+def refuse_unsent(path: Path, collection: Collection, backup: BackupRecord) -> None:
+    """Refuse to fold what is still on its way to a repository."""
+    storage = collection.settings.storage
+    if backup.stored is None and storage != CLUSTER:
+        raise PreconditionFailed(
+            f"{backup.name} is not in the repository {storage} yet",
+            f"Send it first: COPY BACKUP '{backup.name}' FROM {path.name} TO '{storage}'.",
+        )
+
+
 class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
     """Let an increment become a full backup."""
 
@@ -83,12 +93,7 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
         )
         if body.increments == 0:
             return Plan([], body, CompactProgress(bytes=0, bytes_total=0))
-        if last.stored is None and collection.settings.storage != CLUSTER:
-            raise PreconditionFailed(
-                f"{last.name} is not in the repository {collection.settings.storage} yet",
-                f"Send it first: COPY BACKUP '{last.name}' FROM {path.name} TO "
-                f"'{collection.settings.storage}'.",
-            )
+        refuse_unsent(path, collection, last)
         there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
         if last.stored is not None:
             run.lock(tx, [path], "altering")  # A repository has one writer at a time.

@@ -6,7 +6,7 @@ of a path that nobody sees.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -21,12 +21,12 @@ from strandline.backups.repository import Repository
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.writing import WritingPart, avoided, publish
 from strandline.catalog import chains, paths
-from strandline.catalog.paths import require_id
+from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, Internal
 from strandline.model import Chain, Digest, Segment, State, is_elsewhere
-from strandline.operations.kind import Body, Part, Run
+from strandline.operations.kind import Body, P, Part, Run, RunT
 from strandline.operations.moving import Moving
 from strandline.records import Nothing
 from strandline.storage.elsewhere import Destination
@@ -52,6 +52,8 @@ class CompactProgress(Moving):
 
 
 CompactRun: TypeAlias = Run[CompactRequest, CompactBody, CompactProgress]
+Held: TypeAlias = Mapping[int, Sequence[Segment]]
+"""The segments that paths of a backup have, by their ids."""
 
 
 class Folded:
@@ -69,6 +71,7 @@ class Folded:
         self.staging: dict[int, int] = {}
         self.sums: dict[int, Digest] = {}
         self.placed: dict[int, Sequence[Segment]] = {}
+        self.held: dict[int, Sequence[Segment]] = {}
         if run.body.increments:
             self.sources = sources(conn, chain)
             self._read(conn, run)
@@ -80,7 +83,7 @@ class Folded:
             self.staging[shard.target_id] = shard.staging_id
             self.sums[shard.target_id] = self.sums.get(shard.target_id, Digest()) + shard.digest
         waiting = chains.held(conn, self.staging.values(), run.body.step)
-        held: dict[int, Sequence[Segment]] = {}
+        held = self.held
         for source in self.sources:
             target_id, first = source.target_id, source.held[0]
             if target_id in self.staging:
@@ -90,7 +93,6 @@ class Folded:
             if target_id in self.staging or first.slice.target_id != target_id:
                 self.placed[target_id] = held[target_id]
         bytes_ = {target_id: sum(s.bytes for s in segments) for target_id, segments in held.items()}
-        self.held = held
         self.record = made_full(self.record, bytes_)
 
     def check(self) -> None:
@@ -129,20 +131,20 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
             found = [chains.load(conn, *each).narrowed(body.within).segments for each in body.slices]
         changed = [segment for segments in found[1:] for segment in segments]
         state = State(schema, Chain((*found[0], *changed), run.body.step), body.within)
+        name = self.runtime.session.file_name(body.staging_id)
+        pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
         if (
             len(found) > 1
             and not changed
             and all(lies_in(s, body.within) and is_at(s, root) for s in found[0])
         ):
-            (digest,) = store.digests(state, [schema], among=among)
+            (digest,) = store.digests(state, [schema], among=among, name=name, pace=pace)
             return _Made(found[0], (), digest)
-        name = self.runtime.session.file_name(body.staging_id)
         if root is None:
             folded = store.fold(state, name, among=among)
             return _Made((), folded.segments, folded.delta)
         with self.writing(run) as (there, _):
             target = Destination(root, avoided(there))
-            pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
             folded = store.fold_into(target, state, name, pace, among=among)
         use = f"{body.staging_id}.{part.id}"
         new = [ObjectRecord.of(s).segment(root, f"{use}.{n}") for n, s in enumerate(folded.segments)]
@@ -166,25 +168,18 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         self.runtime.store.discard(here)
 
 
-class FullManifestPart(WritingPart[CompactRun, Nothing]):
-    """Lets the full backup exist in the repository. If an earlier try came as far and was undone, what it
-    left there stands, and is taken for what was folded now."""
+class FoldedManifestPart(WritingPart[RunT, P]):
+    """Lets a backup that was folded exist in the repository as what it is now."""
 
-    record = Nothing
-
-    def work(self, run: CompactRun, part: Part[Nothing]) -> Manifest | None:
-        with self.writing(run) as (there, lease):
-            return self._list(run, there, lease)
-
-    def _list(self, run: CompactRun, there: Repository, lease: Lease) -> Manifest | None:
-        with self.runtime.catalog.read() as conn:
-            found = Folded(conn, run)
-            path = require_id(conn, run.body.collection_id)
-        found.check()
-        record = replace(found.record, pinned=False, stored=None, continued=None)
-        objects = {i: tuple(map(self._object, segments)) for i, segments in found.held.items()}
+    def listed(
+        self, path: Path, record: BackupRecord, held: Held, there: Repository, lease: Lease
+    ) -> Manifest | None:
+        """Write the manifest of what a backup of the collection at ``path`` is now. If an earlier try came as
+        far and was undone, return what it has left, unless that is the same."""
+        record = replace(record, pinned=False, stored=None, continued=None)
+        objects = {i: tuple(map(self._object, segments)) for i, segments in held.items()}
         contents = {name: Contents.of(table, objects) for name, table in record.tables.items()}
-        standing = there.find(record.name, synthetic=True)
+        standing = there.find(record)
         if standing is not None and _states(standing.backup) == _states(record):
             return None if standing.contents == contents else standing
         collection = path.record(Collection)
@@ -205,6 +200,24 @@ class FullManifestPart(WritingPart[CompactRun, Nothing]):
         if segment.file is None:
             raise Internal(f"the segment {segment.id} of a repository is inline")
         return ObjectRecord.of(replace(segment, file=self.runtime.files.found(segment.file)[1]))
+
+
+class FullManifestPart(FoldedManifestPart[CompactRun, Nothing]):
+    """Lets the full backup exist in the repository. If an earlier try came as far and was undone, what it
+    left there stands, and is taken for what was folded now."""
+
+    record = Nothing
+
+    def work(self, run: CompactRun, part: Part[Nothing]) -> Manifest | None:
+        with self.writing(run) as (there, lease):
+            return self._list(run, there, lease)
+
+    def _list(self, run: CompactRun, there: Repository, lease: Lease) -> Manifest | None:
+        with self.runtime.catalog.read() as conn:
+            found = Folded(conn, run)
+            path = require_id(conn, run.body.collection_id)
+        found.check()
+        return self.listed(path, found.record, found.held, there, lease)
 
     def configure(
         self, tx: Writer, run: CompactRun, part: Part[Nothing], standing: Manifest | None

@@ -110,10 +110,11 @@ def is_at(segment: Segment, root: str | None) -> bool:
     return segment.file is not None and segment.file.startswith(f"{root.rstrip('/')}/")
 
 
-def sources(conn: Connection, chain: Sequence[BackupRecord]) -> list[Source]:
-    """All that the last backup of a chain holds data of. CORRUPTED if what was recorded does not add up."""
+def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> list[Source]:
+    """All that the last backup of a chain holds data of, with what the backups from the place ``since`` on
+    hold of it. CORRUPTED if what was recorded does not add up."""
     listed = [
-        (path, index, schema, least, last, slices_of(chain, path, index))
+        (path, index, schema, least, last, [s for s in slices_of(chain, path, index) if s[0] >= since])
         for path, table in chain[-1].tables.items()
         for index, schema, least, last in _slices(table)
     ]
@@ -161,7 +162,7 @@ def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
 
     def table(of: TableRecord) -> TableRecord:
         indexes = tuple(i if i.slice is None else replace(i, slice=whole(i.slice)) for i in of.indexes)
-        return replace(of, slice=whole(of.slice), indexes=indexes)
+        return replace(of, slice=whole(of.slice), indexes=indexes, was=None)
 
     return replace(
         record,

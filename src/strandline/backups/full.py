@@ -86,6 +86,10 @@ def _is_ours(path: Path, operation_id: str) -> bool:
     return path.state == paths.READY or path.operation_id == operation_id
 
 
+class FullNeeded(PreconditionFailed):
+    """An increment is not possible, and a full backup is."""
+
+
 def check_ours(path: Path, collection: Collection) -> None:
     """Refuse to change the backups of a collection whose repository is another warehouse's."""
     if collection.attached:

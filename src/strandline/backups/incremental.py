@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import Collection, CollectionRequest, stream_name
 from strandline.backups.compact_plan import compaction
-from strandline.backups.full import Backup, BackupBody, BackupResult, retention_here
+from strandline.backups.full import Backup, BackupBody, BackupResult, FullNeeded, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
@@ -42,7 +42,7 @@ from strandline.catalog import board, chains, commits, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
-from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
+from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Chain, Digest, Segment, State, may_hold
 from strandline.operations.kind import Handler, Part, Plan, Planning, Run, pause_after
 from strandline.operations.streams import DropStreamPart, StreamPart, begin_streams
@@ -90,7 +90,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[IncrementBody, IncrementProgress]:
         path, collection, members = self._begin(tx, run)
         if not collection.incremental:
-            raise PreconditionFailed(
+            raise FullNeeded(
                 f"the collection {path.name!r} does not take incremental backups",
                 "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
                 "'true'), then take a full backup.",
@@ -178,6 +178,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 slice=made[info.id].record(versions[info.id]),
                 indexes=tuple(index(ref) for ref in info.indexes),
                 changefeeds=feeds.get(info.id, ()),
+                was=made[info.id].was,
             )
             for info in infos
         }
@@ -211,7 +212,7 @@ class _Cutter:
                 logs = chains.log_between(conn, source.id, body.after, body.step)
                 found = tuple(s for s in logs if may_hold(s, body.within))
                 window = Window(body.after, body.step, found, within=body.within)
-            base = [] if body.base is None else _held_before(conn, run, source.path)
+            base = [] if body.base is None else _held_before(conn, run, body.was or source.path)
         made = runtime.store.slice(source.schema, window, runtime.session.file_name(body.target_id))
         try:
             return _Folded(made.segments, self._made(source, body, made, base))
@@ -327,8 +328,9 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
 
 def _held_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment]:
-    """What the backups before this one hold of a table. They are looked up in the transaction that finds
-    their segments: one of them may have become a full backup since this one was planned."""
+    """What the backups before this one hold of a table, by its path in the parent. They are looked up in the
+    transaction that finds their segments: one of them may have become a full backup since this one was
+    planned."""
     collection = require_id(conn, require_id(conn, run.body.backup_id).parent_id)
     chain = chain_to(backup_records(conn, collection), run.body.parent)
     return [
@@ -353,16 +355,16 @@ def _check(conn: Connection, cut: CutSlice) -> None:
 def _parent(conn: Connection, path: Path, collection: Collection) -> BackupRecord:
     last = last_backup(conn, path)
     if last is None:
-        raise PreconditionFailed(
+        raise FullNeeded(
             f"the collection {path.name!r} has no full backup yet", "Take one first: BACKUP collection."
         )
     if last.stream is None:
-        raise PreconditionFailed(
+        raise FullNeeded(
             f"{last.name} was taken while incremental backups were off, so nothing was followed since",
             "Take a full backup first.",
         )
     if collection.dropped is not None and collection.dropped > last.name:
-        raise PreconditionFailed(
+        raise FullNeeded(
             f"{collection.dropped} was dropped, and with it the changes since {last.name}",
             "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
         )
@@ -379,10 +381,10 @@ def _check_length(conn: Connection, path: Path, collection: Collection, parent: 
     while here is not None:
         length, here = length + 1, parents.get(here)
     if length > most:
-        raise PreconditionFailed(
+        raise FullNeeded(
             f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",
             "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL; or fold "
-            "the chain: COMPACT collection.",
+            "the chain: COMPACT collection, or COMPACT collection INCREMENTS.",
         )
     if collection.settings.compact_chain:
         return None  # It is folded before it gets too long.

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from strandline.backups.collection import CollectionSettings
-from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
+from strandline.backups.record import BackupHead, BackupRecord, SliceRecord, TableRecord
 from strandline.errors import Internal
 from strandline.model import Key, Role, Segment, decode_key, encode_key
 from strandline.records import Record, kept
 from strandline.storage.elsewhere import absolute
+
+MANIFESTS = "backups"
+_FILE = re.compile(rf"{MANIFESTS}/([^/]+?)(\.full|\.after-([0-9]+))?\.json", re.ASCII)
+
+
+def file_of(backup: BackupHead) -> str:
+    """The file that says of a backup what it is now."""
+    form = ".full" if backup.synthetic else f".after-{backup.after_step}" if backup.merged else ""
+    return f"{MANIFESTS}/{backup.name}{form}.json"
+
+
+def backup_of(file: str) -> str | None:
+    """The backup that a file is a manifest of; None if it is none."""
+    found = _FILE.fullmatch(file)
+    return None if found is None else found[1]
+
+
+def after_in(file: str) -> float:
+    """The step after which a backup begins, as the name of its manifest tells it: below 0 if it needs no
+    other, infinity if it is as it was taken. Of several manifests of a backup that with the least counts."""
+    found = _FILE.fullmatch(file)
+    if found is None or found[2] is None:
+        return inf
+    return -1 if found[3] is None else int(found[3])
 
 
 def _write_key(key: Key | None) -> Any:

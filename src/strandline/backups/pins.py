@@ -18,7 +18,7 @@ def set_pinned(catalog: Catalog, collection: str, backup: str, *, pinned: bool) 
     with catalog.write() as tx:
         path = require_collection(tx.conn, collection)
         there = {found.name: found.id for found in paths.backups(tx.conn, path, most=0)}
-        require_backup(path, list(there), backup)
+        require_backup(tx.conn, path, there, backup)
         row = paths.require_id(tx.conn, there[backup])
         paths.check_ready(row)
         record = row.record(BackupRecord)

@@ -3,7 +3,7 @@ and the finished backups of a collection, as the catalog has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -74,12 +74,13 @@ class IndexRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRecord:
-    """A table as it was at the backup's step."""
+    """A table as it was at the backup's step. ``was``: its path in the parent, if it was renamed since."""
 
     schema: TableSchema
     slice: SliceRecord
     indexes: tuple[IndexRecord, ...] = ()
     changefeeds: tuple[Changefeed, ...] = later(())
+    was: str | None = later()
 
     def index(self, name: str) -> IndexRecord | None:
         return next((i for i in self.indexes if i.definition.name == name), None)
@@ -100,7 +101,8 @@ class BackupHead(Record):
     nothing (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment
     will read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
     repository that has it; None: it is in the warehouse. ``synthetic``: it was taken as an increment, and is
-    a full one since its chain was folded."""
+    a full one since its chain was folded. ``merged``: the increments that it has swallowed, oldest first:
+    their changes are its own, and they are backups no more."""
 
     name: str
     kind: BackupKind
@@ -112,6 +114,7 @@ class BackupHead(Record):
     pinned: bool = later(False)
     stored: str | None = later()
     synthetic: bool = later(False)
+    merged: tuple[str, ...] = later(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,13 +150,20 @@ def require_collection(conn: Connection, name: str) -> Path:
     return found
 
 
-def require_backup(collection: Path, there: Sequence[str], name: str) -> None:
-    """Refuse the name of a backup that is not there."""
-    if name not in there:
-        raise PathNotFound(
-            f"the collection {collection.name!r} has no backup {name!r}",
-            did_you_mean(name, there) or "List them with SHOW BACKUPS IN collection.",
-        )
+def require_backup(conn: Connection, collection: Path, there: Collection[str], name: str) -> None:
+    """Refuse the name of a backup that is not there, and say which one has swallowed it, if one has."""
+    if name in there:
+        return
+    for _, head in backup_heads(conn, collection):
+        if name in head.merged:
+            raise PathNotFound(
+                f"the backup {name} was merged into {head.name}, which holds its changes and those after it",
+                f"Name {head.name} instead, or the backup before it.",
+            )
+    raise PathNotFound(
+        f"the collection {collection.name!r} has no backup {name!r}",
+        did_you_mean(name, list(there)) or "List them with SHOW BACKUPS IN collection.",
+    )
 
 
 HEAD = 2000
@@ -243,7 +253,7 @@ def check_link(parent: BackupRecord, child: BackupRecord) -> None:
             f"Restore {parent.name} or an earlier backup.",
         )
     for path, table in child.tables.items():
-        if path not in parent.tables and not table.slice.whole:
+        if (table.was or path) not in parent.tables and not table.slice.whole:
             raise Corrupted(
                 f"{path} is in {child.name} but not in its parent {parent.name}",
                 f"Restore {parent.name}.",
@@ -254,15 +264,11 @@ def slices_of(
     chain: Sequence[BackupRecord], path: str, index: str | None = None
 ) -> list[tuple[int, SliceRecord]]:
     """The slices that add up to a table (or to one of its indexes) at the end of the chain, with their place
-    in it. The arithmetic of their digests is checked: CORRUPTED if they do not lead to the recorded end. A
-    table that was not there at first begins with a whole slice."""
+    in it. ``path`` is the table's at the end. The arithmetic of their digests is checked: CORRUPTED if they
+    do not lead to the recorded end. A table that was not there at first begins with a whole slice."""
     found: list[tuple[int, SliceRecord]] = []
-    for place, record in enumerate(chain):
-        table = record.tables.get(path)
+    for place, record, table in _through(chain, path):
         slice_ = _slice_in(table, index)
-        if table is None:
-            found.clear()  # It was no member then. If it is one again, it begins anew.
-            continue
         if slice_ is None:
             continue
         check_slice(path, record, slice_, found[-1][1] if found else None)
@@ -270,6 +276,21 @@ def slices_of(
             found.clear()
         found.append((place, slice_))
     return found
+
+
+def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, BackupRecord, TableRecord]]:
+    """A table in the backups of a chain, under the names that it had then. What comes before a backup that
+    does not have it is left out: it was no member then, and began anew when it became one again."""
+    found: list[tuple[int, BackupRecord, TableRecord]] = []
+    for place in reversed(range(len(chain))):
+        table = chain[place].tables.get(path)
+        if table is None:
+            break
+        found.append((place, chain[place], table))
+        if table.slice.whole:
+            break  # What had this name before may have been another one.
+        path = table.was or path
+    return found[::-1]
 
 
 def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:

@@ -85,7 +85,8 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     found = backup_heads(conn, collection)
     there, records = [path for path, _ in found], [record for _, record in found]
     if request.backup is not None:
-        decisions = _named(collection, records, request.backup)
+        require_backup(conn, collection, [record.name for record in records], request.backup)
+        decisions = _named(records, request.backup)
     else:
         settings = collection.record(Collection).settings
         keep = request.keep or settings.retention
@@ -100,9 +101,8 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     return Removal(collection, records, decisions, [path for path in there if path.name in names])
 
 
-def _named(collection: Path, records: Sequence[BackupHead], name: str) -> list[Decision]:
+def _named(records: Sequence[BackupHead], name: str) -> list[Decision]:
     """A backup that is named goes with all that builds on it, which is told first."""
-    require_backup(collection, [record.name for record in records], name)
     above = descendants(records, name)
     for record in records:
         if record.pinned and record.name in (name, *above):

@@ -6,21 +6,22 @@ under names that tell their content, ``backups/`` one manifest for each backup. 
 moment on at which its manifest does, and that is written last. Nothing is ever overwritten.
 
 An increment that became a full backup (``compact.py``) has a second manifest, ``NAME.full.json`` beside
-``NAME.json``. It counts from the moment on at which it is there, and the first one counts no more: a reader
-MUST look for the second one first. What the first one says stays true for as long as the backups are there
-that it builds on, and it goes when they do (``forget_increment``); the objects that only it needs are free
-then.
+``NAME.json``, and one that has swallowed those before it (``merge.py``) has ``NAME.after-STEP.json``. Of all
+that are there the one counts that reaches back the farthest, from the moment on at which it is there. What
+the others say stays true for as long as the backups are there that they build on, and they go before these do
+(``forget_outdated``); the objects that only they need are free then.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from strandline.backups.manifest import Manifest
+from strandline.backups.manifest import MANIFESTS, Manifest, after_in, backup_of, file_of
+from strandline.backups.record import BackupHead
 from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
 from strandline.names import did_you_mean
 from strandline.records import Record
@@ -33,8 +34,9 @@ from strandline.version import VERSION
 if TYPE_CHECKING:
     from strandline.storage.keyring import Rotated
 
-MANIFESTS, OWNERS = "backups", "owners"
-_FULL = ".full"
+OWNERS = "owners"
+TRIES = 3
+"""So often a manifest is looked for: another may have come to count since they were listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,46 +139,46 @@ class Repository:
 
     def backups(self) -> list[str]:
         """The names of its backups, oldest first."""
-        return sorted(set(self._listed()))
+        return sorted(self.listed())
 
-    def _listed(self) -> Iterator[str]:
-        for name in self.manifests():
-            yield _backup_of(name)
-
-    def manifests(self) -> list[str]:
-        """The files that are manifests: of a backup that became a full one there may be two."""
-        found = []
-        for name in self.plain.names(MANIFESTS):
-            folder, _, file = name.rpartition("/")
-            if folder == MANIFESTS and file.endswith(".json"):
-                found.append(name)
+    def listed(self) -> dict[str, list[str]]:
+        """For each backup its manifests: the one that counts, then those that it has made outdated."""
+        found: dict[str, list[str]] = {}
+        for file in sorted(self.plain.names(MANIFESTS), key=after_in):
+            backup = backup_of(file)
+            if backup is not None:
+                found.setdefault(backup, []).append(file)
         return found
 
-    @staticmethod
-    def counting(backup: str, there: Container[str], *, synthetic: bool = True) -> str | None:
-        """Which of the files that are there says what a backup is; to who knows it as what it was taken as
-        (``synthetic`` False) first the one that says that."""
-        names = (_manifest_name(backup, synthetic=synthetic), _manifest_name(backup, synthetic=not synthetic))
-        return next((name for name in names if name in there), None)
+    def manifests(self) -> list[str]:
+        """The files that are manifests: of a backup that was folded there may be several."""
+        return [file for files in self.listed().values() for file in files]
 
     def manifest(self, backup: str) -> Manifest:
         """The manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
-        found = self.find(backup, synthetic=True) or self.find(backup, synthetic=False)
-        if found is None:
-            raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, self.backups()))
-        return found
+        for tried in range(TRIES):
+            listed = self.listed()
+            if backup not in listed:
+                break
+            file = listed[backup][0]
+            try:
+                return self.manifest_at(file)
+            except Corrupted:
+                if tried + 1 == TRIES or self.plain.exists(file):
+                    raise
+        raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, list(listed)))
 
-    def find(self, backup: str, *, synthetic: bool) -> Manifest | None:
-        """That which it has as what it was taken as, or as the full one that it became."""
-        name = _manifest_name(backup, synthetic=synthetic)
-        return None if not self.plain.exists(name) else self.manifest_at(name)
+    def find(self, backup: BackupHead) -> Manifest | None:
+        """The manifest that says of a backup what it is now."""
+        file = file_of(backup)
+        return None if not self.plain.exists(file) else self.manifest_at(file)
 
-    def manifest_at(self, name: str) -> Manifest:
+    def manifest_at(self, file: str) -> Manifest:
         """The manifest that a file is."""
-        backup = _backup_of(name)
-        data = self.files.read(name)
+        backup = backup_of(file)
+        data = self.files.read(file)
         found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
-        if found.backup.name != backup or found.repository != self.marker.id:
+        if file_of(found.backup) != file or found.repository != self.marker.id:
             raise Corrupted(
                 f"the manifest of {backup} in {self.root} is that of {found.backup.name} in the repository "
                 f"{found.repository}",
@@ -186,33 +188,40 @@ class Repository:
 
     def add(self, manifest: Manifest) -> bool:
         """Let a backup exist, all of whose objects are there, and return whether it did not before."""
-        backup, synthetic = manifest.backup.name, manifest.backup.synthetic
-        name = _manifest_name(backup, synthetic=synthetic)
-        is_new = self.files.write_if_absent(name, to_bytes(manifest))
+        is_new = self.files.write_if_absent(file_of(manifest.backup), to_bytes(manifest))
         if not is_new:
-            there = self.find(backup, synthetic=synthetic)
+            there = self.find(manifest.backup)
             if there is None or there.backup != manifest.backup or there.contents != manifest.contents:
                 raise AlreadyExists(
-                    f"{self.root} has another backup {backup} already",
+                    f"{self.root} has another backup {manifest.backup.name} already",
                     "Two warehouses must not share a repository. Choose another place.",
                 )
         return is_new
 
     def remove(self, backup: str) -> None:
         """Let a backup exist no more. Its objects stay, until it is known what else needs them."""
-        # As long as one of them is there it is a backup that can be restored; without the second one it might
-        # build on backups that are gone.
-        self.files.remove(_manifest_name(backup))
-        self.files.remove(_manifest_name(backup, synthetic=True))
+        # The one that counts goes last: the others might build on backups that are gone.
+        for file in reversed(self.listed().get(backup, [])):
+            self.files.remove(file)
 
     def withdraw(self, manifest: Manifest) -> None:
         """Take back what was said about a backup."""
-        self.files.remove(_manifest_name(manifest.backup.name, synthetic=manifest.backup.synthetic))
+        self.files.remove(file_of(manifest.backup))
 
-    def forget_increment(self, backup: str) -> None:
-        """Let a backup that became a full one be nothing else. What only the increment needed is free."""
-        if self.files.exists(_manifest_name(backup, synthetic=True)):
-            self.files.remove(_manifest_name(backup))
+    def forget_outdated(self, backups: Sequence[BackupHead], check: Callable[[], None]) -> None:
+        """Let ``backups``, which are all that stay, be nothing but what they are now. A manifest that reaches
+        back farther, which a merge that was undone has left, goes if it builds on one that does not stay.
+        ``check``: raises if this process may not write any more."""
+        listed, steps = self.listed(), {backup.step for backup in backups}
+        for backup in backups:
+            files, present = listed.get(backup.name, []), file_of(backup)
+            if present not in files:
+                continue
+            for file in files:
+                after = after_in(file)
+                if after > after_in(present) or (0 <= after < after_in(present) and after not in steps):
+                    check()
+                    self.files.remove(file)
 
 
 def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
@@ -231,11 +240,3 @@ def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
 
 def _owner_name(number: int) -> str:
     return f"{OWNERS}/{number:08}.json"
-
-
-def _manifest_name(backup: str, *, synthetic: bool = False) -> str:
-    return f"{MANIFESTS}/{backup}{_FULL if synthetic else ''}.json"
-
-
-def _backup_of(name: str) -> str:
-    return name.rpartition("/")[2].removesuffix(".json").removesuffix(_FULL)

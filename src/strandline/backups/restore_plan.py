@@ -214,7 +214,7 @@ def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> l
     """The backups that lead to the one that is asked for. Only these are read: each may name all tables there
     are."""
     there = {path.name: path for path in paths.backups(conn, collection)}
-    here: str | None = _choose(collection, there, request)
+    here: str | None = _choose(conn, collection, there, request)
     found: list[BackupRecord] = []
     while here is not None and here in there:
         found.append(there[here].record(BackupRecord))
@@ -222,14 +222,14 @@ def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> l
     return chain_to(found, found[0].name)
 
 
-def _choose(collection: Path, there: dict[str, Path], request: RestoreRequest) -> str:
+def _choose(conn: Connection, collection: Path, there: dict[str, Path], request: RestoreRequest) -> str:
     if not there:
         raise PreconditionFailed(
             f"the collection {collection.name!r} has no backup to restore",
             "Take one first: BACKUP collection.",
         )
     if request.at is not None:
-        require_backup(collection, list(there), request.at)
+        require_backup(conn, collection, there, request.at)
         return request.at
     if request.not_after is not None:
         for path in reversed(there.values()):

@@ -8,7 +8,7 @@ months and years are those of UTC.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from strandline.backups.record import BackupHead
@@ -51,6 +51,13 @@ def decide(
     for name, by in needed.items():
         reasons[name].append(f"needed by {by}")
     return [Decision(n, bool(found), tuple(found) or ("no rule keeps it",)) for n, found in reasons.items()]
+
+
+def named(records: Sequence[BackupHead], rules: Keep | None, now: float) -> set[str]:
+    """The backups that are kept for their own sake, and not as a part of their chain: those that are pinned,
+    and those that a rule of times chooses."""
+    chosen = () if rules is None else _by_rules(records, replace(rules, last=None), now)
+    return {record.name for record in records if record.pinned} | {name for name, _ in chosen}
 
 
 def descendants(records: Sequence[BackupHead], name: str) -> list[str]:

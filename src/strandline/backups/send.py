@@ -53,6 +53,8 @@ from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
 from strandline.storage.marker import plain
+from strandline.storage.pace import Pace
+from strandline.storage.store import Store
 from strandline.version import VERSION
 
 TOGETHER = 256
@@ -259,6 +261,29 @@ class RepositoryPart(WritingPart[SendRun, Nothing]):
             there.own(self.leases.here(), now)
 
 
+def as_objects(
+    store: Store,
+    held: Sequence[tuple[TableSchema, Sequence[Segment]]],
+    target: Destination,
+    pace: Pace,
+    *,
+    among: int,
+) -> list[tuple[ObjectRecord, ...]]:
+    """Return segments of tables as objects of a repository: files as they are, and what is inline packed."""
+    files = [s for _, segments in held for s in segments if s.file is not None]
+    sent = iter(store.send(files, target, pace, among=among))
+    made = []
+    for schema, segments in held:
+        objects: list[ObjectRecord] = []
+        for is_inline, group in groupby(segments, key=lambda s: s.file is None):
+            if is_inline:
+                objects.append(ObjectRecord.of(store.pack(schema, list(group), target, pace)))
+            else:
+                objects += [ObjectRecord.of(next(sent)) for _ in group]
+        made.append(tuple(objects))
+    return made
+
+
 class ObjectsPart(WritingPart[SendRun, Batch]):
     """Sends segments."""
 
@@ -274,19 +299,9 @@ class ObjectsPart(WritingPart[SendRun, Batch]):
         with self.runtime.catalog.read() as conn:
             found = [chains.segments(conn, s.segments) for s in slices]
             schemas = _schemas(conn, {s.target_id for s in slices})
-        files = [s for segments in found for s in segments if s.file is not None]
-        sent = iter(store.send(files, target, pace, among=run.progress.bytes_total))
-        made = []
-        for slice_, segments in zip(slices, found, strict=True):
-            objects: list[ObjectRecord] = []
-            for is_inline, group in groupby(segments, key=lambda s: s.file is None):
-                if is_inline:
-                    packed = store.pack(schemas[slice_.target_id], list(group), target, pace)
-                    objects.append(ObjectRecord.of(packed))
-                else:
-                    objects += [ObjectRecord.of(next(sent)) for _ in group]
-            made.append(replace(slice_, objects=tuple(objects)))
-        return tuple(made)
+        held = [(schemas[s.target_id], segments) for s, segments in zip(slices, found, strict=True)]
+        made = as_objects(store, held, target, pace, among=run.progress.bytes_total)
+        return tuple(replace(s, objects=objects) for s, objects in zip(slices, made, strict=True))
 
     def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
         size, beside = part.body.bytes, part.body.bytes * (self.runtime.settings.workers - 1)

@@ -1,9 +1,9 @@
 """Sweeping a repository: the manifests of backups that were dropped go, then the objects that no other one
-names.
+names. Before that go those of backups that stay which say what these are no more: they build on others.
 
-It follows whatever drops backups of a collection that keeps them in a repository. The catalog has forgotten
-them by then, and remembers their names until this is done, so that a repository that cannot be reached now is
-swept the next time.
+It follows whatever drops or merges backups of a collection that keeps them in a repository. The catalog has
+forgotten them by then, and remembers their names until this is done, so that a repository that cannot be
+reached now is swept the next time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from strandline.runtime import Runtime
 
 @dataclass(frozen=True, kw_only=True)
 class SweepBody(Body):
-    """``backups``: whose manifests go, oldest first. ``folded``: those that were increments, and are full
-    ones now."""
+    """``backups``: whose manifests go, oldest first. ``folded``: what earlier versions wrote down, and is
+    looked up now."""
 
     collection_id: int
     root: str
     backups: tuple[str, ...]
-    folded: tuple[str, ...]
+    folded: tuple[str, ...] = later(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,7 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
 
     def __init__(self, runtime: Runtime, leases: Leases) -> None:
         self.handlers = {
+            "outdated": OutdatedPart(runtime, leases),
             "manifest": UnlistPart(runtime, leases),
             "sweep": SweepPart(runtime, leases),
         }
@@ -94,19 +95,14 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
             )
         run.lock(tx, [path], "altering")
         going = collection.leaving
-        parts = [
+        parts = [PartPlan("outdated", Nothing(), path=path.path)]
+        parts += [
             # The last one first, so that what is left at any time is whole.
             PartPlan("manifest", Unlisted(backup=name), stage, path=f"{path.path}/{name}")
-            for stage, name in enumerate(reversed(going))
+            for stage, name in enumerate(reversed(going), start=1)
         ]
-        parts.append(PartPlan("sweep", Swept(), len(going), path=path.path))
-        heads = [head for _, head in backup_heads(tx.conn, path)]
-        body = SweepBody(
-            collection_id=path.id,
-            root=collection.settings.storage,
-            backups=going,
-            folded=tuple(head.name for head in heads if head.synthetic),
-        )
+        parts.append(PartPlan("sweep", Swept(), len(going) + 1, path=path.path))
+        body = SweepBody(collection_id=path.id, root=collection.settings.storage, backups=going)
         return Plan(parts, body, Nothing())
 
     def finish(self, tx: Writer, run: SweepRun) -> SweepResult:
@@ -127,6 +123,18 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
         self._leases.release(operation_id)
 
 
+class OutdatedPart(WritingPart[SweepRun, Nothing]):
+    """Lets backups that stay be nothing but what they are now."""
+
+    record = Nothing
+
+    def work(self, run: SweepRun, part: Part[Nothing]) -> None:
+        with self.runtime.catalog.read() as conn:
+            heads = [head for _, head in backup_heads(conn, require_id(conn, run.body.collection_id))]
+        with self.writing(run) as (there, lease):
+            there.forget_outdated(heads, lease.check)
+
+
 class UnlistPart(WritingPart[SweepRun, Unlisted]):
     """Lets a backup exist no more."""
 
@@ -145,9 +153,6 @@ class SweepPart(WritingPart[SweepRun, Swept]):
 
     def work(self, run: SweepRun, part: Part[Swept]) -> Swept:
         with self.writing(run) as (there, lease):
-            for backup in run.body.folded:
-                lease.check()
-                there.forget_increment(backup)
             now, grace = self.runtime.clock.now(), self.runtime.settings.repository_grace_seconds
             found = sweep(there, now, grace, lease.check)
             return Swept(objects=len(found.removed), waiting=len(found.waiting))

@@ -15,8 +15,11 @@ from functools import partial
 from math import ceil, inf
 from typing import Any
 
+from sqlalchemy import Connection
+
 from strandline.backups.collection import Collection
-from strandline.backups.record import BackupRecord, require_backup, require_collection
+from strandline.backups.manifest import file_of
+from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.verified import BackupReport, Level, keep_reports, looked, reports
 from strandline.backups.verify_chain import Held, Verdict, judge
@@ -96,7 +99,7 @@ class _Verification:
             self._path = require_collection(conn, request.collection)
             self._collection = self._path.record(Collection)
             self._warehouse = warehouse.require(conn).id
-            self._rows = _chosen(self._path, paths.backups(conn, self._path), request.at)
+            self._rows = _chosen(conn, self._path, request.at)
             self._records = [row.record(BackupRecord) for row in self._rows]
             for record in self._records:
                 self._held |= chains.held(conn, _targets(record), record.step)
@@ -161,12 +164,20 @@ class _Verification:
             stored = [record for record in self._records if record.stored == root]
             try:
                 found[root] = patiently(self._runtime, partial(self._inspect_one, root, stored))
+                if found[root].spoiled:
+                    found[root].forget(self._path.path, self._folded_since(stored))
             except Corrupted as error:
                 self._closed.add(root)
                 found[root] = Inspected.closed(root, [record.name for record in stored], error.message)
             self._problems += found[root].problems
             self._spoiled = {**found[root].spoiled, **self._spoiled}
         return found
+
+    def _folded_since(self, known: Sequence[BackupRecord]) -> list[str]:
+        """The backups that were folded or swallowed since this run began: others have their manifests now."""
+        with self._runtime.catalog.read() as conn:
+            now = {head.name: file_of(head) for _, head in backup_heads(conn, self._path)}
+        return [record.name for record in known if now.get(record.name) != file_of(record)]
 
     def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
         is_own = root == self._collection.settings.storage and not self._collection.attached
@@ -282,12 +293,13 @@ def _targets(record: BackupRecord) -> list[int]:
     return [slice_.target_id for slice_ in record.slices if slice_.target_id is not None]
 
 
-def _chosen(collection: Path, there: Sequence[Path], at: str | None) -> list[Path]:
+def _chosen(conn: Connection, collection: Path, at: str | None) -> list[Path]:
     """The backups to verify, oldest first: all, or one and those that it builds on."""
+    there = paths.backups(conn, collection)
     if at is None:
-        return list(there)
+        return there
     by_name = {row.name: row for row in there}
-    require_backup(collection, list(by_name), at)
+    require_backup(conn, collection, by_name, at)
     chosen: set[str] = set()
     here: str | None = at
     while here in by_name and here not in chosen:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from strandline.backups.manifest import Manifest
+from strandline.backups.manifest import Manifest, file_of
 from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
 from strandline.backups.repository import Repository
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, StrandlineError
@@ -33,6 +33,12 @@ class Inspected:
         if self.named is not None:
             self.named.update(manifest.objects())
 
+    def forget(self, collection: str, backups: Iterable[str]) -> None:
+        """Take back what was found about backups of a collection."""
+        for name in backups:
+            self.spoiled.pop(name, None)
+            self.problems = [p for p in self.problems if p.path != f"{collection}/{name}"]
+
     @staticmethod
     def closed(root: str, backups: Sequence[str], message: str) -> Inspected:
         """A repository that cannot be opened."""
@@ -57,11 +63,10 @@ def inspect(
     by_name = {record.name: record for record in records}
     _check_marker(repository)
     _inspect_owners(repository, owner, found, list(by_name))
-    there = set(repository.manifests())
+    listed = repository.listed()
     # A compaction that was undone may have left one that says the same of the rows and not of the files.
-    counting = {
-        name: repository.counting(name, there, synthetic=record.synthetic) for name, record in by_name.items()
-    }
+    counting = {name: _counting(listed.get(name, []), record) for name, record in by_name.items()}
+    there = {file for files in listed.values() for file in files}
     wanted = sorted(there if whole else {name for name in counting.values() if name is not None})
     with ThreadPoolExecutor(READERS) as pool:
         read = dict(zip(wanted, pool.map(partial(_read, repository), wanted), strict=True))
@@ -79,7 +84,7 @@ def inspect(
             found.named = None if file is not None else found.named
         found.problems.append(Problem(kind, f"{collection}/{name}", message))
         found.spoiled.setdefault(name, message)
-    for file, manifest in read.items():  # Of backups that are full ones since, or that the catalog has not.
+    for file, manifest in read.items():  # Of backups that were folded since, or that the catalog has not.
         if isinstance(manifest, Manifest):
             found.name(manifest)
         elif repository.plain.exists(file):  # Otherwise it was removed while we looked.
@@ -88,6 +93,12 @@ def inspect(
     if not whole:
         found.named = None
     return found
+
+
+def _counting(files: Sequence[str], record: BackupRecord) -> str | None:
+    """Which of its manifests says what a backup is, to who knows it as what the record says."""
+    known = file_of(record)
+    return known if known in files else next(iter(files), None)
 
 
 def _no(repository: Repository, backup: str) -> StrandlineError:

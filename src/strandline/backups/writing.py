@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from strandline.backups.lease import Fenced, Lease, take
-from strandline.backups.manifest import Manifest
-from strandline.backups.repository import MANIFESTS, OWNERS, Repository
+from strandline.backups.manifest import MANIFESTS, Manifest
+from strandline.backups.repository import OWNERS, Repository
 from strandline.catalog import warehouse
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
 from strandline.operations.kind import Handler, P, Part, RunT, pause_after

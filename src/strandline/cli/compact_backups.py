@@ -1,4 +1,5 @@
-"""``compact-backups``: an increment becomes a full backup, so that what comes before it may go."""
+"""``compact-backups``: an increment becomes a full backup, so that what comes before it may go; or
+neighbouring increments become one."""
 
 from __future__ import annotations
 
@@ -22,10 +23,21 @@ def compact_backups(
     to: Annotated[
         str | None, typer.Option("--to", metavar="BACKUP", help="The backup; without it, the last one.")
     ] = None,
+    increments: Annotated[
+        bool, typer.Option("--increments", help="Only let neighbouring increments become one.")
+    ] = False,
+    first: Annotated[
+        str | None,
+        typer.Option("--from", metavar="BACKUP", help="With --increments: leave those before it alone."),
+    ] = None,
     nowait: NoWait = False,
 ) -> None:
     """Fold a full backup and the increments after it into one full backup, without reading the tables."""
     from strandline.cli.statements import start_operation
 
+    if first is not None and not increments:
+        raise typer.BadParameter("it goes with --increments only", param_hint="--from")
+    what = " INCREMENTS" if increments else ""
+    since = "" if first is None else f" FROM {constant(first)}"
     at = "" if to is None else f" TO {constant(to)}"
-    start_operation(cli, f"COMPACT {quote(collection)}{at}", nowait=nowait)
+    start_operation(cli, f"COMPACT {quote(collection)}{what}{since}{at}", nowait=nowait)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from strandline.cli.options import LOOK_AROUND, PathArgument, command
 from strandline.cli.session import Cli
 from strandline.cli.values import owned_by, size
+from strandline.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from strandline.cli.output import Output
@@ -19,12 +20,81 @@ def register(app: typer.Typer) -> None:
     command(app, "describe", LOOK_AROUND)(describe)
 
 
-def describe(cli: Cli, path: PathArgument) -> None:
+def describe(
+    cli: Cli,
+    path: PathArgument,
+    *,
+    files: Annotated[
+        bool, typer.Option("--files", help="Which files make up the table, and how they are folded.")
+    ] = False,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="STEP|TIME", help="With --files: as it was then.")
+    ] = None,
+    backup: Annotated[
+        str | None,
+        typer.Option("--backup", metavar="COLLECTION[/BACKUP]", help="With --files: as a backup holds it."),
+    ] = None,
+    pack: Annotated[
+        str | None,
+        typer.Option(
+            "--pack", metavar="FOLDER", help="With --files: write what lies in the catalog into files there."
+        ),
+    ] = None,
+    duckdb: Annotated[
+        bool, typer.Option("--duckdb", help="With --files: the query by which DuckDB reads the table.")
+    ] = False,
+) -> None:
     """Tell what there is to know about a path: its version and state; for a table columns, indexes, rows and
-    digest."""
+    digest. With --files: which files make it up, for readers that know nothing of Strandline."""
+    if files:
+        tell_files(cli, path, Moment(at, backup, pack), duckdb=duckdb)
+        return
+    if at or backup or pack or duckdb:
+        raise InvalidArgument("--at, --backup, --pack and --duckdb are about files", "Add --files.")
     with cli.database() as db:
         found = db.describe(path)
     cli.output.result(found, lambda: tell_description(cli.output, found))
+
+
+class Moment(NamedTuple):
+    """What ``db.files`` is asked for."""
+
+    at: str | None
+    backup: str | None
+    pack: str | None
+
+
+def tell_files(cli: Cli, path: str, moment: Moment, *, duckdb: bool) -> None:
+    with cli.database() as db:
+        found = db.files(path, at=moment.at, backup=moment.backup, pack=moment.pack)
+    columns = [{"name": c.name, "type": c.type.name, "physical": c.physical} for c in found.schema.columns]
+    parts = [
+        {"fold": fold, "file": p.file, "rows": p.rows, "bytes": p.bytes}
+        | {"upto": p.upto, "stepped": p.stepped, "op": p.op, "cut": p.cut}
+        for fold in ("before", "changes", "after")
+        for p in getattr(found, fold)
+    ]
+    body: dict[str, Any] = {"path": found.path, "step": found.step, "columns": columns}
+    body |= {"key": [c.physical for c in found.schema.key_columns], "parts": parts}
+    if duckdb:
+        from strandline.duckdb import query
+
+        body["duckdb"] = query(found)
+
+    def tell() -> None:
+        if duckdb:
+            cli.output.line(f"{body['duckdb']};")
+            return
+        cli.output.fields([("path", found.path), ("step", found.step), ("key", ", ".join(body["key"]))])
+        cli.output.line()
+        heads = ("fold", "rows", "step", "file")
+        said = [
+            (p["fold"], p["rows"], "in rows" if p["stepped"] else p["upto"], p["file"] or "(in the catalog)")
+            for p in parts
+        ]
+        cli.output.table(heads, said, count=False)
+
+    cli.output.result(body, tell)
 
 
 def tell_description(output: Output, found: dict[str, Any]) -> None:

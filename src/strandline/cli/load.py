@@ -1,10 +1,9 @@
-"""``load``: Parquet, CSV and JSON files into a table, on Spark."""
+"""``load``: files of others into a table."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,24 +11,10 @@ from strandline.cli.completion import paths
 from strandline.cli.options import WORK_WITH_DATA, command
 from strandline.cli.session import Cli
 from strandline.cli.values import count, duration
-from strandline.errors import InvalidArgument, PathNotFound, Unavailable
-from strandline.sql.tokens import quote
-from strandline.storage.external import External, Format
-from strandline.types import parse_type
-from strandline.work import attended, phase
-
-if TYPE_CHECKING:
-    from strandline.api import Database
+from strandline.errors import InvalidArgument
 
 Mode = Literal["upsert", "insert", "replace"]
-
-_ENDINGS: dict[str, Format] = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-}
+Format = Literal["parquet", "csv", "json", "arrow", "delta", "iceberg"]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,10 +24,17 @@ def register(app: typer.Typer) -> None:
 def load(
     cli: Cli,
     table: Annotated[str, typer.Argument(help="The table to load into.", autocompletion=paths)],
-    files: Annotated[list[str], typer.Argument(help="Files, or folders of files, of one format.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, patterns ('*.csv'), folders, Delta and Iceberg tables, or URLs such as "
+            "s3://bucket/file.parquet; - is stdin."
+        ),
+    ],
     *,
     format: Annotated[
-        Format | None, typer.Option("--format", help="What the files are, if their names do not tell.")
+        Format | None,
+        typer.Option("--format", help="What the files are, if their names do not tell. json: JSON lines."),
     ] = None,
     mode: Annotated[
         Mode,
@@ -56,88 +48,81 @@ def load(
             help="Create the table, if it is missing, with this primary key.",
         ),
     ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", help="CSV: what stands between two values.")] = ",",
+    type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="COLUMN=TYPE",
+            help="The type of a column of a new table, where it is not to be told from the values.",
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option("--delimiter", help="CSV: what stands between two values. \\t: a tab, as in .tsv."),
+    ] = None,
     header: Annotated[
         bool, typer.Option("--header/--no-header", help="CSV: whether the first line has the columns' names.")
     ] = True,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="COLUMN[,COLUMN]", help="CSV: the columns' names, in order."),
+    ] = None,
+    null: Annotated[str, typer.Option("--null", help="CSV: the text that is NULL, outside quotes.")] = "",
 ) -> None:
-    """Load Parquet, CSV or JSON files (one object per line) into a table, in one commit, on Spark."""
-    kind = format or _format_of(files)
-    for file in files:
-        if not Path(file).exists():
-            raise Unavailable(
-                f"there is no file {file}",
-                "Check its name; a folder's files are loaded by naming the folder.",
-            )
-    where = tuple(Path(file).absolute().as_uri() for file in files)
-    source = External(kind, where, {"header": str(header).lower(), "sep": delimiter})
+    """Load CSV, JSON lines, Parquet or Arrow files, or a Delta or Iceberg table, into a table, in one commit.
+
+    Columns are matched by name. A table that is missing is made, if its key is known, with types that hold
+    all values."""
+    from strandline.api.loading import Wanted
+    from strandline.api.loading import load as load_files
+    from strandline.storage.external import External
+
     started = time.monotonic()
-    with cli.database() as db, attended(), phase(f"loading {table}"):
-        created = _create(db, table, key, source)
-        described = db.describe(table)
-        if described["type"] != "table":
-            raise InvalidArgument(
-                f"{described['path']} is a {described['type']}, not a table", "Name a table."
-            )
-        before = described["rows"]
-        types = {column["name"]: parse_type(column["type"]) for column in described["columns"]}
-        incoming = db.runtime.store.external_rows(source, types)
-        step = getattr(db.table(table), mode)(incoming)
-        after = db.describe(table)["rows"]
+    with cli.database() as db:
+        source = External(
+            places=tuple(files),
+            kind=format,
+            delimiter=delimiter,
+            header=header,
+            columns=None if columns is None else _names(columns),
+            null=null,
+            settings=db.runtime.settings,
+        )
+        wanted = Wanted(key=None if key is None else _names(key), types=dict(map(_typed, type or ())))
+        done = load_files(db, table, source, mode.upper(), wanted)  # type: ignore[arg-type]
+        rows = db.describe(done.table)["rows"]
     seconds = time.monotonic() - started
     body = {
-        "table": described["path"],
-        "created": created,
-        "files": len(files),
-        "step": step,
-        "rows_before": before,
-        "rows": after,
+        "table": done.table,
+        "created": done.created,
+        "files": done.files,
+        "step": done.step,
+        "rows_read": done.read,
+        "rows_before": done.before,
+        "rows": rows,
     }
 
     def tell() -> None:
-        if created:
-            cli.output.line(f"created the table {described['path']}")
-        how = "nothing to load" if step is None else f"loaded {count(len(files), 'file')} at step {step}"
+        if done.created:
+            cli.output.line(f"created the table {done.table}")
+        read = "rows" if done.read is None else count(done.read, "row")
+        how = f"loaded {read} of {count(done.files, 'file')}"
+        at = ", nothing new" if done.step is None else f" at step {done.step}"
         cli.output.line(
-            f"{how}: {described['path']} has {count(after, 'row')}, {before:,} before ({duration(seconds)})"
+            f"{how}{at}: {done.table} has {count(rows, 'row')}, {done.before:,} before ({duration(seconds)})"
         )
 
     cli.output.result(body, tell)
 
 
-def _format_of(files: list[str]) -> Format:
-    found = set()
-    for file in files:
-        endings = [
-            e.lower() for e in Path(file).suffixes if e.lower() not in (".gz", ".bz2", ".zst", ".snappy")
-        ]
-        found.add(_ENDINGS.get(endings[-1] if endings else ""))
-    if len(found) != 1 or None in found:
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _typed(text: str) -> tuple[str, str]:
+    name, sign, said = text.partition("=")
+    if not sign:
         raise InvalidArgument(
-            f"the names do not tell the format of {', '.join(files)}",
-            f"Say --format {', --format '.join(('parquet', 'csv', 'json'))}.",
+            f"{text!r} does not say the type of a column", "Write it as --type COLUMN=TYPE."
         )
-    (kind,) = found
-    assert kind is not None
-    return kind
-
-
-def _create(db: Database, table: str, key: str | None, source: External) -> bool:
-    """Create the table from the files' columns if it is missing and a key is given; return whether it was."""
-    if key is None:
-        return False
-    try:
-        db.describe(table)
-        return False
-    except PathNotFound:
-        pass
-    columns = db.runtime.store.external_columns(source)
-    names = [name.strip() for name in key.split(",")]
-    for name in names:
-        if name not in columns:
-            raise InvalidArgument(f"the files have no column {name}", f"They have {', '.join(columns)}.")
-    lines = [
-        f"{quote(name)} {type_}{' NOT NULL' if name in names else ''}" for name, type_ in columns.items()
-    ]
-    db.sql(f"CREATE TABLE {quote(table)} ({', '.join(lines)}, PRIMARY KEY ({', '.join(map(quote, names))}))")
-    return True
+    return name.strip(), said.strip()

@@ -3,6 +3,7 @@ on Ctrl-C."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -32,6 +33,10 @@ LINE_SECONDS = 2.0
 
 class LeftAlone(Exception):
     """The person chose to leave the operation to itself."""
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(operation_id)
+        self.operation_id = operation_id
 
 
 def words(operation: OperationInfo) -> str:
@@ -189,7 +194,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
         )
         if not stay:
             db.let_go()
-        raise LeftAlone
+        raise LeftAlone(operation_id)
     answer = _answer(
         f"\nOperation {operation_id} is still running. [c]ancel and undo it, [l]eave it running, or [w]ait? "
     )
@@ -210,7 +215,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
     cli.output.note(
         f"It goes on in the background. Follow it with: strandline operations wait {operation_id}"
     )
-    raise LeftAlone
+    raise LeftAlone(operation_id)
 
 
 def _answer(question: str) -> str:
@@ -232,17 +237,18 @@ def run_in_background(cli: Cli, operation_id: str) -> None:
     """A process of its own that carries an operation to its end."""
     from strandline.api.connector import place_of
 
-    where = ["-w", place_of(cli.folder())]
+    # Everybody can see the arguments of a process; nobody else its environment.
     url = cli.catalog_url()
-    command = [
-        sys.executable,
-        "-m",
-        "strandline.cli",
-        *where,
-        *(["--catalog", url] if url else []),
-        "operations",
-        "wait",
-        operation_id,
-    ]
+    env = {**os.environ, **({"STRANDLINE_CATALOG": url} if url else {})}
+    profile = ["--profile", cli.profile] if cli.profile else []
+    assigned = [word for each in cli.assigned for word in ("--set", each)]
+    command = [sys.executable, "-m", "strandline.cli", "-w", place_of(cli.folder()), *profile, *assigned]
     nowhere = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    subprocess.Popen(
+        [*command, "operations", "wait", operation_id],
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        start_new_session=True,
+        env=env,
+    )

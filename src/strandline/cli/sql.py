@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from strandline.cli.options import WORK_WITH_DATA, command
 from strandline.cli.session import Cli
 from strandline.errors import InvalidArgument, Unavailable
+
+Format = Literal["table", "json", "csv", "jsonl", "parquet"]
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +28,21 @@ def sql(
         str | None,
         typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file; - is stdin."),
     ] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="How rows are written: a table, JSON (as --json), or the bytes of a file, as they come.",
+        ),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param",
+            metavar="NAME=VALUE",
+            help="A value for the marker :NAME: a literal of SQL (5, NULL, '5'), or else text. Repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Run SQL: a statement, a file, or (on a terminal, with neither) an interactive shell.
 
@@ -34,6 +51,11 @@ def sql(
     if statement is not None and file is not None:
         raise InvalidArgument("a statement and a file are given", "Give one of them.")
     text = statement if statement is not None else _text_of(file)
+    cli.output.as_json = cli.output.as_json or format == "json"
+    cli.output.encoding = None if format == "table" or format == "json" else format
+    params = _params(param or [])
+    if params is not None and text is None:
+        raise InvalidArgument("parameters are given, and no statement", "Give one, or a file.")
     with cli.database() as db:
         if text is None:
             from strandline.cli.shell import Shell
@@ -42,7 +64,15 @@ def sql(
             return
         from strandline.cli.statements import run_text
 
-        run_text(cli, db, text)
+        run_text(cli, db, text, params=params)
+
+
+def _params(given: list[str]) -> dict[str, Any] | None:
+    if not given:
+        return None
+    from strandline.cli.parameters import values_of
+
+    return values_of(given)
 
 
 def _text_of(file: str | None) -> str | None:

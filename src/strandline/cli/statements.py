@@ -3,42 +3,89 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.execute import groups
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
+from strandline.cli.parameters import used
 from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
 from strandline.cli.values import bytes_of, count
+from strandline.errors import PreconditionFailed
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
+from strandline.work import attended, phase
 
 if TYPE_CHECKING:
     from strandline.api import Database
     from strandline.api.result import Result
 
 
-def run_text(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
-    """Run all statements. ``stay``: the process lives on afterwards, so an operation that is left alone goes
-    on in it."""
-    for group in groups(parse(text)):
-        run_group(cli, db, group, stay=stay)
+def run_text(
+    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
+) -> None:
+    """Run all statements with ``params`` bound to their markers. ``stay``: the process lives on afterwards,
+    so an operation that is left alone goes on in it, and so does an open transaction."""
+    try:
+        for group in groups(parse(text, params)):
+            cli.output.answered = False
+            run_group(cli, db, group, params=params, stay=stay)
+    except BaseException:
+        if not stay and db.current_transaction() is not None:
+            db.rollback()
+            cli.output.note("The transaction that was open is rolled back.")
+        raise
+    if not stay and db.current_transaction() is not None:
+        db.rollback()
+        cli.output.answered = False
+        raise PreconditionFailed(
+            "the statements end in an open transaction, which is rolled back", "End it with COMMIT."
+        )
 
 
-def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
+def run_group(
+    cli: Cli,
+    db: Database,
+    group: Sequence[st.Statement],
+    *,
+    params: dict[str, Any] | None = None,
+    stay: bool = False,
+) -> None:
     first = group[0]
     text = ";\n".join(statement.text for statement in group)
     if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
-        run_operation(cli, db, text, stay=stay)
+        run_operation(cli, db, text, params=params, stay=stay)
         return
-    tell_result(cli, db.sql(text))
+    result = db.sql(text, used(params, text))
+    if isinstance(first, st.Begin | st.Rollback) and not cli.output.as_json:
+        cli.output.line("a transaction is open" if isinstance(first, st.Begin) else "rolled back")
+        return
+    if isinstance(first, st.Explain) and not first.mode and not cli.output.as_json:
+        for line in plan_lines(result.rows()):
+            cli.output.line(line)
+        return
+    tell_result(cli, result)
 
 
-def run_operation(cli: Cli, db: Database, text: str, *, stay: bool = False) -> None:
+def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """The steps of a plan as a tree."""
+    for place, (level, what, name, details) in enumerate(steps):
+        rest = [step[0] for step in steps[place + 1 :]]
+        bars = ""
+        for depth in range(1, level + 1):
+            more = next((at == depth for at in rest if at <= depth), False)
+            bars += ("├─ " if more else "└─ ") if depth == level else ("│  " if more else "   ")
+        said = " ".join(filter(None, (what, name)))
+        yield f"{bars}{said}: {details}" if details else f"{bars}{said}"
+
+
+def run_operation(
+    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
+) -> None:
     """Run a statement that begins an operation, with its progress in sight."""
-    operation_id = db.sql(f"{text} NOWAIT").operation_id
+    operation_id = db.sql(f"{text} NOWAIT", used(params, text)).operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, stay=stay))
 
@@ -75,6 +122,9 @@ def place(text: str) -> str:
 
 def tell_result(cli: Cli, result: Result) -> None:
     output = cli.output
+    if output.encoding is not None:
+        _tell_file(output, result)
+        return
     if result.columns and result.operation_id is None:
         _tell_rows(output, result)
         return
@@ -92,11 +142,24 @@ def tell_result(cli: Cli, result: Result) -> None:
     output.result(body, lambda: output.line(said))
 
 
+def _tell_file(output: Output, result: Result) -> None:
+    """Only rows go into the file; what else is to be said goes beside it."""
+    if result.columns and result.operation_id is None:
+        output.file(result.to_reader())
+    else:
+        output.note("done" if result.step is None else f"done at step {result.step}")
+
+
 def _tell_rows(output: Output, result: Result) -> None:
     if output.as_json:
         output.rows(result.columns, result)
     elif result.is_here or not output.is_terminal:
-        output.table(result.columns, result.rows())
+        output.table(result.columns, _awaited(result))
     else:
-        rows = result.rows(SHOWN_ROWS + 1)  # one more than is shown tells that there are more
+        rows = _awaited(result, SHOWN_ROWS + 1)  # one more than is shown tells that there are more
         output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)
+
+
+def _awaited(result: Result, limit: int | None = None) -> list[tuple[Any, ...]]:
+    with attended(), phase("querying"):
+        return result.rows(limit)

@@ -101,6 +101,9 @@ class Line:
         if phase is not None and phase.total:
             said += told(phase.done, phase.total, phase.unit)
             said += pace(phase.done, phase.total, now - phase.began, phase.unit, self._left[1])
+        elif phase is not None and phase.done:
+            said.append(f"{phase.done:,.0f} {phase.unit}")
+            said += pace(phase.done, phase.done, now - phase.began, phase.unit, Left())[:1]
         elif tasks[1]:
             said += told(*tasks, "tasks")
             said += pace(*tasks, now - (work.began if phase is None else phase.began), "", self._left[1])

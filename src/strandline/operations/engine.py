@@ -57,6 +57,8 @@ _WINDOW = 64
 """So many of the parts that can go on are looked at, at least, to choose from."""
 NOTED_SECONDS = 1.0
 """A part whose work takes longer than this is written down as being in progress."""
+LOOK_SECONDS = 0.5
+"""Whoever waits for slow work asks this often whether it is still wanted."""
 
 
 class Lease(Protocol):
@@ -281,9 +283,10 @@ class Engine:
         time: tuple[float, float],
     ) -> Sequence[Any]:
         """The same on a thread of its own. ``time``: when it began, and how many seconds it may take. Work
-        that takes a while is written down as being in progress."""
+        that takes a while is written down as being in progress; it is interrupted when the operation is
+        cancelled, or has ended."""
         first, (began, seconds) = parts[0], time
-        name, is_noted = f"strandline-{first.operation_id}-{first.id}", False
+        name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
         tag = f"{name}-{uuid.uuid4().hex[:8]}"
 
         def tagged() -> Sequence[Any]:
@@ -295,15 +298,19 @@ class Engine:
                 if each is not None and not isinstance(each, Exception):
                     handler.discard(each)
 
-        def note() -> None:
-            nonlocal is_noted
+        def look() -> None:
+            nonlocal looked, is_noted
             if self._is_let_go:
                 raise _Lost
             if first.operation_id in self._unwanted:
                 raise _Cancelling
-            if not is_noted and self.catalog.clock.now() - began >= NOTED_SECONDS:
+            now = self.catalog.clock.now()
+            if not is_noted and now - began >= NOTED_SECONDS:
                 self._note_begun(parts, began)
-                is_noted = True
+                looked, is_noted = now, True
+            elif now - looked >= LOOK_SECONDS:
+                self._ask_if_wanted(first.operation_id)
+                looked = now
 
         return within(
             self.catalog.clock,
@@ -313,15 +320,20 @@ class Engine:
             what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
             interrupt=lambda: self.jobs.interrupt(tag),
             late=discard,
-            while_waiting=note,
+            while_waiting=look,
         )
 
     def _note_begun(self, parts: Sequence[Part], began: float) -> None:
         operation_id = parts[0].operation_id
         # Who looks on may miss it; the work does not.
-        with contextlib.suppress(_Lost, _Cancelling, StrandlineError), self.catalog.write() as tx:
+        with contextlib.suppress(StrandlineError), self.catalog.write() as tx:
             self._fence(tx.conn, operation_id)
             shards.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
+
+    def _ask_if_wanted(self, operation_id: str) -> None:
+        """Raise what ``_fence`` does. A catalog that does not answer says nothing of it."""
+        with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
+            self._fence(conn, operation_id)
 
     def _advance(self, operation: Operation, parts: Sequence[Part], made: Any = None) -> bool:
         """The one transaction of parts, with what was ``made`` before it for a single one, or the error that
@@ -420,8 +432,17 @@ class Engine:
             attempt=part.attempt + 1,
             error=str(error),
         )
-        self.catalog.clock.sleep(pause)
+        self._pause(operation.id, pause)
         return True
+
+    def _pause(self, operation_id: str, seconds: float) -> None:
+        """Wait before another try, as long as one is wanted."""
+        clock = self.catalog.clock
+        until = clock.now() + seconds
+        with contextlib.suppress(_Lost, _Cancelling):
+            while (left := until - clock.now()) > 0:
+                clock.sleep(min(left, LOOK_SECONDS))
+                self._ask_if_wanted(operation_id)
 
     def _save_failed(self, tx: Writer, part: Part, error: StrandlineError) -> None:
         """Write down one more try of a part that came to nothing."""
@@ -637,8 +658,8 @@ class Engine:
         )
 
     def cancel(self, operation_id: str) -> Operation:
-        """Ask for an operation to be undone. Whoever runs it does so before its next transition; if nobody
-        does, this call does."""
+        """Ask for an operation to be undone. Whoever runs it interrupts its slow work, and does so before its
+        next transition; if nobody does, this call does."""
         with self.catalog.write() as tx:
             operation = operations.get(tx.conn, operation_id)
             if operation.is_over:

@@ -57,7 +57,7 @@ COPY_FORM = (
     "COPY BACKUP 'backup' FROM collection TO 'url' "
     "[WITH (ENCRYPTION = 'true', MAX_BYTES_PER_SECOND = number, COPIES = number)] [NOWAIT]"
 )
-COMPACT_FORM = "COMPACT collection [TO 'backup'] [NOWAIT]"
+COMPACT_FORM = "COMPACT collection [INCREMENTS [FROM 'backup']] [TO 'backup'] [NOWAIT]"
 ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true')]"
 RESTORE_FORM = (
     "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
@@ -175,13 +175,16 @@ def read_copy_backup(cursor: Cursor) -> CopyBackup:
 def read_compact(cursor: Cursor) -> CompactBackups:
     cursor.form = COMPACT_FORM
     cursor.expect("COMPACT")
-    collection = read_collection_name(cursor)
-    backup = cursor.string_or_name("the name of a backup in quotes") if cursor.accept("TO") else None
+    collection, a_backup = read_collection_name(cursor), "the name of a backup in quotes"
+    increments = cursor.accept("INCREMENTS")
+    first = cursor.string_or_name(a_backup) if increments and cursor.accept("FROM") else None
+    backup = cursor.string_or_name(a_backup) if cursor.accept("TO") else None
     nowait = cursor.accept("NOWAIT")
     if not cursor.done:
-        more = "" if nowait else "NOWAIT or " if backup is not None else "TO, NOWAIT or "
-        raise cursor.fault(f"expected {more}the end of the statement")
-    return CompactBackups(collection, backup, nowait)
+        places = [] if first or backup else ["FROM" if increments else "INCREMENTS"]
+        more = [] if nowait else [*([] if backup else [*places, "TO"]), "NOWAIT"]
+        raise cursor.fault(f"expected {', '.join(more)}{' or ' if more else ''}the end of the statement")
+    return CompactBackups(collection, backup, nowait, increments, first)
 
 
 def read_attach(cursor: Cursor) -> AttachBackupCollection:

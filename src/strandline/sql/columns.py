@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.sql.query import Query, tree_of
+from strandline.sql.query import Query
 
 __all__ = ["missing_column"]
 
@@ -23,7 +23,9 @@ def missing_column(query: Query, columns: Sequence[Sequence[str]]) -> str | None
     from elsewhere."""
     from sqlglot import exp
 
-    tree = tree_of(query)
+    if query.tree is None:
+        return None
+    tree = query.tree()
     tables = list(tree.find_all(exp.Table))
     if (
         not isinstance(tree, exp.Select)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from strandline import names
 from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
 from strandline.sql.syntax import Expression, shown
-from strandline.sql.tokens import END, NAME, NUMBER, STRING, WORD, Token, fault, place, unquote, value
+from strandline.sql.tokens import BOUND, END, NAME, NUMBER, STRING, WORD, Token, fault, place, unquote, value
 
 __all__ = ["Cursor"]
 
@@ -99,10 +99,11 @@ class Cursor:
     def name(self, what: str) -> str:
         """A bare word or a name in backticks."""
         token = self.peek()
-        if token.kind == STRING:
+        if token.kind == STRING and not token.is_bound:
             raise self.fault(f"expected {what}", "Quotes make a string; put a name in `backticks`.")
         if not self.sees_name():
-            raise self.fault(f"expected {what}")
+            hint = "A bound value stands where a value stands, and is no name." if token.is_bound else None
+            raise self.fault(f"expected {what}", hint)
         self.at += 1
         found = unquote(token.text) if token.kind == NAME else token.text
         if not found:
@@ -173,7 +174,7 @@ class Cursor:
         """Everything up to one of ``stops`` outside parentheses, or to the end or a parenthesis that
         closes."""
         start, depth = self.at, 0
-        if self.peek().kind in (NUMBER, STRING) and self.peek(1).key in (*stops, ")"):
+        if self.peek().kind in (NUMBER, STRING, BOUND) and self.peek(1).key in (*stops, ")"):
             # By far the most frequent case in long lists of values.
             self.at += 1
             return Expression(self.source, (self.tokens[start],))

@@ -22,15 +22,20 @@ from strandline.sql.backups import (
     read_restore,
     read_verify,
 )
+from strandline.sql.binding import Params, bind
 from strandline.sql.changes import read_delete, read_update, read_write
 from strandline.sql.cursor import Cursor
+from strandline.sql.export import read_export
 from strandline.sql.keywords import OTHER_OBJECTS
 from strandline.sql.query import query_of
 from strandline.sql.retention import read_drop_backup, read_pin, read_prune
 from strandline.sql.statements import (
+    Begin,
+    Commit,
     Describe,
     Explain,
     ExplainRestore,
+    Rollback,
     Select,
     ShowBackupCollections,
     ShowBackups,
@@ -51,14 +56,19 @@ _SHOW_FORM = (
     "IN collection | SHOW OPERATIONS | SHOW OPERATION 'id' [ALL] | SHOW VERSIONS OF path"
 )
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
+_TRANSACTION_FORM = "BEGIN [TRANSACTION] | COMMIT | ROLLBACK"
 _EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
 
 
-def parse(text: str) -> list[Statement]:
-    """The statements of a text, in order; empty ones are left out."""
+def parse(text: str, params: Params = None) -> list[Statement]:
+    """The statements of a text, in order; empty ones are left out. ``params`` are bound to the markers of the
+    whole text."""
     statements: list[Statement] = []
     line, line_start, counted = 1, 0, 0
-    for tokens in _split(tokenize(text)):
+    found = tokenize(text)
+    if params is not None or any(token.key in ("?", ":") for token in found):
+        found = bind(text, found, params)
+    for tokens in _split(found):
         start = tokens[0].start
         # Counted on from the last statement, so that a text of many statements is not read again and again.
         breaks = text.count("\n", counted, start)
@@ -159,6 +169,19 @@ def _read_describe(cursor: Cursor) -> Describe:
     return Describe(path)
 
 
+def _read_transaction(cursor: Cursor) -> Begin | Commit | Rollback:
+    cursor.form = _TRANSACTION_FORM
+    first = cursor.take().key
+    if first == "START":
+        cursor.expect("TRANSACTION")
+    elif not cursor.accept("TRANSACTION"):
+        cursor.accept("WORK")
+    cursor.expect_end()
+    if first in ("BEGIN", "START"):
+        return Begin()
+    return Rollback() if first == "ROLLBACK" else Commit()
+
+
 _QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "(")
 _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "CREATE TABLE": read_create_table,
@@ -172,6 +195,7 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "DELETE": read_delete,
     **dict.fromkeys(_QUERY_STARTS, _read_select),
     "EXPLAIN": _read_explain,
+    "EXPORT": read_export,
     "SHOW": _read_show,
     "DESCRIBE": _read_describe,
     "DESC": _read_describe,
@@ -185,13 +209,14 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "RESTORE": read_restore,
     "VERIFY": read_verify,
     "PRUNE": read_prune,
+    **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK"), _read_transaction),
     "PIN": read_pin,
     "UNPIN": read_pin,
 }
 
-_ONE_COMMIT = "Consecutive changes of one sql() call are one commit; over several calls use db.transaction()."
 _ELSEWHERE = {
-    **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK", "START", "ABORT"), _ONE_COMMIT),
+    **dict.fromkeys(("ABORT", "END"), "A transaction ends with COMMIT or ROLLBACK."),
+    **dict.fromkeys(("SAVEPOINT", "RELEASE"), "A statement that fails leaves its transaction as it was."),
     **dict.fromkeys(
         ("DECLARE", "PRAGMA", "DEFINE", "DO"), "Leave it out; write values and subqueries in their place."
     ),
@@ -226,7 +251,10 @@ _ELSEWHERE = {
 def _refusal(cursor: Cursor) -> SyntaxFault | Unsupported:
     first, second = cursor.peek(), cursor.peek(1)
     if first.key == "$":
-        return cursor.unsupported("a named expression or parameter ($name)", _ELSEWHERE["DECLARE"])
+        return cursor.unsupported(
+            "a named expression or parameter ($name) without a value",
+            "Bind one: db.sql(text, {'name': value}).",
+        )
     if first.key in ("CREATE", "ALTER", "DROP"):
         if second.key in OTHER_OBJECTS:
             return cursor.unsupported(f"{first.key} {second.key}", _ELSEWHERE[first.key])

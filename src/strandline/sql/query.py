@@ -6,11 +6,12 @@ them, and lets everything else stand as it was written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strandline.names import backticked
+from strandline.sql.binding import Params, arguments, bind
 from strandline.sql.cursor import Cursor
 from strandline.sql.evaluate.simple import SimpleSelect, recognise
 from strandline.sql.references import TableRef, has_extras, read_reference
@@ -21,7 +22,7 @@ from strandline.sql.tokens import Token, fault, tokenize
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Query", "parse_query", "query_of", "tree_of"]
+__all__ = ["Query", "parse_query", "query_of"]
 
 _FORM = (
     "SELECT ... FROM table [VIEW index] [WHERE ...] [GROUP BY ...] [ORDER BY ...] [LIMIT n], as in Spark SQL."
@@ -47,6 +48,10 @@ class Query:
     """Where Spark's words differ from the text's."""
     names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Every name in the text, of columns or not, in lower case."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """The values that are bound to names in the text for Spark."""
+    tree: Callable[[], exp.Expr] | None = field(default=None, compare=False, repr=False)
+    """Gives sqlglot's tree of the query."""
 
     def render(self, names: Sequence[str]) -> str:
         """The text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, in place of the
@@ -80,9 +85,9 @@ def _doubled(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def parse_query(text: str) -> Query:
-    """The query that a text is, or SyntaxFault."""
-    tokens = tokenize(text)
+def parse_query(text: str, params: Params = None) -> Query:
+    """The query that a text is, with ``params`` bound to its markers; or SyntaxFault."""
+    tokens = bind(text, tokenize(text), params)
     while tokens and tokens[-1].key == ";":
         tokens.pop()
     if not tokens:
@@ -99,7 +104,13 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
     if simple is not None:
         table = _moved(simple.table, base)
         return Query(
-            text, tables=(table,), simple=replace(simple, table=table), edits=edits, names=names_in(tokens)
+            text,
+            tables=(table,),
+            simple=replace(simple, table=table),
+            edits=edits,
+            names=names_in(tokens),
+            args=_arguments(tokens, [simple.table]),
+            tree=lambda: _parsed(source, tokens)[0].tree,
         )
     parsed, folded = _parsed(source, tokens)
     tables, files = _tables(source, tokens, parsed, folded)
@@ -109,12 +120,9 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
         files=files,
         edits=edits,
         names=names_in(tokens),
+        args=_arguments(tokens, tables),
+        tree=lambda: parsed.tree,
     )
-
-
-def tree_of(query: Query) -> exp.Expr:
-    """sqlglot's tree of a query."""
-    return _parsed(query.text, tokenize(query.text))[0].tree
 
 
 def _parsed(source: str, tokens: Sequence[Token]) -> tuple[Parsed, dict[int, tuple[TableRef, int]]]:
@@ -129,6 +137,13 @@ def _check_commas(source: str, tokens: Sequence[Token]) -> None:
     for comma, following in zip(tokens, [*tokens[1:], None], strict=True):
         if comma.key == "," and (following is None or following.key in (",", ")", "FROM")):
             raise fault(source, comma.start, "nothing follows this comma", f"The form is: {_FORM}")
+
+
+def _arguments(tokens: Sequence[Token], tables: Sequence[TableRef]) -> dict[str, Any]:
+    """What is bound outside references to tables, which Spark does not see."""
+    if not any(token.is_bound for token in tokens):
+        return {}
+    return arguments(t for t in tokens if not any(ref.start <= t.start < ref.end for ref in tables))
 
 
 def _moved(ref: TableRef, base: int) -> TableRef:

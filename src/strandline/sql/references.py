@@ -12,7 +12,7 @@ from datetime import datetime
 from strandline.errors import InvalidArgument
 from strandline.sql.cursor import Cursor
 from strandline.sql.keywords import CLAUSES
-from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, value
+from strandline.sql.tokens import BOUND, NAME, NUMBER, STRING, WORD, Token, value
 from strandline.types import coerce, parse_type
 
 __all__ = ["TableRef", "has_extras", "read_moment", "read_reference"]
@@ -117,9 +117,12 @@ def _read_time(cursor: Cursor, ref: TableRef) -> TableRef | None:
 def read_moment(cursor: Cursor) -> datetime:
     """A point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an
     offset."""
-    if cursor.peek(1).kind == STRING:
+    if cursor.peek(1).kind in (STRING, BOUND):
         cursor.accept("TIMESTAMP")
     token = cursor.peek()
+    if isinstance(token.bound, datetime):
+        cursor.take()
+        return token.bound
     text = cursor.string("a time in quotes, such as '2026-01-31T12:00:00Z'")
     try:
         moment = coerce(parse_type("Timestamp"), text, "TIMESTAMP")

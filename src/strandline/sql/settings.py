@@ -31,6 +31,8 @@ def read_setting_value(cursor: Cursor) -> SettingValue:
     if cursor.sees("INTERVAL", "(") and cursor.peek(2).kind == STRING and cursor.peek(3).key == ")":
         cursor.at += 4
         return str(value(cursor.tokens[cursor.at - 2]))
+    if isinstance(cursor.peek().bound, bool):
+        return bool(cursor.take().bound)
     negative = cursor.peek().key == "-" and cursor.peek(1).kind == NUMBER
     if negative:
         cursor.take()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from strandline.names import backticked
+from strandline.sql.binding import marker_of
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, unquote, value
 
 __all__ = ["UINT64", "edits_of", "rewrites", "splice"]
@@ -43,7 +44,9 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
     casts: list[bool] = []  # for each open parenthesis, whether it is a cast's
     before = ""
     for place, token in enumerate(tokens):
-        if token.kind == NUMBER:
+        if token.is_bound:
+            found[place] = marker_of(token)
+        elif token.kind == NUMBER:
             digits = token.text.rstrip("uUlLsStT")
             suffix = token.text[len(digits) :].upper()
             if suffix in _SUFFIXES:

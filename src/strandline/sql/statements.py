@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from strandline.model import IndexDef
 from strandline.sql.query import Query
+from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import START, Position
 
@@ -28,10 +29,12 @@ __all__ = [
     "AlterChangefeed",
     "AlterTable",
     "Backup",
+    "Begin",
     "Change",
     "CheckTable",
     "CollectionAction",
     "ColumnDef",
+    "Commit",
     "CreateBackupCollection",
     "CreateTable",
     "Delete",
@@ -45,13 +48,17 @@ __all__ = [
     "DropTable",
     "Explain",
     "ExplainRestore",
+    "Export",
     "Keep",
     "PinBackup",
     "Prune",
     "RemoveTable",
+    "RenameColumn",
+    "RenameTable",
     "ResetSettings",
     "Restore",
     "RestoreTable",
+    "Rollback",
     "Select",
     "SetSettings",
     "Setting",
@@ -154,8 +161,27 @@ class DropChangefeed:
     name: str
 
 
+@dataclass(frozen=True)
+class RenameTable:
+    to: str
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    name: str
+    to: str
+
+
 AlterAction: TypeAlias = (
-    AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | AlterChangefeed | DropChangefeed
+    RenameColumn
+    | RenameTable
+    | AddColumn
+    | DropColumn
+    | AddIndex
+    | DropIndex
+    | AddChangefeed
+    | AlterChangefeed
+    | DropChangefeed
 )
 
 
@@ -222,12 +248,37 @@ class DeleteOn(Change):
     source: Values | Query
 
 
+@dataclass(frozen=True)
+class Begin(Statement):
+    """From here on statements are one transaction, over several texts if need be."""
+
+
+@dataclass(frozen=True)
+class Commit(Statement):
+    """The open transaction becomes real."""
+
+
+@dataclass(frozen=True)
+class Rollback(Statement):
+    """The open transaction comes to nothing."""
+
+
 # --- questions --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Select(Statement):
     query: Query
+
+
+@dataclass(frozen=True)
+class Export(Statement):
+    """``table``: the table that is exported as a whole, if it is not another query."""
+
+    query: Query
+    place: str
+    settings: tuple[Setting, ...] = ()
+    table: TableRef | None = None
 
 
 @dataclass(frozen=True)
@@ -354,11 +405,14 @@ class CopyBackup(Statement):
 
 @dataclass(frozen=True)
 class CompactBackups(Statement):
-    """Let an increment become a full backup; ``backup`` None: the last one."""
+    """Let an increment become a full backup; ``backup`` None: the last one. ``increments``: let neighbouring
+    increments that lead to it become one each, those before ``first`` left alone."""
 
     collection: str
     backup: str | None = None
     nowait: bool = False
+    increments: bool = False
+    first: str | None = None
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.errors import SyntaxFault
 from strandline.names import backticked
+from strandline.sql.binding import Params, bind, named_text, values_of
 from strandline.sql.spark import UINT64, edits_of, rewrites, splice
 from strandline.sql.tokens import (
+    BOUND,
     HEX,
     NAME,
     NUMBER,
@@ -65,6 +67,16 @@ class Expression:
         return _tree(self.source, self.tokens)
 
     @property
+    def named(self) -> str:
+        """The text with a name for each bound value, to be part of another text; ``params`` has the
+        values."""
+        return named_text(self.source, self.tokens)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return values_of(self.tokens)
+
+    @property
     def spark(self) -> str:
         """The text for Spark, with YQL's literals and type names translated."""
         return splice(self.text, edits_of(self.tokens))
@@ -75,7 +87,7 @@ class Expression:
         return names_in(self.tokens)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expression) and self.text == other.text
+        return isinstance(other, Expression) and (self.text, self.params) == (other.text, other.params)
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -84,12 +96,12 @@ class Expression:
         return f"Expression({self.text[:80]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return parse_expression, (self.text,)
+        return parse_expression, (self.named, self.params)
 
 
-def parse_expression(text: str) -> Expression:
-    """The expression that a text is, or SyntaxFault."""
-    tokens = tokenize(text)
+def parse_expression(text: str, params: Params = None) -> Expression:
+    """The expression that a text is, with ``params`` bound to its markers; or SyntaxFault."""
+    tokens = bind(text, tokenize(text), params)
     if not tokens:
         raise fault(
             text, 0, "expected an expression", "Write a value, a column or a condition, for example n + 1."
@@ -107,7 +119,7 @@ def names_in(tokens: Sequence[Token]) -> frozenset[str]:
 
 def _is_plain(tokens: Sequence[Token]) -> bool:
     if len(tokens) == 1:
-        return tokens[0].kind in (NUMBER, STRING, HEX) or tokens[0].key in ("NULL", "TRUE", "FALSE")
+        return tokens[0].kind in (NUMBER, STRING, HEX, BOUND) or tokens[0].key in ("NULL", "TRUE", "FALSE")
     return len(tokens) == 2 and tokens[0].key in ("-", "+") and tokens[1].kind == NUMBER
 
 
@@ -218,7 +230,7 @@ def _masked(
             continue
         if token.kind == NUMBER:
             piece = str(place)
-        elif token.kind in (STRING, HEX):
+        elif token.kind in (STRING, HEX, BOUND):
             piece = f"'s{place}'"
         elif token.kind == NAME:
             piece = backticked(unquote(token.text))

@@ -10,12 +10,13 @@ import math
 import re
 import struct
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from strandline.errors import SyntaxFault
 from strandline.names import backticked
 
 __all__ = [
+    "BOUND",
     "END",
     "HEX",
     "NAME",
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 WORD, NAME, STRING, HEX, NUMBER, PUNCT, END = "word", "name", "string", "hex", "number", "punct", "end"
+BOUND = "bound"
+"""The kind of a value that was bound and has no literal of a single token: NULL, a truth value, a date, a
+time."""
 
 MAX_DIGITS = 1000
 """The longest number that is read. The widest type holds 38 digits; turning far longer ones into integers
@@ -54,12 +58,17 @@ START = Position(1, 1, 0)
 
 class Token(NamedTuple):
     """``key`` is what keywords and punctuation are compared by: the text in upper case; empty for names,
-    strings and numbers."""
+    strings and numbers. ``bound`` is the value of a marker; its ``text`` is the marker then."""
 
     kind: str
     text: str
     start: int
     key: str = ""
+    bound: Any = None
+
+    @property
+    def is_bound(self) -> bool:
+        return self.bound is not None or self.kind == BOUND
 
     @property
     def end(self) -> int:
@@ -227,6 +236,8 @@ def _split_number(number: str) -> tuple[str, str]:
 
 def value(token: Token) -> str | bytes | int | float | Decimal | None:
     """The value of a STRING, HEX or NUMBER token; None for a number or bytes that Spark refuses."""
+    if token.bound is not None:
+        return token.bound  # type: ignore[no-any-return]
     if token.kind == STRING:
         return _string(token.text)
     if token.kind == HEX:

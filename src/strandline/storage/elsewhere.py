@@ -87,6 +87,14 @@ class Everywhere:
             raise Internal(f"the file {name} is in no repository")
         return self.at(root), f"{OBJECTS}/{rest.rpartition('#')[0] or rest}"
 
+    def is_sealed(self, name: str) -> bool:
+        """Return whether a file is encrypted."""
+        if not is_elsewhere(name):
+            return False
+        from strandline.storage.sealed import SealedFiles
+
+        return isinstance(self.found(name)[0], SealedFiles)
+
     def reach(self, names: Iterable[str | None]) -> None:
         """Open the repositories of files, so that what it takes to open them goes along to executors."""
         for root in {name.rpartition(f"/{OBJECTS}/")[0] for name in names if name and is_elsewhere(name)}:

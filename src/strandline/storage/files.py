@@ -18,7 +18,14 @@ from typing import Any, Protocol
 
 import xxhash
 
-from strandline.errors import Corrupted, Internal, InvalidArgument, StrandlineError, Unavailable
+from strandline.errors import (
+    AlreadyExists,
+    Corrupted,
+    Internal,
+    InvalidArgument,
+    StrandlineError,
+    Unavailable,
+)
 from strandline.storage.pieces import gathered, pieces, write_pieces
 
 __all__ = ["PREFIX", "Files", "LocalFiles", "Source", "check_name", "checked", "fault"]
@@ -230,6 +237,38 @@ class LocalFiles:
             self.remove(ready)
         self.seal([name])  # Also if it is another's: that one may not have come so far.
         return is_first
+
+    def give_name(self, ready: str, name: str, *, replace: bool) -> None:
+        """Give a file that is whole its name, in the place of another only if it may ``replace`` that;
+        otherwise it is removed, and AlreadyExists raised."""
+        try:
+            if replace:
+                self._rename(self.path(ready), self.path(name))
+            elif not self._give_name(self.path(ready), self.path(name)):
+                raise AlreadyExists(f"{self.path(name)} is there already", "Choose another name.")
+        except OSError as error:
+            raise fault("create", name, error) from error
+        finally:
+            self.remove(ready)
+        self.seal([name])
+
+    def move_folder(self, ready: str, name: str, *, replace: bool) -> None:
+        """Give a folder that is whole its name, in the place of another only if it may ``replace`` that."""
+        old = f"{ready}.replaced"
+        try:
+            if replace:
+                self._rename(self.path(name), self.path(old))
+            try:
+                self._rename(self.path(ready), self.path(name))
+            except BaseException:
+                if replace:
+                    self._rename(self.path(old), self.path(name))
+                raise
+            self._sync(os.path.dirname(self.path(name)))
+        except OSError as error:
+            raise fault("create", name, error) from error
+        if replace:
+            self.remove_tree(old)
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         return self._store(name, checked(source, source_name, checksum), past_memory=True)

@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__ = ["Collector", "as_rows", "collector", "is_of_spark", "register_source", "run", "translate"]
+__all__ = [
+    "Batches",
+    "Collector",
+    "as_rows",
+    "batches",
+    "collector",
+    "is_of_spark",
+    "register_source",
+    "run",
+    "translate",
+]
 
 
 class Collector(Protocol):
@@ -24,6 +35,27 @@ class Collector(Protocol):
     def __iter__(self) -> Iterator[Row]:
         """Yield all rows, of which only a part is in memory at a time."""
         ...
+
+
+class Batches(Protocol):
+    """What brings the rows of one DataFrame into this process as Arrow data."""
+
+    schema: pa.Schema
+
+    def whole(self) -> pa.Table:
+        """Return all rows."""
+        ...
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield all rows, of which only a part is in memory at a time."""
+        ...
+
+
+def batches(frame: DataFrame) -> Batches:
+    """Return the Arrow data of a frame."""
+    from strandline.storage.spark.batches import Batches
+
+    return Batches(frame)
 
 
 def collector(frame: DataFrame) -> Collector:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,13 +25,15 @@ from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
 from strandline.storage.compacted import Compacted
 from strandline.storage.elsewhere import Destination, Everywhere
-from strandline.storage.external import External
+from strandline.storage.external import Incoming
+from strandline.storage.external.typed import ParquetFiles
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
 from strandline.storage.order import Finding, meeting
 from strandline.storage.pace import Pace
 from strandline.storage.portion import Portion
+from strandline.storage.recipe import Recipe, recipe_of
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.shelf import Shelf
@@ -67,6 +69,13 @@ with it."""
 
 INTERRUPTS = 10
 """So often jobs are ended whose thread goes on: it may have been about to begin another one."""
+
+
+class Estimate(NamedTuple):
+    """How many rows a scan would have to read at most; and whether it would be done here."""
+
+    rows: int
+    is_little: bool
 
 
 class Store:
@@ -211,15 +220,18 @@ class Store:
     def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
         """Return ``columns`` of the rows; None if too many would have to be read here: ``frame`` has
         them."""
-        most = self._settings.scan_rows
-        if not state.within.is_limited:
-            little = self._is_little(state.chain.segments, most)
-        else:
-            rows, size = arrow.parts.needed(self.shelf, state, self._settings.bulk_bytes)
-            little = rows <= most and size <= self._settings.bulk_bytes
-        if not little:
+        if not self.estimate(state).is_little:
             return None
         return arrow.scan.scan(self.shelf, state, columns)
+
+    def estimate(self, state: State) -> Estimate:
+        """Return how many rows ``scan`` would have to read at most, and whether it would."""
+        most = self._settings.scan_rows
+        if not state.within.is_limited:
+            segments = state.chain.segments
+            return Estimate(sum(s.rows for s in segments), self._is_little(segments, most))
+        rows, size = arrow.parts.needed(self.shelf, state, self._settings.bulk_bytes)
+        return Estimate(rows, rows <= most and size <= self._settings.bulk_bytes)
 
     def touched(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
         """Return the keys that logs change at steps greater than ``after``."""
@@ -254,6 +266,16 @@ class Store:
             self.shelf, state, columns, most=self._settings.shard_bytes, behind=behind
         )
 
+    def recipe(self, path: str, state: State) -> Recipe:
+        """Return which files make up a state, and how."""
+        return recipe_of(self.shelf, self._files, path, state)
+
+    def stream(self, state: State, columns: Sequence[str], behind: State | None = None) -> Iterator[pa.Table]:
+        """Yield the same rows, so few at a time that they take little memory. Needs no Spark, however many
+        there are."""
+        for portion in self.portions(state, columns, behind):
+            yield from portion.tables()
+
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup with the column that marks tombstones."""
         from strandline.storage import spark
@@ -267,11 +289,28 @@ class Store:
 
         return spark.query.through_index(self.spark, self.shelf, table, entries, whole=whole)
 
-    def sql(self, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """Return a query over frames, which its text names as ``{name}``."""
+    def sql(self, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]) -> DataFrame:
+        """Return a query over frames, which its text names as ``{name}``, and values, which it names as
+        ``:name``."""
         from strandline.storage import spark
 
-        return spark.query.sql(self.spark, text, frames)
+        return spark.query.sql(self.spark, text, frames, args)
+
+    def declared(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
+        """Return the rows of a table with columns that say their type where Spark's does not."""
+        from strandline.storage import spark
+
+        return spark.batches.declared(frame, schema)
+
+    def passes_through(self, state: State) -> bool:
+        """Return whether it is worth it to look through all rows of a state here, where perhaps few of them
+        are wanted."""
+        rows, size = HASHED * self._settings.scan_rows, COPIED * self._settings.bulk_bytes
+        if state.within.is_limited:
+            needed = arrow.parts.needed(self.shelf, state, size)
+            return needed[0] <= rows and needed[1] <= size
+        segments = state.chain.segments
+        return sum(s.rows for s in segments) <= rows and sum(s.bytes for s in segments) <= size
 
     def values(self, frame: DataFrame) -> pa.Table:
         """Return the few rows of a frame."""
@@ -279,18 +318,15 @@ class Store:
 
         return spark.query.to_arrow(frame)
 
-    def external_columns(self, source: External) -> dict[str, str]:
-        """Return the names of the columns that files of others have, each with the name of a type that can
-        hold it."""
+    def external_frame(self, incoming: Incoming, types: Mapping[str, Type]) -> DataFrame | None:
+        """Return the rows of files of others, for a table with columns of these types; None if they are
+        better read here, some at a time."""
+        if not isinstance(incoming, ParquetFiles) or incoming.size <= COPIED * self._settings.bulk_bytes:
+            return None
         from strandline.storage import spark
 
-        return spark.external.columns_of(self.spark, source)
-
-    def external_rows(self, source: External, types: Mapping[str, Type]) -> DataFrame:
-        """Return the rows of files of others, for a table with columns of these types."""
-        from strandline.storage import spark
-
-        return spark.external.rows_of(self.spark, source, types)
+        paths = [file.files.path(file.at) for file in incoming.paths]
+        return spark.external.rows_of(self.spark, paths, types)
 
     # --- streams -------------------------------------------------------------------------------------------
 
@@ -388,15 +424,40 @@ class Store:
             return None
         return arrow.follow.follow(self.shelf, before, after, logs, impl, name=name, inline=self._inline)
 
-    def slice(self, schema: TableSchema, window: Window, name: str) -> Slice:
-        """Return a window of a table, folded, as segments under a fresh name."""
+    def slice(self, schema: TableSchema, window: Window, name: str, pace: Pace | None = None) -> Slice:
+        """Return a window of a table, folded, as segments under a fresh name. ``pace``: that of reading what
+        is sealed, if anything may be."""
         segments = window.logs if window.chain is None else window.chain.segments
         if self._is_little(segments, FOLDED * self._settings.bulk_rows):
             return arrow.slices.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
         here = self._settings.bulk_bytes
-        return spark.slices.write_slice(self.spark, self.shelf, schema, window, name, here=here)
+        with self._unsealed(segments, name, pace) as found:
+            if window.chain is None:
+                window = replace(window, logs=found)
+            else:
+                window = replace(window, chain=replace(window.chain, segments=found))
+            return spark.slices.write_slice(self.spark, self.shelf, schema, window, name, here=here)
+
+    @contextmanager
+    def _unsealed(
+        self, segments: Sequence[Segment], name: str, pace: Pace | None
+    ) -> Iterator[tuple[Segment, ...]]:
+        """Yield segments as Spark can read them: of those that are sealed there are open copies in the
+        warehouse for as long as the block lasts, under names that begin with ``name``."""
+        sealed = [s for s in segments if s.file is not None and self._files.is_sealed(s.file)]
+        if not sealed or pace is None:
+            yield tuple(segments)
+            return
+        (made,) = self.copy([Copies(sealed, f"{name}-open")], pace, among=sum(s.bytes for s in sealed))
+        if isinstance(made, StrandlineError):
+            raise made
+        try:
+            opened = dict(zip((s.file for s in sealed), made, strict=True))
+            yield tuple(opened.get(s.file, s) if s.file is not None else s for s in segments)
+        finally:
+            self.discard(made)
 
     def copied_together(self, among: int) -> int:
         """Return how many bytes of a copy of so many altogether should be asked for in one call."""
@@ -485,7 +546,9 @@ class Store:
         if self._is_folded_here(state, among):
             there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
             return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes, into=there)
-        made = self.fold(state, name, among=among)
+        with self._unsealed(state.chain.segments, name, pace) as found:
+            opened = replace(state, chain=replace(state.chain, segments=found))
+            made = self.fold(opened, name, among=among)
         try:
             return replace(made, segments=tuple(self.send(made.segments, target, pace, among=among)))
         finally:
@@ -509,16 +572,25 @@ class Store:
         return self.digests(state, [state.schema])[0]
 
     def digests(
-        self, state: State, schemas: Sequence[TableSchema], *, among: int | None = None
+        self,
+        state: State,
+        schemas: Sequence[TableSchema],
+        *,
+        among: int | None = None,
+        name: str = "",
+        pace: Pace | None = None,
     ) -> list[Digest]:
         """Return row count and digest of a state in the columns of each schema: its own, or those of an
         index. ``among``: how many bytes the caller will have read altogether (None: no others), so that many
-        do not pass through this process piece by piece."""
+        do not pass through this process piece by piece. ``name`` and ``pace``: a fresh name for what is
+        sealed, if anything may be, and the pace of reading it."""
         if self._is_read_here(state, among):
             return arrow.digest.digests(self.shelf, state, schemas)
         from strandline.storage import spark
 
-        return spark.digest.digests(self.spark, self.shelf, state, schemas)
+        with self._unsealed(state.chain.segments, name, pace) as found:
+            opened = replace(state, chain=replace(state.chain, segments=found))
+            return spark.digest.digests(self.spark, self.shelf, opened, schemas)
 
     def _is_read_here(self, state: State, among: int | None) -> bool:
         """Return whether the rows of a state may pass through this process, a piece at a time. What changes

@@ -14,7 +14,7 @@ import pyarrow as pa
 from strandline.catalog import commits
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
-from strandline.model import Key, KeyRange
+from strandline.model import Key, KeyRange, TableSchema
 from strandline.names import did_you_mean
 from strandline.sql.columns import missing_column
 from strandline.sql.evaluate.predicates import predicate
@@ -26,24 +26,29 @@ from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
 from strandline.storage.rows import Row
 from strandline.tables.snapshot import Reader, Snapshot, TableView
-from strandline.types import Type, row_value
+from strandline.types import Type, parse_type
 from strandline.types.arrays import column_to_python
 from strandline.work import phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from strandline.tables.plain import PlainScan
+
 MAX_LOOKUP_KEYS = 10_000
+_COUNTED = parse_type("Int64")
 
 
 @dataclass(frozen=True)
 class Selected:
-    """What a query gives: ``frame`` makes a DataFrame of it; ``rows`` are there if they were found in the
-    process."""
+    """What a query gives: ``frame`` makes a DataFrame of it; ``rows``, in columns of ``types``, are there if
+    they were found in the process; ``plain`` has them if they can come through it."""
 
     frame: Callable[[], DataFrame]
     columns: Sequence[str] = ()
     rows: Sequence[tuple[Any, ...]] | None = None
+    types: Sequence[Type] | None = None
+    plain: PlainScan | None = None
 
 
 def named(query: Query) -> list[Named]:
@@ -59,11 +64,21 @@ def select(reader: Reader, query: Query) -> Selected:
     """The rows of a query. A simple one is answered at once if few rows have to be looked at; any other one
     is planned on Spark."""
     with phase("querying"):
-        found = None if query.simple is None else _select_here(reader, query.simple)
-        if found is None:
-            frame = query_frame(reader, query)
-            return Selected(lambda: frame)
-    return Selected(lambda: query_frame(reader, query), *found)
+        return _select(reader, query)
+
+
+def _select(reader: Reader, query: Query) -> Selected:
+    found = None if query.simple is None else _select_here(reader, query.simple)
+    if found is not None:
+        return Selected(lambda: query_frame(reader, query), *found)
+    if query.simple is not None and reader.is_fixed:
+        from strandline.tables.plain import plain_select  # which reads with what is here
+
+        plain = plain_select(reader, query.simple)
+        if plain is not None:
+            return Selected(lambda: query_frame(reader, query), plain.schema.names, plain=plain)
+    frame = query_frame(reader, query)
+    return Selected(lambda: frame)
 
 
 def lookup(
@@ -95,10 +110,8 @@ def _candidates(
     if constraints.impossible:
         return []
     key = view.info.schema.key
-    sets = [constraints.values(name) for name in key]
-    finite = [s for s in sets if s is not None]
-    if len(finite) == len(key) and math.prod(len(s) for s in finite) <= MAX_LOOKUP_KEYS:
-        keys: list[Key] = list(itertools.product(*finite))
+    keys = lookup_keys(key, constraints)
+    if keys is not None:
         reader.read_keys(view, keys)
         return lookup(reader, view, keys, columns).values()
     # Also if there is none: even the absence of rows is something that the outcome depends on.
@@ -110,6 +123,24 @@ def _candidates(
         return None
     values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]
     return list(zip(*values, strict=True)) if columns else [()] * rows.num_rows
+
+
+def lookup_keys(key: Sequence[str], constraints: Constraints) -> list[Key] | None:
+    """Return the keys that may satisfy the constraints, if these are so few that each is looked up."""
+    sets = [constraints.values(name) for name in key]
+    finite = [s for s in sets if s is not None]
+    if len(finite) < len(key) or math.prod(len(s) for s in finite) > MAX_LOOKUP_KEYS:
+        return None
+    return list(itertools.product(*finite))
+
+
+def columns_used(simple: SimpleSelect, table: TableSchema) -> set[str] | None:
+    """Return the columns that a query shows or sorts by; None if it names one that the table does not
+    have: Spark knows what else it may be, or says what is wrong."""
+    exact = {name.lower(): name for name in table.names}
+    shown = table.names if simple.columns is None else [column for column, _ in simple.columns]
+    used = [name.lower() for name in (*shown, *(o.column for o in simple.order))]
+    return {exact[name] for name in used} if all(name in exact for name in used) else None
 
 
 def key_range(key: Sequence[str], constraints: Constraints) -> KeyRange:
@@ -131,7 +162,9 @@ def key_range(key: Sequence[str], constraints: Constraints) -> KeyRange:
     return KeyRange(tuple(prefix), tuple(prefix), closed=True)
 
 
-def _select_here(reader: Reader, simple: SimpleSelect) -> tuple[list[str], list[tuple[Any, ...]]] | None:
+def _select_here(
+    reader: Reader, simple: SimpleSelect
+) -> tuple[list[str], list[tuple[Any, ...]], list[Type]] | None:
     reader, view = resolve(reader, simple.table)
     if view.increment:
         return None
@@ -139,9 +172,9 @@ def _select_here(reader: Reader, simple: SimpleSelect) -> tuple[list[str], list[
     types = {c.name: c.type for c in table.columns}
     exact = {name.lower(): name for name in table.names}
     wanted = [(n, n) for n in table.names] if simple.columns is None else list(simple.columns)
-    used = [c for c, _ in wanted] + [o.column for o in simple.order]
-    if any(name.lower() not in exact for name in used):
-        return None  # not a column of the table: Spark knows what else it may be, or says what is wrong
+    used = columns_used(simple, table)
+    if used is None:
+        return None
     holds = (
         (lambda row: True) if simple.where is None else predicate(simple.where, types, simple.table.qualifier)
     )
@@ -154,19 +187,18 @@ def _select_here(reader: Reader, simple: SimpleSelect) -> tuple[list[str], list[
         and not view.chain.segments
     ):
         reader.read_whole(view)
-        return [simple.count], [(0,)]
-    rows = _rows_here(reader, view, simple, types, {exact[name.lower()] for name in used})
+        return [simple.count], [(0,)], [_COUNTED]
+    rows = _rows_here(reader, view, simple, types, used)
     if rows is None:
         return None
     found = [row for row in rows if holds(row) is True]
     if simple.count is not None:
-        return [simple.count], [(len(found),)]
+        return [simple.count], [(len(found),)], [_COUNTED]
     order = [type(o)(exact[o.column.lower()], o.descending, o.nulls_first) for o in simple.order]
     ordered = sort_rows(found, order)[: simple.limit]
     columns = [(exact[column.lower()], types[exact[column.lower()]]) for column, _ in wanted]
-    return [shown for _, shown in wanted], [
-        tuple(row_value(t, row[name]) for name, t in columns) for row in ordered
-    ]
+    values = [tuple(row[name] for name, _ in columns) for row in ordered]
+    return [shown for _, shown in wanted], values, [type_ for _, type_ in columns]
 
 
 def _rows_here(
@@ -214,25 +246,32 @@ def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
         for i, (ref, each) in enumerate(zip(query.tables, found, strict=True))
     }
     text = prefix + query.render([f"{{t{i}}}" for i in range(len(query.tables))])
-    return reader.runtime.store.sql(text, frames)
+    return reader.runtime.store.sql(text, frames, query.args)
 
 
 def matching_frame(
-    reader: Reader, view: TableView, alias: str, assigned: Sequence[str], where: Expression | None
+    reader: Reader,
+    view: TableView,
+    alias: str,
+    assigned: Sequence[str],
+    where: Expression | None,
+    *,
+    params: Mapping[str, Any],
 ) -> DataFrame:
-    """Keys of the rows that satisfy a condition, with assigned values. Condition and values may ask other
-    tables, too."""
+    """Keys of the rows that satisfy a condition, with assigned values, in whose texts ``params`` are bound.
+    Condition and values may ask other tables, too."""
     items = ", ".join([*(quote(name) for name in view.info.schema.key), *assigned])
-    condition = "" if where is None else f" WHERE ({where.text})"
-    return query_frame(
-        reader, parse_query(f"SELECT {items} FROM {quote(view.info.path)} AS {quote(alias)}{condition}")
-    )
+    condition = "" if where is None else f" WHERE ({where.named})"
+    text = f"SELECT {items} FROM {quote(view.info.path)} AS {quote(alias)}{condition}"
+    values = {**params, **({} if where is None else where.params)}
+    return query_frame(reader, parse_query(text, values))
 
 
 def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.ChunkedArray]:
     """The values of expressions that are about no row, each a column of one value."""
-    items = ", ".join(f"({e.text}) AS __strandline_{i}" for i, e in enumerate(expressions))
-    found = reader.runtime.store.values(query_frame(reader, parse_query(f"SELECT {items}")))
+    items = ", ".join(f"({e.named}) AS __strandline_{i}" for i, e in enumerate(expressions))
+    params = {name: value for e in expressions for name, value in e.params.items()}
+    found = reader.runtime.store.values(query_frame(reader, parse_query(f"SELECT {items}", params)))
     if found.num_rows != 1:
         raise InvalidArgument(
             f"an expression in VALUES has {found.num_rows} values", "Write SELECT instead of VALUES."
@@ -271,15 +310,16 @@ def _reference_frame(
 ) -> DataFrame:
     reader.read_whole(view)
     reader.lend()
+    store, schema = reader.runtime.store, view.info.schema
     if impl is None:
-        return table_frame(reader, view)
+        return store.declared(table_frame(reader, view), schema)
     reader.read_whole(impl)
-    rest = [n for n in view.info.schema.names if n not in impl.info.schema]
+    rest = [n for n in schema.names if n not in impl.info.schema]
     # A star, a NATURAL JOIN or a query that begins with FROM and has no SELECT may mean columns that it does
     # not name.
     unnamed = "*" in query.text or "natural" in query.names or "select" not in query.names
     whole = unnamed or any(name.lower() in query.names for name in rest)
-    return reader.runtime.store.through_index(view.state, impl.state, whole=whole)
+    return store.declared(store.through_index(view.state, impl.state, whole=whole), schema)
 
 
 def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from strandline.catalog.moment import Mark, Moment, Named, TableAt
 from strandline.catalog.stale import Ended, Stale
@@ -111,6 +111,9 @@ def _check_step(step: int | None) -> None:
 
 class Reader:
     """Where a query reads from: a snapshot, or (a subclass) a transaction with its own changes on top."""
+
+    is_fixed: ClassVar[bool] = True
+    """Whether it shows the same rows whenever it is asked."""
 
     def __init__(self, runtime: Runtime, snapshot: Snapshot | None = None) -> None:
         self.runtime = runtime

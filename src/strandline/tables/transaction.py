@@ -67,6 +67,8 @@ class Transaction(Reader):
     """Used by one thread. Nothing is durable, or visible to others, before ``commit``; ``abort`` removes the
     files it wrote."""
 
+    is_fixed = False
+
     def __init__(self, runtime: Runtime, named: Iterable[Named] = ()) -> None:
         super().__init__(runtime, Snapshot(runtime, named=named))
         self._pending: dict[int, _Pending] = {}

@@ -180,7 +180,8 @@ def _update(tx: Transaction, statement: st.Update) -> None:
         f"{_assigned(table, name, value)} AS {quote(name)}"
         for name, (_, value) in zip(set_, statement.assignments, strict=True)
     ]
-    found = read.matching_frame(tx, view, statement.alias, assigned, statement.where)
+    params = {n: v for _, value in statement.assignments for n, v in value.params.items()}
+    found = read.matching_frame(tx, view, statement.alias, assigned, statement.where, params=params)
     tx.write(view, "UPDATE", found.toDF(*columns))
 
 
@@ -199,7 +200,9 @@ def _assigned(table: TableSchema, name: str, value: Expression) -> str:
     try:
         constant = _constant(table, name, value)
     except NotConstant:
-        return f"({value.text})"
+        return f"({value.named})"
+    if value.params:
+        return f"CAST({value.named} AS {table[name].type.spark})"
     return typed_constant(table[name].type, constant)
 
 
@@ -212,7 +215,7 @@ def _delete(tx: Transaction, statement: st.Delete) -> None:
         keys: list[Key] = [tuple(row[i] for i in at) for row in rows]
         write_rows(tx, view, "DELETE", table.key, keys)
         return
-    found = read.matching_frame(tx, view, statement.alias, [], statement.where)
+    found = read.matching_frame(tx, view, statement.alias, [], statement.where, params={})
     tx.write(view, "DELETE", found.toDF(*table.key))
 
 

@@ -15,12 +15,13 @@ name for text, that is ``Utf8``. All other names are case-insensitive.
 """
 
 from strandline.types.names import Type, parse_type
-from strandline.types.values import coerce, find_json_fault, row_value
+from strandline.types.values import coerce, find_json_fault, python_value, row_value
 
 __all__ = [
     "Type",
     "coerce",
     "find_json_fault",
     "parse_type",
+    "python_value",
     "row_value",
 ]

@@ -80,6 +80,33 @@ def _uint64_array(words: np.ndarray[Any, Any], null: np.ndarray[Any, Any]) -> pa
     return pa.Array.from_buffers(pa.decimal128(20, 0), len(words), [valid, pa.py_buffer(words.tobytes())])
 
 
+_UNSIGNED = {"Uint8": pa.uint8(), "Uint16": pa.uint16(), "Uint32": pa.uint32(), "Uint64": pa.uint64()}
+
+
+def outgoing_type(type_: Type) -> pa.DataType:
+    """The type that a column has in Arrow data for others: unsigned numbers are unsigned there, which they
+    are not in files."""
+    return _UNSIGNED.get(type_.name, type_.arrow)
+
+
+def outgoing(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A physical column in the type that it has in Arrow data for others."""
+    if type_.name not in _UNSIGNED:
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([outgoing(type_, c) for c in array.chunks], outgoing_type(type_))
+    if type_.name != "Uint64":
+        return array.cast(outgoing_type(type_))
+    words = decimal_words(array)
+    null = None if not array.null_count else ~array.is_valid().to_numpy(zero_copy_only=False)
+    if np.any(words[:, 1] if null is None else words[~null, 1]):
+        raise InvalidArgument(
+            "a column of Uint64 has a value that is negative or too large for it",
+            "CAST it to another type in the query.",
+        )
+    return pa.array(words[:, 0], pa.uint64(), mask=null)
+
+
 def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
     """The physical array of a user's Arrow column, under exactly the rules of ``coerce``.
 

@@ -47,8 +47,7 @@ def coerce(type_: Type, value: object, column: str) -> object:
     """A Python value in canonical form, or InvalidArgument that names the column, the type and the value."""
     if value is None:
         return None
-    if type(value) not in _PLAIN and _is_of_numpy(value):
-        value = _of_numpy(value)
+    value = python_value(value)
     match type_.kind:
         case "bool":
             return value if isinstance(value, bool) else refuse(type_, value, column, "Use true or false.")
@@ -81,6 +80,11 @@ def coerce(type_: Type, value: object, column: str) -> object:
             refuse(type_, value, column, _BEYOND if _is_of_numpy(value, "datetime64") else hint)
         case "time":
             return _to_time(type_, value, column)
+
+
+def python_value(value: object) -> object:
+    """The Python value of a numpy scalar; any other value as it is."""
+    return _of_numpy(value) if type(value) not in _PLAIN and _is_of_numpy(value) else value
 
 
 def _is_of_numpy(value: object, type_: str = "generic") -> bool:
@@ -287,6 +291,5 @@ def _from_iso(type_: Type, text: str, column: str) -> object:
 
 
 def row_value(type_: Type, value: Any) -> Any:
-    """A canonical value as it is in rows that leave: a Decimal for Uint64, as Spark has it; all else as it
-    is."""
+    """A canonical value as an expression of Spark's has it: a Decimal for Uint64; all else as it is."""
     return Decimal(value) if type_.name == "Uint64" and value is not None else value

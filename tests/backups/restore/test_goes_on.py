@@ -15,6 +15,8 @@ from tests.backups.reading import backups, contents, last, leaks, open_at, recor
 from tests.tables.examples import assert_sound
 from tests.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 TABLES = """
 CREATE TABLE t (k Uint32, v Utf8, n Int32, x Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n));
 CREATE TABLE `d/u` (a Utf8, b Int32, PRIMARY KEY (a, b), INDEX later GLOBAL ASYNC ON (b));

@@ -34,6 +34,8 @@ from tests.backups.restore.story import (
 )
 from tests.world import Death, ManualClock, counted, die_after, leaks, parts_of
 
+pytestmark = pytest.mark.slow
+
 REQUEST = RestoreRequest(collection="c", into="r", copy=True)
 LEASE = 60.0
 
@@ -59,7 +61,6 @@ def of_files(in_files: Told, copy_of: Callable[[Told], Told]) -> Told:
     return copy_of(in_files)
 
 
-@pytest.mark.slow
 def test_one_begins_dies_and_another_carries_on(
     world: tuple[Database, Database, Story], clock: ManualClock
 ) -> None:
@@ -119,7 +120,6 @@ def test_who_carries_on_in_time_has_all_the_time_that_is_left(
     assert state(second, "/r") == story.states[story.backups[-1]]
 
 
-@pytest.mark.slow
 def test_one_carries_out_and_another_waits(world: tuple[Database, Database, Story]) -> None:
     first, second, story = world
     operation = first.sql("RESTORE c INTO 'r' NOWAIT").operation_id
@@ -260,6 +260,9 @@ def test_nowait_then_cancel(of_files: Told) -> None:
         with pytest.raises(Cancelled):
             db.wait(operation)
         assert db.operation(operation).state == "cancelled"
+        for thread in threading.enumerate():
+            if thread.name.startswith(f"strandline-{operation}-"):
+                thread.join(60)  # What was interrupted comes to its end, and discards what it made.
         with pytest.raises(PathNotFound):
             db.describe("/r")
         with db.runtime.catalog.read() as conn:

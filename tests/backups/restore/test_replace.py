@@ -26,6 +26,8 @@ from tests.backups.restore.test_restore import agree
 from tests.tables.examples import tree
 from tests.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 REPLACE = RestoreRequest(collection="c", replace=True)
 
 

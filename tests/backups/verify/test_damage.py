@@ -22,7 +22,6 @@ from tests.backups.reading import records
 from tests.backups.verify.repository import Kept, keep, opened, state
 from tests.effort import EVERY
 
-EVERY_BYTES = 1 if EVERY else 11
 """Of texts, one byte of so many is changed."""
 
 
@@ -156,6 +155,7 @@ def flipped(content: bytes, at: int) -> bytes:
 TEXTS = ("repository.json", "owners/", "backups/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TEXTS)
 def test_texts(bench: Bench, kind: str) -> None:
     """The marker, the owner and the manifests: the records of a chain are all that it takes to see it."""
@@ -166,7 +166,7 @@ def test_texts(bench: Bench, kind: str) -> None:
         for what, changed in cut(content).items():
             bench.try_case(what, name, changed, level="chain", publish=True)
         bench.try_case("more at the end", name, content + b"\n", level="chain", publish=True)
-        places = range(0, len(content), EVERY_BYTES)
+        places = range(0, len(content), 1 if EVERY else max(1, len(content) // 24))
         for number, at in enumerate(places):
             publish = number % (len(places) // 4) == 0
             bench.try_case("flipped bit", name, flipped(content, at), level="chain", publish=publish)
@@ -175,6 +175,7 @@ def test_texts(bench: Bench, kind: str) -> None:
     assert bench.cases["flipped bit"] >= 10 * len(names)
 
 
+@pytest.mark.slow
 def test_manifests_that_change_places(bench: Bench) -> None:
     names = bench.of_kind("backups/")
     for name, other in zip(names, [*names[1:], names[0]], strict=True):
@@ -182,6 +183,7 @@ def test_manifests_that_change_places(bench: Bench) -> None:
     assert bench.cases["another's"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TEXTS)
 def test_texts_of_another_repository(bench: Bench, kind: str, tmp_path: Path) -> None:
     """They are right in themselves, and do not belong here."""
@@ -195,6 +197,7 @@ def test_texts_of_another_repository(bench: Bench, kind: str, tmp_path: Path) ->
     assert bench.cases["a stranger's"] == len(theirs)
 
 
+@pytest.mark.slow
 def test_objects_that_are_not_whole(bench: Bench) -> None:
     """It takes a look, and no reading, to see it."""
     names = bench.of_kind("objects/")
@@ -206,6 +209,7 @@ def test_objects_that_are_not_whole(bench: Bench) -> None:
     assert set(bench.cases.values()) == {9} and len(bench.cases) == 5
 
 
+@pytest.mark.slow
 def test_objects_that_change_places(bench: Bench) -> None:
     names = bench.of_kind("objects/")
     for name, other in zip(names, [*names[1:], names[0]], strict=True):
@@ -236,8 +240,9 @@ PLACES = {"first magic", "page header", "page data", "footer", "footer length", 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(3 if EVERY else 1))
 def test_bits_of_objects(bench: Bench, part: int) -> None:
+    """Of a third of the objects, unless everything is tried."""
     for name in bench.of_kind("objects/")[part::3]:
         content = bench.path(name).read_bytes()
         for number, (what, at) in enumerate(places(bench.path(name))):
@@ -257,6 +262,7 @@ def test_a_bit_of_each_kind(bench: Bench) -> None:
     assert set(bench.cases) == PLACES
 
 
+@pytest.mark.slow
 def test_an_encrypted_repository(tmp_path: Path) -> None:
     """Its keys as well. Whoever finds it verifies with a process that has read all of it before."""
     (tmp_path / "key").write_text("ab" * 32)

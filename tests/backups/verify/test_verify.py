@@ -24,6 +24,8 @@ from tests.memory import forget
 from tests.tables.examples import QuickFiles
 from tests.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 LEVELS = ("chain", "files", "checksums", "restore")
 
 

@@ -14,24 +14,30 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from strandline.catalog.operations import CANCELLED
 from strandline.clock import SystemClock
 from strandline.errors import TimedOut
+from strandline.operations.kind import AnyRun, Part
+from strandline.records import Nothing
 from strandline.retry import within
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from strandline.storage.spark.session import brought, inheriting, working
 from strandline.storage.store import Store
+from tests.operations.test_shards import Work, Worked
+from tests.world import engine_of, open_catalog
 
 
 def waiting_for(file: Path) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """A task that takes until there is a file."""
-    name = str(file)
+    """A task that takes until there is a file, and says in another one that it has begun."""
+    name, begun = str(file), f"{file}-begun"
 
     def wait(batches: Iterable[Any]) -> Iterable[Any]:
         import os
         import time
 
         for batch in batches:
+            open(begun, "w").close()
             while not os.path.exists(name):
                 time.sleep(0.02)
             yield batch
@@ -91,6 +97,33 @@ def test_work_that_takes_too_long_leaves_no_job_behind(
         until(lambda: running(spark) == 1)
         (tmp_path / "soon").touch()
         assert beside.result() == 1, "another one was ended as well"
+
+
+def test_an_operation_that_is_cancelled_leaves_no_job_behind(
+    store: Store, spark: SparkSession, tmp_path: Path
+) -> None:
+    ended = threading.Event()
+
+    class OnSpark(Work):
+        def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
+            try:
+                job(store.spark, tmp_path / "never")
+            finally:
+                ended.set()
+
+    catalog = open_catalog(tmp_path)
+    engine = engine_of(catalog, kinds=[Worked(OnSpark())], jobs=store)
+    operation_id = engine.start("worked", Nothing())
+    with ThreadPoolExecutor() as threads:
+        driven = threads.submit(engine.run, operation_id)
+        until(lambda: running(spark) == 1)
+        elsewhere = open_catalog(tmp_path)
+        engine_of(elsewhere, kinds=[Worked(OnSpark())]).cancel(operation_id)
+        elsewhere.close()
+        assert driven.result().state == CANCELLED
+        assert ended.wait(60), "the job was left running"
+    until(lambda: running(spark) == 0)
+    catalog.close()
 
 
 def test_work_that_was_interrupted_begins_no_job(store: Store, spark: SparkSession) -> None:

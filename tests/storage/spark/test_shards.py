@@ -21,13 +21,14 @@ from strandline.storage.spark.digest import digests
 from strandline.storage.spark.entries import entries
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.slices import write_slice
+from tests.effort import EVERY
 from tests.storage.spark.tables import ALL_TYPES, BY_V, HERE, SMALL, random_table
 
 LIMITS = [("a", 30), ("b",), ("b", 10), ("é", None), ("é", 0)]
 """Prefixes, NULL, and ends of each other."""
 
 
-@pytest.mark.parametrize("folding", ["here", "there"])
+@pytest.mark.parametrize("folding", ["there", *(["here"] if EVERY else [])])
 def test_the_shards_of_a_table_add_up_to_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folding: str
 ) -> None:

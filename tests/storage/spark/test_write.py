@@ -131,7 +131,7 @@ def test_indexes_follow(
     check(spark, table, mode, columns, given, here=HERE if broadcast else 0)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODES if EVERY else ["UPSERT", "DELETE ON", "INSERT"])
 def test_into_an_empty_table(spark: SparkSession, tmp_path: Path, mode: Mode) -> None:
     rng = random.Random(1)
     table = Table.new(tmp_path, SMALL, BY_V, BY_NK)
@@ -143,7 +143,7 @@ def test_into_an_empty_table(spark: SparkSession, tmp_path: Path, mode: Mode) ->
     check(spark, table, mode, columns, [row[: len(columns)] for row in rows], here=here)
 
 
-@pytest.mark.parametrize("mode", ["UPSERT", "DELETE ON"])
+@pytest.mark.parametrize("mode", ["UPSERT", *(["DELETE ON"] if EVERY else [])])
 def test_sums_that_spark_does_not_tell_are_computed_from_the_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
@@ -182,7 +182,7 @@ NOT_NULL = TableSchema.of(
 )
 
 
-@pytest.mark.parametrize("filled", [True, False])
+@pytest.mark.parametrize("filled", [True, *([False] if EVERY else [])])
 @pytest.mark.parametrize(
     ("mode", "columns", "rows", "kind", "message"),
     [

@@ -17,12 +17,14 @@ from pyspark.sql.types import StructType
 from strandline.api.database import Database
 from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Application, Place
+from strandline.api.staged import StagedWrite
 from strandline.catalog.applied import AlreadyApplied
 from strandline.catalog.moment import Named
-from strandline.errors import BY_CODE, Conflict, Internal, StrandlineError
+from strandline.errors import BY_CODE, Internal, StrandlineError
 from strandline.model import TableSchema
 from strandline.storage.rows import Mode
 from strandline.storage.staging import Staged, Staging, fresh_folder, stage
+from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
 from strandline.tables.write import frame_columns
 from strandline.types.arrays import check_source
@@ -88,23 +90,13 @@ class Job:
 
     def apply(self, db: Database, staged: Sequence[Staged], application: Application | None) -> None:
         """Write rows that are staged, in one commit."""
-        schema, mode = self.staging.schema, self.staging.mode
 
-        def run(tx: Transaction) -> None:
-            view = tx.writable(self.path)
-            now = {column.name: column for column in view.info.schema.columns}
-            is_same = all(now.get(column.name) == column for column in schema.columns)
-            if view.info.id != self.table_id or not is_same:
-                raise Conflict(
-                    f"{self.path} was changed while rows were written for it; nothing was committed",
-                    "Repeat the write.",
-                )
+        def once(tx: Transaction, view: TableView) -> None:
             if application is not None:
                 tx.once(application.writer, view, application.version)
-            tx.write_staged(view, mode, schema, staged)
 
         try:
-            db.transact(run, [Named(self.path, writes=True)])
+            StagedWrite(self.path, self.table_id, self.staging).commit(db, staged, once)
         except AlreadyApplied:
             return
 

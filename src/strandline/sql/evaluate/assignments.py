@@ -96,8 +96,9 @@ def _integer(node: exp.Expr) -> tuple[int, bool]:
     if (
         token is None
         or not isinstance(found, int)
-        or not token.text.rstrip("lL").isdigit()
+        or isinstance(found, bool)
+        or not (token.is_bound or token.text.rstrip("lL").isdigit())
         or not -(2**63) <= found < 2**63
     ):
         raise Beyond
-    return found, token.text[-1] in "lL" or not -(2**31) <= found < 2**31
+    return found, (not token.is_bound and token.text[-1] in "lL") or not -(2**31) <= found < 2**31

@@ -53,6 +53,8 @@ _WORDS: dict[str, Constant] = {"NULL": None, "TRUE": True, "FALSE": False}
 
 
 def _of_token(token: Token) -> Constant:
+    if token.is_bound:
+        return token.bound  # type: ignore[no-any-return]
     if token.key or token.kind == "name":
         raise NotConstant
     found = value(token)

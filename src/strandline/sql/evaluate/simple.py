@@ -202,9 +202,10 @@ def _read_limit(cursor: Cursor) -> int | None:
     if not cursor.accept("LIMIT"):
         return None
     token = cursor.take()
-    if token.kind != NUMBER or not token.text.isdigit() or len(token.text) > 9:
+    number = value(token) if token.kind == NUMBER and (token.is_bound or token.text.isdigit()) else None
+    if not isinstance(number, int) or not 0 <= number < 10**9:
         raise _NotSimple
-    return int(token.text)
+    return number
 
 
 # --- ordering as Spark does -------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Chains of segments on Spark: the same work as in ``storage.arrow``, for many rows."""
 
 from strandline.storage.spark import (
+    batches,
     changes,
     check,
     compact,
@@ -18,6 +19,7 @@ from strandline.storage.spark import (
 )
 
 __all__ = [
+    "batches",
     "changes",
     "check",
     "compact",

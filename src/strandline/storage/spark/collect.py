@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import InvalidArgument
+from strandline.storage.spark.batches import declared_type
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings
 from strandline.work import attended, phase
@@ -37,9 +38,10 @@ class Collector:
     def __init__(self, frame: DataFrame) -> None:
         with spark_errors(), settings(frame.sparkSession, MEANING):
             fields = frame.schema.fields
-            self._converters = [_converter(field.dataType) for field in fields]
+            zoned = [_converter(field.dataType) for field in fields]
+            self._converters = [c or _whole(field) for c, field in zip(zoned, fields, strict=True)]
             self._make = Row(*(field.name for field in fields))
-            self._frame = self._without_zones(frame, fields) if any(self._converters) else frame
+            self._frame = self._without_zones(frame, fields, zoned) if any(zoned) else frame
 
     def rows(self, limit: int | None = None) -> list[Row]:
         """All rows, or the first ``limit`` of them; no more than those are computed then."""
@@ -67,10 +69,12 @@ class Collector:
         ):
             yield
 
-    def _without_zones(self, frame: DataFrame, fields: list[T.StructField]) -> DataFrame:
+    def _without_zones(
+        self, frame: DataFrame, fields: list[T.StructField], zoned: list[_Convert | None]
+    ) -> DataFrame:
         # By place, because two columns of a result may have the same name.
         numbered = frame.toDF(*map(str, range(len(fields))))
-        columns = zip(numbered.columns, fields, self._converters, strict=True)
+        columns = zip(numbered.columns, fields, zoned, strict=True)
         return numbered.select(
             *(F.col(n).cast(_zoneless(f.dataType)) if c else F.col(n) for n, f, c in columns)
         )
@@ -82,6 +86,14 @@ class Collector:
             self._make(*(_apply(c, value) for c, value in zip(self._converters, row, strict=True)))
             for row in rows
         )
+
+
+def _whole(field: T.StructField) -> _Convert | None:
+    """What makes whole numbers of those that Spark has as decimals because it knows no Uint64: columns of
+    that type, and what a query makes of them."""
+    type_ = declared_type(field)
+    is_wide = field.dataType == T.DecimalType(20, 0) and (type_ is None or type_.name == "Uint64")
+    return int if is_wide else None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -19,10 +20,13 @@ from strandline.storage.spark.session import MEANING, settings, working
 __all__ = ["increment", "sql", "through_index", "to_arrow", "written"]
 
 
-def sql(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the query ``text``, in which ``{name}`` stands for one of the frames."""
+def sql(
+    spark: SparkSession, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]
+) -> DataFrame:
+    """Return the query ``text``, in which ``{name}`` stands for one of the frames and ``:name`` for one of
+    the values."""
     with spark_errors(), settings(spark, MEANING):
-        return spark.sql(text, **frames)  # type: ignore[arg-type]
+        return spark.sql(text, dict(args) or None, **frames)
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:

@@ -159,7 +159,8 @@ def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[in
 
 
 def _base(segment: Segment) -> str:
-    return (segment.file or "").rsplit("/", 1)[-1]
+    # The catalog has several names for one object of a repository.
+    return (segment.file or "").rsplit("/", 1)[-1].partition("#")[0]
 
 
 def _stored(

@@ -1,0 +1,88 @@
+"""EXPORT: the rows of a query, as a stream, into files of others."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strandline.api.result import Result
+from strandline.api.rows import select
+from strandline.api.tabular import BATCH_ROWS
+from strandline.backups.options import options_of
+from strandline.errors import InvalidArgument
+from strandline.names import did_you_mean
+from strandline.sql import statements as st
+from strandline.storage.external.typed import KEY, TYPES
+from strandline.storage.files import LocalFiles
+from strandline.storage.location import is_url
+from strandline.storage.outgoing import Target, export
+from strandline.tables.portions import described
+from strandline.work import Phase, check, phase
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
+
+FORMATS = ("parquet", "csv", "jsonl", "delta", "iceberg")
+
+
+def run(db: Database, statement: st.Export) -> Result:
+    given = options_of("EXPORT", statement.settings, ("FORMAT", "OVERWRITE"))
+    kind = str(given["FORMAT"]).lower() if "FORMAT" in given else None
+    if kind is not None and kind not in FORMATS:
+        raise InvalidArgument(
+            f"EXPORT has no format {given['FORMAT']}",
+            did_you_mean(kind, FORMATS) or f"It has {', '.join(FORMATS)}.",
+        )
+    overwrite = str(given.get("OVERWRITE", "false")).lower()
+    if overwrite not in ("true", "false"):
+        raise InvalidArgument(f"OVERWRITE cannot be {given['OVERWRITE']!r}", "Say 'true' or 'false'.")
+    _refuse_inside(db, statement.place)
+    target = Target(
+        place=statement.place,
+        kind=kind,  # type: ignore[arg-type]
+        overwrite=overwrite == "true",
+        settings=db.runtime.settings,
+    )
+    with phase(f"exporting to {statement.place}", unit="rows") as exporting:
+        done = export(target, lambda: _looked_on(_rows(db, statement), exporting))
+    return Result(("place", "format", "files", "rows"), [(done.place, done.format, done.files, done.rows)])
+
+
+def _looked_on(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            check()
+            yield batch
+            exporting.advance(batch.num_rows)
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
+    """The rows, and what a load needs to make the same table of them again."""
+    reader = select(db, st.Select(statement.query)).to_reader(BATCH_ROWS)
+    if statement.table is None:
+        return reader
+    schema = described(db.runtime, statement.table)
+    known = [column for column in schema.columns if column.name in reader.schema.names]
+    told = {
+        KEY: json.dumps(schema.key),
+        TYPES: json.dumps({column.name: column.type.name for column in known}),
+    }
+    return pa.RecordBatchReader.from_batches(reader.schema.with_metadata(told), reader)
+
+
+def _refuse_inside(db: Database, place: str) -> None:
+    """Nobody should find files in the warehouse that the catalog does not know."""
+    own = db.runtime.files.own
+    inside = (
+        os.path.realpath(os.path.expanduser(place)).startswith(f"{own.location}{os.sep}")
+        if isinstance(own, LocalFiles) and not is_url(place)
+        else place.startswith(f"{own.location}/")
+    )
+    if inside:
+        raise InvalidArgument(f"{place} is inside the warehouse", "Choose a place outside it.")

@@ -1,0 +1,196 @@
+"""Files of others into a table, in one commit. However much they hold, some of it at a time is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strandline import names
+from strandline.api.staged import StagedWrite
+from strandline.catalog.moment import Named
+from strandline.errors import InvalidArgument, PathNotFound
+from strandline.model import TableSchema
+from strandline.names import did_you_mean
+from strandline.sql.tokens import quote
+from strandline.storage.external import External, Incoming, open_source
+from strandline.storage.rows import Mode
+from strandline.storage.staging import Staging, fresh_folder, stage
+from strandline.tables.transaction import Transaction
+from strandline.types import Type, parse_type
+from strandline.work import check, phase
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What came of it. ``read``: how many rows the files have; None if nobody counted them. ``before``: how
+    many the table had."""
+
+    table: str
+    created: bool
+    files: int
+    read: int | None
+    before: int
+    step: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How a table is made if it is missing: its key, and types of columns that are not to be guessed."""
+
+    key: Sequence[str] | None = None
+    types: Mapping[str, str] | None = None
+
+
+def load(
+    db: Database, path: str, source: External, mode: Mode = "UPSERT", wanted: Wanted | None = None
+) -> Loaded:
+    """Write the rows of files to a table, which is made if it is missing and its key is known. If anything
+    fails nothing was written, and a table that was made is gone again."""
+    with db.guard():
+        path, wanted = names.normalize(path), wanted or Wanted()
+        incoming = open_source(source)
+        before = _rows(db, path)
+        created = before is None
+        if created:
+            _create(db, path, incoming, wanted)
+        else:
+            _compare(path, _target(db, path)[1], wanted)
+        try:
+            read, step = _write(db, path, mode, incoming)
+            return Loaded(
+                table=path, created=created, files=incoming.files, read=read, before=before or 0, step=step
+            )
+        except BaseException:
+            if created:
+                db.sql(f"DROP TABLE {quote(path)}")
+            raise
+
+
+def _rows(db: Database, path: str) -> int | None:
+    """How many rows the table has; None if there is no such table."""
+    try:
+        found = db.describe(path)
+    except PathNotFound:
+        return None
+    if found["type"] != "table":
+        raise InvalidArgument(f"{path} is a {found['type']}, not a table", "Name a table.")
+    return int(found["rows"])
+
+
+def _target(db: Database, path: str) -> tuple[int, TableSchema]:
+    view = Transaction(db.runtime, [Named(path, writes=True)]).writable(path)
+    return view.info.id, view.info.schema
+
+
+def _compare(path: str, schema: TableSchema, wanted: Wanted) -> None:
+    """Nothing that is there is changed by what a table should have been made with."""
+    if wanted.key is not None and tuple(wanted.key) != schema.key:
+        raise InvalidArgument(
+            f"{path} is there, and its key is {', '.join(schema.key)}, not {', '.join(wanted.key)}",
+            "Leave the key out, or load into another table.",
+        )
+    for name, said in (wanted.types or {}).items():
+        now = schema[names.column(name, schema.names, path)].type
+        if parse_type(said) != now:
+            raise InvalidArgument(
+                f"column {name} of {path} is there as {now.name}, not as {parse_type(said).name}",
+                "Leave the type out, or load into another table.",
+            )
+
+
+def _create(db: Database, path: str, incoming: Incoming, wanted: Wanted) -> None:
+    columns = incoming.names(None)
+    key = wanted.key or incoming.key
+    if key is None:
+        raise PathNotFound(
+            f"there is no table {path}",
+            f"Create it, or name its key: --key {columns[0] if columns else 'id'}",
+        )
+    given = {name: parse_type(said) for name, said in (wanted.types or {}).items()}
+    for name in (*key, *given):
+        if name not in columns:
+            raise InvalidArgument(
+                f"the files have no column {name}",
+                did_you_mean(name, columns) or f"They have {', '.join(columns)}.",
+            )
+    types = incoming.types(given)
+    for name in key:
+        types[name] = types[name] if name in given else _of_key(name, types[name])
+    lines = [f"{quote(n)} {t.name}{' NOT NULL' if n in key else ''}" for n, t in types.items()]
+    db.sql(f"CREATE TABLE {quote(path)} ({', '.join(lines)}, PRIMARY KEY ({', '.join(map(quote, key))}))")
+
+
+def _of_key(name: str, type_: Type) -> Type:
+    """Keys grow: a number in one has 64 bits."""
+    if not type_.orderable:
+        raise InvalidArgument(
+            f"column {name} looks like {type_.name}, which cannot be part of a key",
+            f"Say what it is, for example --type '{name}=Decimal(22,9)' or --type {name}=Utf8, or choose "
+            "another key.",
+        )
+    if type_.kind != "int":
+        return type_
+    return parse_type("Uint64" if type_.name.startswith("U") else "Int64")
+
+
+def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int | None, int | None]:
+    """Return how many rows were read, and the step of the commit."""
+    table_id, schema = _target(db, path)
+    columns = _matched(incoming.names(schema.names), schema, path)
+    types = {given: schema[name].type for given, name in columns.items()}
+    frame = db.runtime.store.external_frame(incoming, types)
+    if frame is not None:
+        table = db.table(path)
+        write = {"UPSERT": table.upsert, "INSERT": table.insert, "REPLACE": table.replace}[mode]
+        return None, write(frame.toDF(*columns.values()))
+    staging = Staging(
+        files=db.runtime.files.own,
+        folder=fresh_folder(db.runtime.clock.now()),
+        schema=TableSchema(tuple(schema[name] for name in columns.values()), schema.key),
+        mode=mode,
+    )
+    not_null = frozenset(given for given, name in columns.items() if schema[name].not_null)
+    count = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        with phase(f"loading {path}", unit="rows") as loading:
+            for table in incoming.tables(types, not_null):
+                count += table.num_rows
+                yield from table.combine_chunks().to_batches()
+                loading.advance(table.num_rows)
+                check()
+
+    try:
+        staged = stage(staging, batches())
+        return count, StagedWrite(path, table_id, staging).commit(db, [staged])
+    finally:
+        staging.files.remove_tree(staging.folder)
+
+
+def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, str]:
+    """The columns of the files with those of the table that they mean, in the order of the files."""
+    exact = {name.lower(): name for name in schema.names}
+    for name in given:
+        if name.lower() not in exact:
+            raise InvalidArgument(
+                f"the files have a column {name!r}, which {path} does not have",
+                did_you_mean(name, schema.names) or f"Its columns are {', '.join(schema.names)}.",
+            )
+    found = {name: name if name in schema else exact[name.lower()] for name in given}
+    doubled = [name for name in found.values() if list(found.values()).count(name) > 1]
+    if doubled:
+        raise InvalidArgument(f"two columns of the files mean {doubled[0]}", "Leave one of them out.")
+    missing = [name for name in schema.key if name not in found.values()]
+    if missing:
+        raise InvalidArgument(
+            f"the files have no column {missing[0]}, which is part of the key of {path}",
+            f"They have {', '.join(given) or 'none'}.",
+        )
+    return found

@@ -1,0 +1,91 @@
+"""``db.table(path).scan(...)``: rows of a table as Arrow data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from strandline.api.batches import Tables, reader_of, rows_of
+from strandline.api.tabular import BATCH_ROWS, Tabular
+from strandline.catalog.moment import Named
+from strandline.sql.references import TableRef
+from strandline.sql.syntax import Expression
+from strandline.storage.frames import batches
+from strandline.tables.plain import plain_scan, scan_frame
+from strandline.tables.snapshot import Reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.api.database import Database
+
+__all__ = ["Scan"]
+
+T = TypeVar("T")
+
+
+class Scan(Tabular):
+    """Columns of a table's rows that satisfy a condition. It is a question: each call looks at the table as
+    it is then, and what it gives shows one moment. May be used from any thread.
+
+    Rows come through this process, without Spark, a part at a time, in no particular order; through Spark
+    only if the condition is beyond the process, or if it has to look through more rows than are worth it."""
+
+    def __init__(
+        self, database: Database, table: TableRef, columns: Sequence[str] | None, where: Expression | None
+    ) -> None:
+        self._database = database
+        self._table = table
+        self._columns = columns
+        self._where = where
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with Arrow's types of them."""
+        return self._planned().schema
+
+    def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """Return the rows as a stream of batches, of which only some are in memory at a time. One thread
+        reads it. It shows the moment of this call."""
+        return reader_of(self._planned(), batch_rows, self._database.guard)
+
+    @property
+    def df(self) -> DataFrame:
+        """The rows as a Spark DataFrame."""
+        return self._looked(lambda reader: scan_frame(reader, self._table, self._columns, self._where))
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows as plain tuples, of which only some are in memory at a time."""
+        source = self._planned()
+        with self._database.guard():
+            yield from rows_of(source.tables())
+
+    def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """Return the rows as plain tuples, or some ``limit`` of them."""
+        return list(itertools.islice(self, limit))
+
+    def __repr__(self) -> str:
+        columns = "*" if self._columns is None else ", ".join(self._columns)
+        where = "" if self._where is None else f" where {self._where.text}"
+        return f"<Scan {columns} of {self._table.path}{where}>"
+
+    def _repr_html_(self) -> str:
+        return self._shown()
+
+    def _planned(self) -> Tables:
+        def plan(reader: Reader) -> Tables:
+            found = plain_scan(reader, self._table, self._columns, self._where)
+            if found is not None:
+                return found
+            return batches(scan_frame(reader, self._table, self._columns, self._where))
+
+        return self._looked(plan)
+
+    def _looked(self, run: Callable[[Reader], T]) -> T:
+        ref = self._table
+        is_now = ref.version is None and ref.timestamp is None
+        with self._database.guard():
+            return self._database.look(run, [Named(ref.path, ref.index)] if is_now else [])

@@ -1,0 +1,174 @@
+"""Merging increments: neighbours of a chain become one, without a look at the tables.
+
+The last one swallows those before it. What they hold of each table and index is folded to the last change of
+each key, shard by shard, where the backups are: in the warehouse, or in their repository. Tombstones stay,
+for what the increments build on may have the keys. The new segments wait in paths that nobody sees. When all
+are there, and lead from the digest with which the first one began to that with which the last one ended, one
+transaction lets the last one hold them, and the others are backups no more. Its name, its step and its
+streams stay, so that the next increment continues it as before.
+
+The collection is locked while this goes on, as it is when backups are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from strandline.backups.collection import Collection, CollectionRequest, MergeRequest
+from strandline.backups.compact import STAGING, refuse_unsent
+from strandline.backups.compact_parts import CompactProgress
+from strandline.backups.compact_plan import Source, sources
+from strandline.backups.full import check_ours
+from strandline.backups.merge_parts import MergeBody, Merged, MergedManifestPart, MergePart, MergeRun, place
+from strandline.backups.merge_plan import MergedManifest, holder, merged_shards, runs
+from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
+from strandline.backups.restore_plan import RestoreRequest, find_chain
+from strandline.backups.retention import named
+from strandline.backups.writing import Leases
+from strandline.catalog import many, paths, tables
+from strandline.catalog.many import NewPath
+from strandline.catalog.paths import Path, require_id
+from strandline.catalog.tables import TableBody
+from strandline.catalog.writer import Writer
+from strandline.errors import InvalidArgument
+from strandline.operations.kind import Kind, PartPlan, Plan, Planning
+from strandline.records import Record
+from strandline.runtime import Runtime
+from strandline.sql.retention import parse_keep
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeResult(Record):
+    """``backups``: for each backup that has swallowed others the names of these, oldest first."""
+
+    collection: str
+    backups: dict[str, tuple[str, ...]]
+    bytes: int
+
+
+class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
+    """Let neighbouring increments become one each."""
+
+    name = "merge increments"
+    request, body, progress = MergeRequest, MergeBody, CompactProgress
+
+    def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        self.handlers = {
+            "merge": MergePart(runtime, leases),
+            "merged manifest": MergedManifestPart(runtime, leases),
+        }
+        self._leases = leases
+        self._shard_bytes = runtime.settings.shard_bytes
+
+    def plan(self, tx: Writer, run: Planning[MergeRequest]) -> Plan[MergeBody, CompactProgress]:
+        path = require_collection(tx.conn, run.request.collection)
+        collection = path.record(Collection)
+        check_ours(path, collection)
+        run.lock(tx, [path], "altering")
+        chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=run.request.backup))
+        found = _runs(tx, path, chain, run.request.first)
+        root = chain[-1].stored
+        if found:
+            refuse_unsent(path, collection, chain[-1])
+        there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
+        parts: list[PartPlan] = []
+        for records in found:
+            last = there[records[-1].name]
+            run.lock(tx, [last], "altering")
+            run.lock(tx, [there[record.name] for record in records[:-1]], "copying")
+            parts += self._shards(tx, run, chain, records)
+            if root is not None:
+                parts.append(PartPlan("merged manifest", MergedManifest(backup=last.name), 1, path=last.path))
+        body = MergeBody(
+            collection_id=path.id,
+            root=root,
+            runs=tuple(tuple(record.name for record in records) for records in found),
+        )
+        total = sum(part.bytes or 0 for part in parts)
+        return Plan(parts, body, CompactProgress(bytes=0, bytes_total=total))
+
+    def _shards(
+        self,
+        tx: Writer,
+        run: Planning[MergeRequest],
+        chain: Sequence[BackupRecord],
+        records: Sequence[BackupRecord],
+    ) -> list[PartPlan]:
+        """The parts, and for each table and index of them a path in which new segments wait."""
+        names, first, last = [record.name for record in chain], records[0], records[-1]
+        held = sources(tx.conn, chain[: names.index(last.name) + 1], names.index(first.name))
+        folded = [source for source in held if holder(source, last.stored) is None]
+        staging = self._staging(tx, run, last, folded)
+        return [
+            PartPlan("merge", shard, path=source.name, shard=number, bytes=shard.shard.bytes)
+            for source, path in zip(folded, staging, strict=True)
+            for number, shard in enumerate(
+                merged_shards(source, path.id, self._shard_bytes, first.after_step)
+            )
+        ]
+
+    def _staging(
+        self, tx: Writer, run: Planning[MergeRequest], last: BackupRecord, folded: Sequence[Source]
+    ) -> list[Path]:
+        collection = require_collection(tx.conn, run.request.collection)
+        backup = next(p for p in paths.backups(tx.conn, collection) if p.name == last.name)
+        new = [
+            NewPath(backup, f"{STAGING}{source.target_id}", "table", TableBody(schema=source.schema))
+            for source in folded
+        ]
+        return many.add(tx, new, step=last.step, state="creating", operation_id=run.id)
+
+    def let_go(self, operation_id: str) -> None:
+        self._leases.release(operation_id)
+
+    def finish(self, tx: Writer, run: MergeRun) -> MergeResult:
+        """The last ones hold what was folded, and the others go."""
+        body, size = run.body, 0
+        for names in body.runs:
+            found = Merged(tx.conn, run, names)
+            found.check()
+            size += found.record.bytes
+            place(tx, found)
+            digests = found.digests()
+            tables.set_first_digests(tx, digests)
+            bodies: dict[int, Record] = {p.id: p.record(TableBody) for p in paths.by_ids(tx.conn, digests)}
+            tables.alter_all(tx, {**bodies, found.backup.id: found.record})
+            gone = [p.id for backup in found.swallowed for p in paths.subtree(tx.conn, backup)]
+            paths.set_state(tx, [*found.staging.values(), *gone], "dropping", run.operation.id)
+        collection = require_id(tx.conn, body.collection_id)
+        if body.runs and body.root is not None:
+            record = collection.record(Collection)
+            leaving = {name for names in body.runs for name in names[:-1]}
+            changed = replace(record, leaving=tuple(sorted({*record.leaving, *leaving})))
+            tables.alter_all(tx, {collection.id: changed})
+        return MergeResult(
+            collection=collection.name,
+            backups={names[-1]: names[:-1] for names in body.runs},
+            bytes=size,
+        )
+
+    def follow(self, conn: Connection, run: MergeRun) -> tuple[str, Record] | None:
+        """What a repository has of those that were swallowed goes as well."""
+        if not run.body.runs or run.body.root is None:
+            return None
+        return "sweep repository", CollectionRequest(collection=run.request.collection)
+
+
+def _runs(
+    tx: Writer, path: Path, chain: Sequence[BackupRecord], first: str | None
+) -> list[list[BackupRecord]]:
+    """What becomes one of a chain, by the rules of its collection."""
+    heads = [head for _, head in backup_heads(tx.conn, path)]
+    if first is not None:
+        require_backup(tx.conn, path, [head.name for head in heads], first)
+        if first not in [record.name for record in chain]:
+            raise InvalidArgument(
+                f"{first} is not one of the backups that lead to {chain[-1].name}",
+                "Name two backups of one chain, the earlier one after FROM.",
+            )
+    keep = path.record(Collection).settings.retention
+    kept = named(heads, None if keep is None else parse_keep(keep), tx.now)
+    return runs(chain, kept, first)

@@ -1,0 +1,93 @@
+"""``export``: rows of a table, a query or a backup into files of others."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Literal
+
+import typer
+
+from strandline.cli.options import WORK_WITH_DATA, command
+from strandline.cli.session import Cli
+from strandline.cli.values import count, duration
+from strandline.errors import InvalidArgument
+
+Format = Literal["parquet", "csv", "jsonl", "delta", "iceberg"]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "export", WORK_WITH_DATA)(export)
+
+
+def export(
+    cli: Cli,
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[TABLE] PLACE",
+            help="The table, unless --query says what, and where it goes: a file whose ending tells the "
+            "format, a folder, or a URL such as s3://bucket/folder.",
+        ),
+    ],
+    *,
+    format: Annotated[
+        Format | None,
+        typer.Option("--format", help="What is written, if the name does not tell; else Parquet."),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="STEP|TIME", help="The table as it was then.")
+    ] = None,
+    backup: Annotated[
+        str | None,
+        typer.Option("--backup", metavar="COLLECTION[/BACKUP]", help="The table as a backup holds it."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="CONDITION", help="Only rows that satisfy a condition.")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option("--query", metavar="SELECT", help="The rows of a query, and of no table.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is there, if an export has written it.")
+    ] = False,
+) -> None:
+    """Export a table, a query or a backup as Parquet, CSV, JSON lines, a Delta or an Iceberg table. If it
+    fails nothing is there that was not there before."""
+    from strandline.cli.statements import place, with_settings
+    from strandline.sql.constants import constant
+
+    if len(what) != (2 if query is None else 1):
+        said = "a table and a place" if query is None else "a place alone, beside --query"
+        raise InvalidArgument(f"an export takes {said}", "See strandline export --help.")
+    if query is not None and (at or backup or where):
+        raise InvalidArgument("--at, --backup and --where are about a table", "Say it in the query.")
+    source = f"({query})" if query is not None else _table(what[0], at, backup)
+    if where is not None:
+        source = f"(SELECT * FROM {source} WHERE {where})"
+    settings = [f"FORMAT = '{format}'"] if format else []
+    settings += ["OVERWRITE = 'true'"] if overwrite else []
+    started = time.monotonic()
+    with cli.database() as db:
+        text = f"EXPORT {source} TO {constant(place(what[-1]))}{with_settings(settings)}"
+        ((where_to, kind, files, rows),) = db.sql(text).rows()
+    body = {"place": where_to, "format": kind, "files": files, "rows": rows}
+    seconds = duration(time.monotonic() - started)
+    said = f"exported {count(rows, 'row')} to {where_to} ({count(files, 'file')}, {kind}, {seconds})"
+    cli.output.result(body, lambda: cli.output.line(said))
+
+
+def _table(path: str, at: str | None, backup: str | None) -> str:
+    from strandline.sql.constants import constant
+    from strandline.sql.tokens import quote
+
+    if at is not None and backup is not None:
+        raise InvalidArgument(
+            "a table is read at one point in time or from one backup", "Leave out --at or --backup."
+        )
+    name = quote(path)
+    if backup is not None:
+        collection, _, one = backup.partition("/")
+        return f"{name} IN BACKUP {quote(collection)}" + (f" AT {quote(one)}" if one else "")
+    if at is None:
+        return name
+    return f"{name} VERSION AS OF {at}" if at.isdigit() else f"{name} TIMESTAMP AS OF {constant(at)}"

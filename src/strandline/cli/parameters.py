@@ -1,0 +1,41 @@
+"""``--param name=value``: values for the markers of statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from strandline.errors import InvalidArgument, StrandlineError
+from strandline.sql.binding import names_of
+from strandline.sql.evaluate.literals import NotConstant, literal
+from strandline.sql.syntax import parse_expression
+from strandline.sql.tokens import tokenize
+
+
+def values_of(given: Sequence[str]) -> dict[str, Any] | None:
+    """The values by name; None if there are none."""
+    found: dict[str, Any] = {}
+    for item in given:
+        name, sign, text = item.partition("=")
+        if not sign or not name.isidentifier():
+            raise InvalidArgument(f"{item!r} is no parameter", "Write --param name=value.")
+        if name in found:
+            raise InvalidArgument(f"the parameter {name} is given twice", "Give each once.")
+        found[name] = _value(text)
+    return found or None
+
+
+def _value(text: str) -> Any:
+    """What SQL takes for a literal is that, such as 5, NULL or '5'; anything else is text."""
+    try:
+        return literal(parse_expression(text))
+    except (NotConstant, StrandlineError):
+        return text
+
+
+def used(params: dict[str, Any] | None, text: str) -> dict[str, Any] | None:
+    """Those that a part of the whole text names."""
+    if params is None:
+        return None
+    names = names_of(tokenize(text))
+    return {name: value for name, value in params.items() if name in names}

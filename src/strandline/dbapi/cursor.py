@@ -1,0 +1,185 @@
+"""A cursor: statements in, rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.api.result import Result
+from strandline.dbapi.exceptions import InterfaceError, ProgrammingError, translated
+from strandline.sql import statements as st
+from strandline.sql.parser import parse
+
+if TYPE_CHECKING:
+    from strandline.dbapi.connection import Connection
+    from strandline.sql.binding import Params
+
+__all__ = ["BINARY", "DATETIME", "NUMBER", "ROWID", "STRING", "Cursor"]
+
+
+class _Kind(frozenset[str]):
+    """Types of columns that are alike. Equal to each of them, as PEP 249 wants it."""
+
+    def __eq__(self, other: object) -> bool:
+        return other in self if isinstance(other, str) else frozenset.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return frozenset.__hash__(self)
+
+
+STRING = _Kind({"string"})
+BINARY = _Kind({"binary"})
+DATETIME = _Kind({"date", "timestamp"})
+NUMBER = _Kind({"bool", "int", "uint", "float", "decimal"})
+ROWID = _Kind()
+
+_NAMES = (
+    (pa.types.is_boolean, "bool"),
+    (pa.types.is_unsigned_integer, "uint"),
+    (pa.types.is_integer, "int"),
+    (pa.types.is_floating, "float"),
+    (pa.types.is_decimal, "decimal"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_timestamp, "timestamp"),
+    (pa.types.is_binary, "binary"),
+)
+
+
+def _type_code(type_: pa.DataType) -> str:
+    return next((name for test, name in _NAMES if test(type_)), "string")
+
+
+class Cursor:
+    """Made by ``connection.cursor()``. The rows of a query come while they are fetched."""
+
+    arraysize = 1
+    lastrowid = None
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._result: Result | None = None
+        self._rows: Iterator[tuple[Any, ...]] | None = None
+        self._is_closed = False
+
+    @property
+    def description(self) -> list[tuple[Any, ...]] | None:
+        """Name and type of each column, and five things that nobody knows; None without rows."""
+        if self._rows is None or self._result is None:
+            return None
+        with translated():
+            return [(f.name, _type_code(f.type), *[None] * 5) for f in self._result.schema]
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement has changed or given; -1 if that is not known yet."""
+        result = self._result
+        if result is None:
+            return -1
+        if result.rows_changed is not None:
+            return result.rows_changed
+        return len(result.here) if result.here is not None else -1
+
+    def execute(self, operation: str, parameters: Params = None) -> Cursor:
+        """Run a statement, or several with ``;`` between them, with values for ``?`` or ``:name``."""
+        self._check()
+        with translated():
+            self._run(parse(operation, parameters or None))
+        return self
+
+    def executemany(self, operation: str, seq_of_parameters: Iterable[Params]) -> Cursor:
+        """Run a statement with each of the values. Rows for the same table are written together."""
+        self._check()
+        with translated():
+            statements = [s for values in seq_of_parameters for s in parse(operation, values)]
+            if any(not isinstance(statement, st.Change) for statement in statements):
+                raise ProgrammingError("executemany() is for statements that change rows")
+            self._run(list(_together(statements)))
+        return self
+
+    def _run(self, statements: Sequence[st.Statement]) -> None:
+        self._result, self._rows = None, None
+        result = self.connection.run(statements)
+        self._result = result
+        has_rows = bool(result.names) or result.frame is not None
+        self._rows = iter(result) if has_rows else None
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, or None behind the last one."""
+        return next(iter(self.fetchmany(1)), None)
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        """Return the next rows: so many, or ``arraysize``."""
+        with translated():
+            return list(islice(self._open_rows(), self.arraysize if size is None else size))
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return all rows that are left."""
+        with translated():
+            return list(self._open_rows())
+
+    def fetch_arrow_table(self) -> pa.Table:
+        """Return all rows of the last statement as an Arrow table, those that were fetched among them."""
+        self._open_rows()
+        assert self._result is not None
+        with translated():
+            return self._result.to_arrow()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        with translated():
+            yield from self._open_rows()
+
+    def _open_rows(self) -> Iterator[tuple[Any, ...]]:
+        self._check()
+        if self._rows is None:
+            raise ProgrammingError("the last statement has no rows")
+        return self._rows
+
+    def close(self) -> None:
+        """Let go of the rows. The cursor cannot be used any more."""
+        self._is_closed, self._result, self._rows = True, None, None
+
+    def setinputsizes(self, sizes: Any) -> None:
+        """Do nothing: values have their types."""
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """Do nothing: no value is cut."""
+
+    def __enter__(self) -> Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise InterfaceError("the cursor is closed")
+
+
+def _together(statements: Sequence[st.Statement]) -> Iterator[st.Statement]:
+    """The same statements, consecutive ones that write values alike as one."""
+    last: st.Write | None = None
+    rows: list[Any] = []
+    for statement in statements:
+        values = statement.source if isinstance(statement, st.Write) else None
+        if isinstance(statement, st.Write) and isinstance(values, st.Values):
+            if last is not None and _is_alike(last, statement):
+                rows += values.rows
+                continue
+            if last is not None:
+                yield replace(last, source=st.Values(tuple(rows)))
+            last, rows = statement, list(values.rows)
+            continue
+        if last is not None:
+            yield replace(last, source=st.Values(tuple(rows)))
+            last = None
+        yield statement
+    if last is not None:
+        yield replace(last, source=st.Values(tuple(rows)))
+
+
+def _is_alike(one: st.Write, two: st.Write) -> bool:
+    return (one.mode, one.path, one.columns) == (two.mode, two.path, two.columns)

@@ -1,0 +1,137 @@
+"""Tables for DuckDB: a view that reads their files, without Strandline and without a copy.
+
+    import duckdb, strandline, strandline.duckdb
+
+    connection = duckdb.connect()
+    strandline.duckdb.view(connection, db, "/orders")
+    connection.sql("SELECT count(*) FROM orders")
+
+The view shows one moment. Its files stay for ``read_seconds`` after it was made; a pin keeps them longer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from strandline.errors import PreconditionFailed
+from strandline.model import OP, STEP, Column
+from strandline.storage.recipe import Part, Recipe
+
+if TYPE_CHECKING:
+    from strandline.api import Database
+
+__all__ = ["query", "view"]
+
+_TYPES = {
+    "Bool": "BOOLEAN",
+    "Int8": "TINYINT",
+    "Int16": "SMALLINT",
+    "Int32": "INTEGER",
+    "Int64": "BIGINT",
+    "Uint8": "UTINYINT",
+    "Uint16": "USMALLINT",
+    "Uint32": "UINTEGER",
+    "Uint64": "UBIGINT",
+    "Float": "FLOAT",
+    "Double": "DOUBLE",
+    "String": "BLOB",
+    "Utf8": "VARCHAR",
+    "Json": "VARCHAR",
+    "Date": "DATE",
+    "Datetime": "TIMESTAMPTZ",
+    "Timestamp": "TIMESTAMPTZ",
+}
+_PLACE = "__strandline_place"
+
+
+def view(
+    connection: Any,
+    db: Database,
+    path: str,
+    name: str | None = None,
+    *,
+    at: Any = None,
+    backup: str | None = None,
+) -> Any:
+    """Make a temporary view of a table in a connection of DuckDB, and return it as a relation. ``name``: that
+    of the view, by default the last part of the path. ``at`` and ``backup``: as in ``db.files``. What lies in
+    the catalog is handed over as Arrow tables, which the connection keeps."""
+    recipe = db.files(path, at=at, backup=backup)
+    names: dict[int, str] = {}
+    for part in recipe.parts:
+        if part.data is not None:
+            names[id(part)] = f"__strandline_{uuid.uuid4().hex}"
+            connection.register(names[id(part)], part.data)
+    called = name if name is not None else recipe.path.rsplit("/", 1)[1]
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quoted(called)} AS {_text(recipe, names)}")
+    return connection.table(_quoted(called))
+
+
+def query(recipe: Recipe) -> str:
+    """Return the query for DuckDB that gives the rows of a recipe whose parts are all in files."""
+    if any(part.data is not None for part in recipe.parts):
+        raise PreconditionFailed(
+            f"some commits to {recipe.path} lie in the catalog, and not in files",
+            "Have them packed into files: --pack FOLDER, or db.files(path, pack=folder).",
+        )
+    return _text(recipe, {})
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _string(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _type(column: Column) -> str:
+    return _TYPES.get(column.type.name, column.type.name.upper())
+
+
+def _text(recipe: Recipe, names: dict[int, str]) -> str:
+    columns = recipe.schema.columns
+    shown = ", ".join(f"CAST({_quoted(c.physical)} AS {_type(c)}) AS {_quoted(c.name)}" for c in columns)
+    before, changes, after = (
+        _rows(columns, parts, names, recipe.step) for parts in (recipe.before, recipe.changes, recipe.after)
+    )
+    if not recipe.changes:
+        return f"SELECT {shown} FROM ({_rows(columns, recipe.parts, names, recipe.step)})"
+    key = [_quoted(c.physical) for c in recipe.schema.key_columns]
+    same = " AND ".join(f"c.{name} IS NOT DISTINCT FROM b.{name}" for name in key)
+    found = [
+        "SELECT * FROM (SELECT * FROM changes QUALIFY row_number() OVER (PARTITION BY "
+        f"{', '.join(key)} ORDER BY {_PLACE} DESC, {STEP} DESC) = 1) WHERE coalesce({OP}, 'U') <> 'E'"
+    ]
+    if recipe.before:
+        found.insert(0, f"SELECT * FROM ({before}) b WHERE NOT EXISTS (SELECT 1 FROM changes c WHERE {same})")
+    if recipe.after:
+        found.append(after)
+    return f"WITH changes AS ({changes}) SELECT {shown} FROM ({' UNION ALL BY NAME '.join(found)})"
+
+
+def _rows(columns: Sequence[Column], parts: Sequence[Part], names: dict[int, str], step: int) -> str:
+    """The rows of some parts with all columns: one that a file does not have is NULL in it."""
+    nulls = [f"CAST(NULL AS {_stored(c)}) AS {_quoted(c.physical)}" for c in columns]
+    nulls += [f"CAST(NULL AS VARCHAR) AS {OP}", f"CAST(NULL AS BIGINT) AS {STEP}", f"0 AS {_PLACE}"]
+    found = [f"SELECT {', '.join(nulls)} WHERE false"]
+    plain = [part for part in parts if part.file and not part.op and not part.cut]
+    if len(plain) == len(parts) and parts:  # One scan of all files, into which DuckDB pushes conditions.
+        files = ", ".join(_string(str(part.file)) for part in parts)
+        found.append(f"SELECT * FROM read_parquet([{files}], union_by_name = true)")
+        return " UNION ALL BY NAME ".join(found)
+    for place, part in enumerate(parts):
+        source = f"read_parquet({_string(part.file)})" if part.file else _quoted(names[id(part)])
+        stepped = "" if part.stepped else f", {part.upto} AS {STEP}"
+        cut = f" WHERE {STEP} <= {step}" if part.cut else ""
+        found.append(f"SELECT *, {place} AS {_PLACE}{stepped} FROM {source}{cut}")
+    return " UNION ALL BY NAME ".join(found)
+
+
+def _stored(column: Column) -> str:
+    """What DuckDB calls the type that a column has in files."""
+    return _STORED.get(column.type.name, _type(column))
+
+
+_STORED = {"Uint8": "SMALLINT", "Uint16": "INTEGER", "Uint32": "BIGINT", "Uint64": "DECIMAL(20,0)"}

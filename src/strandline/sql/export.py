@@ -1,0 +1,81 @@
+"""``EXPORT``: rows of a table, of a backup or of a query into files of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strandline.sql.cursor import Cursor
+from strandline.sql.query import Query, parse_query, query_of
+from strandline.sql.references import TableRef, read_moment, read_reference
+from strandline.sql.settings import read_settings
+from strandline.sql.statements import Export
+from strandline.sql.tokens import NUMBER, quote, value
+
+__all__ = ["read_export"]
+
+EXPORT_FORM = (
+    "EXPORT table [AT step | AT TIMESTAMP 'time' | IN BACKUP collection [AT 'backup']] TO 'url' | "
+    "EXPORT (SELECT ...) TO 'url' "
+    "[WITH (FORMAT = 'parquet' | 'csv' | 'jsonl' | 'delta' | 'iceberg', OVERWRITE = 'true')]"
+)
+
+
+def read_export(cursor: Cursor) -> Export:
+    cursor.form = EXPORT_FORM
+    cursor.expect("EXPORT")
+    table = None
+    if cursor.sees("("):
+        query = _read_query(cursor)
+    else:
+        cursor.accept("TABLE")
+        table = _read_table(cursor)
+        query = parse_query(f"SELECT * FROM {_text(table)}")
+    cursor.form = EXPORT_FORM
+    cursor.expect("TO")
+    place = cursor.string("a file, a folder or a URL in quotes")
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
+    cursor.expect_end()
+    return Export(query, place, settings, table)
+
+
+def _read_query(cursor: Cursor) -> Query:
+    """All between the parenthesis at the cursor and the one that closes it."""
+    first = cursor.at + 1
+    depth = 0
+    while not cursor.done:
+        depth += {"(": 1, ")": -1}.get(cursor.take().key, 0)
+        if depth == 0:
+            if cursor.at - 1 == first:
+                raise cursor.fault("expected a query between the parentheses")
+            return query_of(cursor.source, cursor.tokens[first : cursor.at - 1])
+    raise cursor.fault("expected )")
+
+
+def _read_table(cursor: Cursor) -> TableRef:
+    ref = read_reference(cursor)
+    if not cursor.accept("AT"):
+        return ref
+    token = cursor.peek()
+    if ref.version is not None or ref.timestamp is not None or ref.backup is not None:
+        raise cursor.fault("a table is read at one point in time or from one backup", token=token)
+    if token.kind != NUMBER:
+        return replace(ref, timestamp=read_moment(cursor))
+    step = value(token)
+    if not isinstance(step, int):
+        raise cursor.fault("expected a step number")
+    cursor.take()
+    return replace(ref, version=step)
+
+
+def _text(ref: TableRef) -> str:
+    parts = [quote(ref.path)]
+    if ref.index is not None:
+        parts.append(f"VIEW {quote(ref.index)}")
+    if ref.version is not None:
+        parts.append(f"VERSION AS OF {ref.version}")
+    if ref.timestamp is not None:
+        parts.append(f"TIMESTAMP AS OF '{ref.timestamp.isoformat()}'")
+    if ref.backup is not None:
+        collection, backup = ref.backup
+        parts.append(f"IN BACKUP {quote(collection)}" + ("" if backup is None else f" AT {quote(backup)}"))
+    return " ".join(parts)

@@ -1,0 +1,184 @@
+"""JSON lines: an object in each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument
+from strandline.storage.external.places import File, read_failures
+from strandline.types import Type, coerce, find_json_fault, parse_type
+from strandline.types.arrays import python_to_array
+from strandline.types.texts import GUESSES, from_text, guess, still_fit
+
+__all__ = ["JsonFiles"]
+
+BATCH_ROWS = 10_000
+BATCH_BYTES = 8 << 20
+"""So much of a file is in memory at a time."""
+_TEXTS = tuple(type_ for type_ in GUESSES if type_.kind in ("date", "time"))
+"""What texts may be beside text. A number in quotes is text, as its writer knew both."""
+_Row = tuple[int, dict[str, Any]]
+
+
+class JsonFiles:
+    """Names that a line does not have are NULL there."""
+
+    key = None
+
+    def __init__(self, files: Sequence[File]) -> None:
+        self._files = files
+        self._kinds: dict[str, _Column] | None = None
+
+    @property
+    def files(self) -> int:
+        return len(self._files)
+
+    def names(self, table: Sequence[str] | None) -> list[str]:
+        return list(self._seen())
+
+    def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
+        return {name: given.get(name) or kinds.type for name, kinds in self._seen().items()}
+
+    def _seen(self) -> dict[str, _Column]:
+        if self._kinds is None:
+            self._kinds = {}
+            for file in self._files:
+                for rows in _batches(file):
+                    columns: dict[str, list[Any]] = {}
+                    for _, row in rows:
+                        for name, value in row.items():
+                            columns.setdefault(name, []).append(value)
+                    for name, values in columns.items():
+                        self._kinds.setdefault(name, _Column()).add(values)
+        return self._kinds
+
+    def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
+        for file in self._files:
+            for rows in _batches(file):
+                arrays = []
+                for name, type_ in types.items():
+                    values = [_value(file, row, name, type_) for row in rows]
+                    if name in not_null and None in values:
+                        raise InvalidArgument(
+                            f"{file.name}, line {rows[values.index(None)][0]}: column {name} has no value, "
+                            "and it may not be NULL",
+                            "Give it a value in every row.",
+                        )
+                    arrays.append(python_to_array(type_, values))
+                yield pa.table(arrays, list(types))
+
+
+class _Column:
+    """Which kinds of values there are under a name."""
+
+    def __init__(self) -> None:
+        self._kinds: set[type] = set()
+        self._low = self._high = 0
+        self._texts: tuple[Type, ...] = _TEXTS
+
+    def add(self, values: list[Any]) -> None:
+        self._kinds |= {type(value) for value in values}
+        numbers = [value for value in values if type(value) is int]
+        if numbers:
+            self._low, self._high = min(self._low, *numbers), max(self._high, *numbers)
+        if self._texts and str in self._kinds:
+            texts = pa.array([value for value in values if type(value) is str], pa.string())
+            self._texts = still_fit(self._texts, texts)
+
+    @property
+    def type(self) -> Type:
+        kinds = self._kinds - {type(None)}
+        if not kinds:
+            return parse_type("Utf8")
+        if kinds == {str}:
+            return guess(self._texts, is_empty=False)
+        if kinds == {bool}:
+            return parse_type("Bool")
+        if kinds <= {int, Decimal, float}:
+            if kinds != {int}:
+                return parse_type("Double")
+            if self._low >= -(2**63) and self._high < 2**63:
+                return parse_type("Int64")
+            return parse_type("Uint64" if self._low >= 0 and self._high < 2**64 else "Utf8")
+        return parse_type("Json" if kinds <= {dict, list} else "Utf8")
+
+
+def _value(file: File, row: _Row, name: str, type_: Type) -> Any:
+    line, fields = row
+    value = fields.get(name)
+    if value is None:
+        return None
+    try:
+        if type_.kind == "json":
+            return value if isinstance(value, str) and find_json_fault(value) is None else _text(value)
+        if isinstance(value, str):
+            return from_text(type_, value, name)
+        return coerce(type_, _text(value) if type_.kind == "text" else value, name)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{file.name}, line {line}: {error.message}", error.hint) from None
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=float)
+
+
+def _batches(file: File) -> Iterator[list[_Row]]:
+    rows: list[_Row] = []
+    size = 0
+    decoder = json.JSONDecoder(parse_float=Decimal, parse_constant=_constant)
+    with file.open() as stream:
+        for line, data in enumerate(_lines(file, stream), 1):
+            if not data.strip():
+                continue
+            rows.append((line, _object(file, line, decoder, data)))
+            size += len(data)
+            if len(rows) >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield rows
+                rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def _lines(file: File, stream: pa.NativeFile) -> Iterator[bytes]:
+    rest = b""
+    while True:
+        with read_failures(file.name):
+            data = stream.read(BATCH_BYTES)
+        if not data:
+            break
+        first, *others = data.split(b"\n")
+        if not others:
+            rest += first
+            continue
+        yield rest + first
+        yield from others[:-1]
+        rest = others[-1]
+    if rest:
+        yield rest
+
+
+def _constant(name: str) -> float:
+    return float(name)
+
+
+def _object(file: File, line: int, decoder: json.JSONDecoder, data: bytes) -> dict[str, Any]:
+    hint = "Each line holds one object. An array of them becomes lines with: jq -c '.[]'"
+    try:
+        found = decoder.decode(data.decode("utf-8-sig" if line == 1 else "utf-8"))
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"{file.name}, line {line}, column {error.start + 1}: it is not text in UTF-8",
+            "Write the file in UTF-8.",
+        ) from None
+    except (ValueError, RecursionError) as error:
+        at = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InvalidArgument(f"{file.name}, line {line}{at}: it is not JSON: {said}", hint) from None
+    if not isinstance(found, dict):
+        raise InvalidArgument(f"{file.name}, line {line}: it holds no object", hint)
+    return found

@@ -1,0 +1,145 @@
+"""Tables of Delta Lake and of Apache Iceberg, read without a JVM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.settings import Settings
+from strandline.storage.external.places import place_of
+from strandline.storage.external.source import External
+from strandline.storage.external.typed import Batches, Typed
+from strandline.storage.location import is_url
+
+__all__ = ["DeltaTables", "IcebergTables", "delta_options", "iceberg_properties", "located", "needs"]
+
+
+def needs(package: str, extra: str) -> PreconditionFailed:
+    """Return what to say where an optional package is missing."""
+    return PreconditionFailed(
+        f"the package {package} is not installed", f"Install it: pip install 'strandline[{extra}]'."
+    )
+
+
+def located(place: str) -> str:
+    """Return a folder as an absolute path, or a URL as it is."""
+    return place if is_url(place) else os.path.abspath(os.path.expanduser(place.removeprefix("file://")))
+
+
+def delta_options(settings: Settings) -> dict[str, str]:
+    """Return what the client of Delta has to be told, where the environment does not say it."""
+    found = dict(settings.storage_options)
+    if (found.get("endpoint") or _endpoint() or "").startswith("http://"):
+        found.setdefault("allow_http", "true")
+    return found
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+class DeltaTables(Typed):
+    """Each of them in its newest version."""
+
+    def __init__(self, source: External) -> None:
+        self._places = source.places
+        self._settings = source.settings
+
+    @property
+    def files(self) -> int:
+        return len(self._places)
+
+    def opened(self) -> Iterator[Batches]:
+        try:
+            from deltalake import DeltaTable, QueryBuilder
+        except ImportError:
+            raise needs("deltalake", "delta") from None
+        for place in self._places:
+            try:
+                table = DeltaTable(located(place), storage_options=delta_options(self._settings))
+                found: Any = QueryBuilder().register("t", table).execute("SELECT * FROM t")
+                reader = pa.RecordBatchReader.from_stream(found)
+                yield Batches(place, "Delta", reader.schema, reader)
+            except StrandlineError:
+                raise
+            except Exception as error:  # It has many kinds, and this is what they have in common.
+                raise _unreadable(place, "Delta table", error) from None
+
+
+class IcebergTables(Typed):
+    """Each of them in its present snapshot: its folder, or one of its metadata files."""
+
+    def __init__(self, source: External) -> None:
+        self._places = source.places
+        self._settings = source.settings
+
+    @property
+    def files(self) -> int:
+        return len(self._places)
+
+    def opened(self) -> Iterator[Batches]:
+        try:
+            from pyiceberg.table import StaticTable
+        except ImportError:
+            raise needs("pyiceberg", "iceberg") from None
+        for place in self._places:
+            try:
+                metadata = _metadata(located(place), self._settings)
+                table = StaticTable.from_metadata(metadata, iceberg_properties(self._settings))
+                schema = table.schema()
+                names = [schema.find_column_name(i) for i in schema.identifier_field_ids]
+                if names:
+                    self.key = tuple(name for name in names if name is not None)
+                reader = table.scan().to_arrow_batch_reader()
+                yield Batches(place, "Iceberg", reader.schema, reader)
+            except StrandlineError:
+                raise
+            except Exception as error:
+                raise _unreadable(place, "Iceberg table", error) from None
+
+
+def _metadata(place: str, settings: Settings) -> str:
+    """The newest metadata file of a table."""
+    if place.endswith(".metadata.json"):
+        return place
+    files, name = place_of(place, settings)
+    found = [n for n in files.names(f"{name}/metadata") if n.endswith(".metadata.json")]
+    if not found:
+        raise InvalidArgument(
+            f"{place} has no metadata of an Iceberg table", "Name the table's folder, or its metadata file."
+        )
+    newest = max(found, key=_version)
+    return f"{place.rstrip('/')}{newest.removeprefix(name)}"
+
+
+def _version(name: str) -> tuple[int, str]:
+    """Catalogs name them 00012-<id>.metadata.json, file systems v12.metadata.json."""
+    stem = name.rpartition("/")[2].removesuffix(".metadata.json").removeprefix("v")
+    digits = stem.partition("-")[0]
+    return int(digits) if digits.isdigit() else -1, name
+
+
+_S3 = {
+    "endpoint": "s3.endpoint",
+    "region": "s3.region",
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+}
+
+
+def iceberg_properties(settings: Settings) -> dict[str, str]:
+    """Return what the client of Iceberg has to be told, where the environment does not say it."""
+    given = {"endpoint": _endpoint(), **settings.storage_options}
+    return {_S3[name]: value for name, value in given.items() if name in _S3 and value}
+
+
+def _unreadable(place: str, what: str, error: Exception) -> Unavailable:
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return Unavailable(
+        f"{place} cannot be read as a {what}: {said[:200]}", "Check the place, the rights and the format."
+    )

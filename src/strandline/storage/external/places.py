@@ -1,0 +1,155 @@
+"""Where files of others are: paths, patterns, folders, URLs and stdin."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.errors import Corrupted, InvalidArgument, Unavailable, Unsupported
+from strandline.settings import Settings
+from strandline.storage.files import Files
+from strandline.storage.location import SCHEMES, files_at, is_url
+
+__all__ = ["File", "endings", "find", "is_folder", "place_of", "read_failures"]
+
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class File:
+    """``name``: what its user calls it. ``keeps``: what must be there as long as the file is read."""
+
+    name: str
+    files: Files
+    at: str
+    keeps: object = None
+
+    def open(self) -> pa.NativeFile:
+        """Return the content as a stream, unpacked if its name says that it is packed."""
+        with read_failures(self.name):
+            codec = PACKED.get(os.path.splitext(self.name)[1].lower())
+            raw = self.whole()
+            return raw if codec is None else pa.CompressedInputStream(raw, codec)
+
+    def whole(self) -> pa.NativeFile:
+        """Return the content as it is, of which any part can be read."""
+        with read_failures(self.name):
+            readable: Any = self.files.readable(self.at)
+            return (
+                pa.OSFile(readable, "rb") if isinstance(readable, str) else pa.PythonFile(readable, mode="r")
+            )
+
+    @property
+    def size(self) -> int:
+        with read_failures(self.name):
+            return self.files.size(self.at)
+
+
+@contextmanager
+def read_failures(name: str) -> Iterator[None]:
+    """What is wrong with files of others is no damage to the warehouse, and no backup helps."""
+    try:
+        yield
+    except Corrupted:
+        raise Unavailable(f"there is no file {name}", "Check its name.") from None
+    except OSError as error:
+        raise Unavailable(
+            f"the file {name} cannot be read: {error.strerror or error}",
+            "Check its name, its rights, and that it is whole.",
+        ) from None
+
+
+def endings(name: str) -> str:
+    """Return how a name ends, apart from what says that the file is packed."""
+    stem, ending = os.path.splitext(name.rstrip("/"))
+    return os.path.splitext(stem)[1].lower() if ending.lower() in PACKED else ending.lower()
+
+
+def place_of(location: str, settings: Settings) -> tuple[Files, str]:
+    """Return the files among which a path or a URL is, and what it is called there."""
+    if not is_url(location):
+        path = os.path.abspath(os.path.expanduser(location.removeprefix("file://")))
+        return files_at(os.path.dirname(path), settings), os.path.basename(path)
+    scheme, _, rest = location.partition("://")
+    if scheme not in SCHEMES:
+        raise InvalidArgument(
+            f"{scheme}:// is not a kind of place that files can be at",
+            f"Name a file or a folder, or a URL that begins with {'://, '.join(SCHEMES)}://.",
+        )
+    parent, _, name = rest.rstrip("/").rpartition("/")
+    if not parent:
+        raise InvalidArgument(f"{location} names a bucket and no file in it", "Name what is in it.")
+    return files_at(f"{scheme}://{parent}", settings), name
+
+
+def is_folder(location: str, settings: Settings, inside: str = "") -> bool:
+    """Return whether a path or a URL is a folder, in which something has a name that begins so."""
+    files, name = place_of(location, settings)
+    with read_failures(location):
+        return next(iter(files.names(f"{name}/{inside}".rstrip("/"))), None) is not None
+
+
+def find(places: Sequence[str], settings: Settings) -> list[File]:
+    """Return the files that paths, patterns, folders, URLs and ``-`` mean, in their order."""
+    return [file for place in places for file in _at(place, settings)]
+
+
+def _at(place: str, settings: Settings) -> list[File]:
+    if place == STDIN:
+        return [_stdin()]
+    if any(sign in place for sign in "*?[") and not (not is_url(place) and os.path.exists(place)):
+        return _matching(place, settings)
+    files, name = place_of(place, settings)
+    with read_failures(place):
+        if files.exists(name):
+            return [File(place, files, name)]
+        below = sorted(n for n in files.names(name) if not _is_hidden(n.removeprefix(name)))
+    if not below:
+        raise Unavailable(f"there is no file {place}", "Check its name.")
+    if parted := [n for n in below if "=" in os.path.dirname(n.removeprefix(name))]:
+        raise Unsupported(
+            f"{place} keeps values of columns in names of folders ({os.path.dirname(parted[0])})",
+            "Read it with Spark, and give the DataFrame to db.table(...).upsert.",
+        )
+    return [File(f"{place.rstrip('/')}{n.removeprefix(name)}", files, n) for n in below]
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in name.split("/") if part)
+
+
+def _matching(pattern: str, settings: Settings) -> list[File]:
+    if not is_url(pattern):
+        found = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
+        files = [File(name, *place_of(name, settings)) for name in found if os.path.isfile(name)]
+    else:
+        fixed = pattern[: min(pattern.index(sign) for sign in "*?[" if sign in pattern)].rpartition("/")[0]
+        place, folder = place_of(f"{fixed}/-", settings)[0], fixed
+        rest = pattern.removeprefix(f"{folder}/")
+        with read_failures(pattern):
+            names = sorted(
+                n for n in place.names() if fnmatchcase(n, rest) and n.count("/") == rest.count("/")
+            )
+        files = [File(f"{folder}/{n}", place, n) for n in names]
+    if not files:
+        raise Unavailable(f"no file matches {pattern}", "Check the pattern.")
+    return files
+
+
+def _stdin() -> File:
+    """What comes from stdin is read more than once, so it is put into a file that goes with its reader."""
+    folder = tempfile.TemporaryDirectory(prefix="strandline-stdin-")
+    with open(os.path.join(folder.name, "stdin"), "wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return File("stdin", files_at(folder.name), "stdin", keeps=folder)

@@ -1,0 +1,122 @@
+"""What files of others are, and what each kind of them gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias, get_args
+
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument
+from strandline.settings import Settings
+from strandline.storage.external.places import endings, find, is_folder
+from strandline.types import Type
+
+__all__ = ["External", "Format", "Incoming", "open_source"]
+
+Format: TypeAlias = Literal["parquet", "csv", "json", "arrow", "delta", "iceberg"]
+
+_ENDINGS: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class External:
+    """``places``: paths, patterns, folders, URLs, or ``-``. ``kind`` None: what their names tell. All else is
+    about CSV: what stands between values, whether the first line has the columns' names or which they are,
+    and which text is NULL."""
+
+    places: tuple[str, ...]
+    kind: Format | None = None
+    delimiter: str | None = None
+    header: bool = True
+    columns: tuple[str, ...] | None = None
+    null: str = ""
+    settings: Settings = field(default_factory=Settings)
+
+
+class Incoming(Protocol):
+    """Rows of others. What does not fit is told with the file and the place in it."""
+
+    @property
+    def files(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The columns that the source itself calls its key."""
+        ...
+
+    def names(self, table: Sequence[str] | None) -> list[str]:
+        """Return the names of the columns; where the files have none, those of the table that the rows are
+        meant for."""
+        ...
+
+    def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
+        """Return types that can hold all values, but for the columns whose types are given."""
+        ...
+
+    def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
+        """Yield the rows, some at a time, as physical columns of these types, in their order."""
+        ...
+
+
+def open_source(source: External) -> Incoming:
+    """Return what the files of a source hold."""
+    kind = source.kind or _kind_of(source)
+    if kind in ("delta", "iceberg"):
+        from strandline.storage.external.lakes import DeltaTables, IcebergTables
+
+        return DeltaTables(source) if kind == "delta" else IcebergTables(source)
+    files = find(source.places, source.settings)
+    if kind == "csv":
+        from strandline.storage.external.csv import CsvFiles
+
+        return CsvFiles(files, source)
+    if kind == "json":
+        from strandline.storage.external.jsonl import JsonFiles
+
+        return JsonFiles(files)
+    from strandline.storage.external.typed import ArrowFiles, ParquetFiles
+
+    return ParquetFiles(files) if kind == "parquet" else ArrowFiles(files)
+
+
+def _kind_of(source: External) -> Format:
+    kinds = {_kind_at(place, source.settings) for place in source.places}
+    if len(kinds) == 1 and (kind := kinds.pop()) is not None:
+        return kind
+    raise InvalidArgument(
+        f"the names do not tell the format of {', '.join(source.places)}",
+        f"Say --format {', --format '.join(get_args(Format))}.",
+    )
+
+
+def _kind_at(place: str, settings: Settings) -> Format | None:
+    if place == "-":
+        return None
+    if place.endswith(".metadata.json"):
+        return "iceberg"
+    if found := _ENDINGS.get(endings(place)):
+        return found
+    if not any(sign in place for sign in "*?["):
+        if is_folder(place, settings, "_delta_log"):
+            return "delta"
+        if is_folder(place, settings, "metadata") and is_folder(place, settings, "data"):
+            return "iceberg"
+    inside = {_ENDINGS.get(endings(file.name)) for file in find([place], settings)}
+    return inside.pop() if len(inside) == 1 else None

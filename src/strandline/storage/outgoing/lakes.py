@@ -1,0 +1,101 @@
+"""Tables of Delta Lake and of Apache Iceberg, written without a JVM. What makes them tables, Delta's log and
+Iceberg's metadata, is written last, so that they are there as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from strandline.errors import StrandlineError, Unavailable
+from strandline.settings import Settings
+from strandline.storage.external.lakes import delta_options, iceberg_properties, located, needs
+from strandline.storage.location import is_url
+
+__all__ = ["to_delta", "to_iceberg"]
+
+_SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+"""Neither has unsigned numbers."""
+_WIDE = {**_SIGNED, pa.uint8(): pa.int32(), pa.int8(): pa.int32(), pa.int16(): pa.int32()}
+"""The whole numbers of Iceberg have 32 or 64 bits."""
+
+
+class _Rows:
+    """Rows on their way, in types that a lake has, counted. ``failed``: why they ended too early."""
+
+    def __init__(self, reader: pa.RecordBatchReader, types: dict[pa.DataType, pa.DataType]) -> None:
+        self.schema = pa.schema([pa.field(f.name, types.get(f.type, f.type)) for f in reader.schema])
+        self.count = 0
+        self.failed: BaseException | None = None
+        self._reader = reader
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._reader:
+                self.count += batch.num_rows
+                yield batch.cast(self.schema)
+        except BaseException as error:
+            self.failed = error
+            raise
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def unwritten(self, what: str, place: str, error: BaseException) -> BaseException:
+        """What to raise where a library has failed, perhaps only because of the rows."""
+        if isinstance(self.failed, StrandlineError) or not isinstance(error, Exception):
+            return self.failed or error
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return Unavailable(
+            f"the {what} table {place} cannot be written: {said[:200]}", "Check the place and the rights."
+        )
+
+
+def to_delta(
+    place: str, reader: pa.RecordBatchReader, settings: Settings, *, overwrite: bool
+) -> tuple[int, int]:
+    """Write a new table, or a new version of one, and return how many files it has and how many rows."""
+    try:
+        from deltalake import DeltaTable, write_deltalake
+    except ImportError:
+        raise needs("deltalake", "delta") from None
+    where, options, rows = located(place), delta_options(settings), _Rows(reader, _SIGNED)
+    try:
+        write_deltalake(
+            where,
+            rows.reader(),
+            mode="overwrite" if overwrite else "error",
+            schema_mode="overwrite" if overwrite else None,
+            storage_options=options,
+        )
+        return len(DeltaTable(where, storage_options=options).file_uris()), rows.count
+    except BaseException as error:
+        raise rows.unwritten("Delta", place, error) from None
+
+
+def to_iceberg(place: str, reader: pa.RecordBatchReader, settings: Settings) -> tuple[int, int]:
+    """Write a new table, which no catalog knows yet, and return how many files it has and how many rows."""
+    try:
+        from pyiceberg.catalog.sql import SqlCatalog
+    except ImportError:
+        raise needs("pyiceberg", "iceberg") from None
+    where, rows = located(place), _Rows(reader, _WIDE)
+    url = where if is_url(where) else f"file://{where}"
+    try:
+        catalog = SqlCatalog(
+            "export", uri="sqlite:///:memory:", warehouse=url, **iceberg_properties(settings)
+        )
+        try:
+            catalog.create_namespace("export")
+            with catalog.create_table_transaction("export.t", rows.schema, location=url) as transaction:
+                transaction.append(rows.reader())
+            return len(list(catalog.load_table("export.t").scan().plan_files())), rows.count
+        finally:
+            catalog.close()
+    except BaseException as error:
+        raise rows.unwritten("Iceberg", place, error) from None

@@ -1,0 +1,241 @@
+"""An export: rows into a file, a folder of files, or a table of a lake, there as a whole or not at all.
+
+A file is written under another name and gets its own at the end; in an object store it appears when all of it
+is there. A folder is written beside its place and moved there. Object stores move nothing: there
+``_manifest.json``, which names the files, is written last, and a folder without it is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed
+from strandline.settings import Settings
+from strandline.storage.external.places import endings, place_of
+from strandline.storage.files import Files, LocalFiles
+from strandline.storage.outgoing.encode import Format, Pieces, encoder
+
+__all__ = ["Exported", "Kind", "Target", "export"]
+
+Kind = Literal["csv", "jsonl", "parquet", "delta", "iceberg"]
+
+MANIFEST = "_manifest.json"
+FILE_BYTES = 256 << 20
+"""About so large a file of a folder gets."""
+_ENDINGS: dict[str, Format] = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+_OURS = re.compile(r"part-\d{5,}\.(csv|jsonl|parquet)|_manifest\.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where rows go: a path or a URL. One that ends like a file is a file, any other one a folder. ``kind``
+    None: what its ending says, and Parquet otherwise."""
+
+    place: str
+    kind: Kind | None = None
+    overwrite: bool = False
+    settings: Settings
+
+    @property
+    def is_file(self) -> bool:
+        return endings(self.place) in _ENDINGS and self.kind not in ("delta", "iceberg")
+
+    @property
+    def format(self) -> Kind:
+        return self.kind or self.encoding
+
+    @property
+    def encoding(self) -> Format:
+        """What the files are, of what is not a table of a lake."""
+        if self.kind is not None and self.kind != "delta" and self.kind != "iceberg":
+            return self.kind
+        return _ENDINGS.get(endings(self.place), "parquet")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What is there now."""
+
+    place: str
+    format: Kind
+    files: int
+    rows: int
+
+
+def export(target: Target, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+    """Write rows, which are asked for when it is known that they can be written. If it fails nothing is there
+    that was not there before."""
+    if not target.place.strip():
+        raise InvalidArgument("an export has no place to go to", "Name a file, a folder or a URL.")
+    files, name = place_of(target.place, target.settings)
+    if target.format in ("delta", "iceberg"):
+        return _to_lake(target, files, name, rows)
+    if target.is_file:
+        return _to_file(target, files, name, rows)
+    return _to_folder(target, files, name, rows)
+
+
+def _to_lake(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+    from strandline.storage.outgoing.lakes import to_delta, to_iceberg
+
+    is_new = next(iter(files.names(name)), None) is None
+    if not is_new and not target.overwrite:
+        raise _taken(target)
+    if not is_new and (
+        target.format == "iceberg" or next(iter(files.names(f"{name}/_delta_log")), None) is None
+    ):
+        raise PreconditionFailed(
+            f"{target.place} is there, and only a Delta table gets a new version", "Choose another place."
+        )
+    try:
+        if target.format == "delta":
+            made = to_delta(target.place, rows(), target.settings, overwrite=target.overwrite)
+        else:
+            made = to_iceberg(target.place, rows(), target.settings)
+    except BaseException:
+        if is_new:
+            files.remove_tree(name)
+        raise
+    return Exported(target.place, target.format, *made)
+
+
+def _taken(target: Target) -> AlreadyExists:
+    return AlreadyExists(
+        f"{target.place} is there already",
+        "Choose another place, or have it replaced: WITH (OVERWRITE = 'true'), --overwrite.",
+    )
+
+
+class _Counted:
+    """Batches on their way, counted."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self.schema = reader.schema
+        self.rows = 0
+        self._reader = reader
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._reader:
+            self.rows += batch.num_rows
+            yield batch
+
+
+def _to_file(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+    if _is_folder(files, name):
+        raise PreconditionFailed(f"{target.place} is a folder", "Choose another name.")
+    if files.exists(name) and not target.overwrite:
+        raise _taken(target)
+    counted = _Counted(rows())
+    chunks = _chunks(target, counted, iter(counted), most=None)
+    content = _packed(chunks) if target.place.lower().endswith(".gz") else chunks
+    if isinstance(files, LocalFiles):
+        ready = f"{name}.{uuid.uuid4().hex[:8]}.partial"
+        files.store(ready, content)
+        files.give_name(ready, name, replace=target.overwrite)
+    else:
+        files.remove(name)  # Only if it may be replaced is there one.
+        files.store(name, content)
+    return Exported(target.place, target.format, 1, counted.rows)
+
+
+def _to_folder(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+    if files.exists(name):
+        raise PreconditionFailed(f"{target.place} is a file", "Choose another name.")
+    before = []
+    for found in files.names(name):
+        if not target.overwrite:
+            raise _taken(target)
+        if not _OURS.fullmatch(found.removeprefix(f"{name}/")):
+            raise PreconditionFailed(
+                f"{target.place} holds what no export has written, such as {found}",
+                "Choose another folder: all that is in it would be removed.",
+            )
+        before.append(found)
+    counted = _Counted(rows())
+    beside = isinstance(files, LocalFiles)
+    folder = f"{name}.{uuid.uuid4().hex[:8]}.partial" if beside else name
+    if not beside and before:
+        # The manifest first: from then on it is no export any more.
+        for old in sorted(before, key=lambda n: not n.endswith(MANIFEST)):
+            files.remove(old)
+    written: list[str] = []
+    try:
+        coming = _Peeked(iter(counted))
+        while coming.has_more or not written:
+            part = f"part-{len(written):05d}.{target.format}"
+            files.store(f"{folder}/{part}", _chunks(target, counted, coming, most=FILE_BYTES))
+            written.append(part)
+        if isinstance(files, LocalFiles):
+            files.move_folder(folder, name, replace=bool(before))
+        else:
+            said = {"format": target.format, "rows": counted.rows, "files": written}
+            files.write(f"{folder}/{MANIFEST}", json.dumps(said).encode())
+    except BaseException:
+        files.remove_tree(folder)
+        raise
+    return Exported(target.place, target.format, len(written), counted.rows)
+
+
+def _is_folder(files: Files, name: str) -> bool:
+    if isinstance(files, LocalFiles):
+        return os.path.isdir(files.path(name))
+    return False
+
+
+class _Peeked:
+    """An iterator that knows whether there is more."""
+
+    def __init__(self, coming: Iterator[pa.RecordBatch]) -> None:
+        self._coming = coming
+        self._next = next(coming, None)
+
+    @property
+    def has_more(self) -> bool:
+        return self._next is not None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        found = self._next
+        if found is None:
+            raise StopIteration
+        self._next = next(self._coming, None)
+        return found
+
+
+def _chunks(
+    target: Target, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
+) -> Iterator[bytes]:
+    """The bytes of one file with the rows that come, or with as many as fit into so many bytes."""
+    sink = Pieces()
+    made = encoder(target.encoding, counted.schema, sink)
+    for batch in coming:
+        made.write(batch)
+        yield from sink.taken()
+        if most is not None and sink.tell() >= most:
+            break
+    made.close()
+    yield from sink.taken()
+
+
+def _packed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    packing = zlib.compressobj(wbits=31)
+    for chunk in chunks:
+        yield packing.compress(chunk)
+    yield packing.flush()

@@ -1,0 +1,140 @@
+"""How a state is put together of files, said to readers that know nothing of ours.
+
+A recipe names the parts of a chain in their order. What lies in the catalog and not in a file comes along as
+an Arrow table, or is packed into files of the reader's own. The fold is the one of ``model.split``:
+
+the rows of ``before`` whose keys are not in ``changes``, then the last change of each key in ``changes`` that
+is not an erase, then the rows of ``after``.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.errors import Unsupported
+from strandline.model import OP, STEP, Segment, State, TableSchema, cover, split, visible
+from strandline.storage.digest import checksum_of
+from strandline.storage.elsewhere import Everywhere
+from strandline.storage.files import Files, LocalFiles
+from strandline.storage.sealed import SealedFiles
+from strandline.storage.segment import read_segment
+from strandline.storage.shelf import Shelf
+
+__all__ = ["Part", "Recipe", "pack", "recipe_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A run of rows. ``file``: an absolute path or a URL of Parquet with the columns under their physical
+    names; None if the rows lie in the catalog: then ``data`` has them in the same form. ``stepped``: each row
+    has its step in ``__strandline_step``; otherwise all have the step ``upto``. ``op``: what a row did may be
+    said in ``__strandline_op``: ``U``, ``R`` or, for an erase, ``E``; absent or NULL means ``U``. ``cut``: it
+    also has rows of later steps, which do not count."""
+
+    file: str | None
+    rows: int
+    bytes: int
+    upto: int
+    stepped: bool
+    op: bool
+    cut: bool
+    data: pa.Table | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The parts of a table's state at a step. Order matters within ``changes``: of two changes of a key the
+    one of the later part counts, and in a part the one of the later step."""
+
+    path: str
+    step: int
+    schema: TableSchema
+    before: tuple[Part, ...]
+    changes: tuple[Part, ...]
+    after: tuple[Part, ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All of them, oldest first."""
+        return (*self.before, *self.changes, *self.after)
+
+
+def recipe_of(shelf: Shelf, files: Everywhere, path: str, state: State) -> Recipe:
+    """Return the recipe of a state. Small commits in the catalog that follow each other are one part."""
+    step = state.chain.step
+
+    def parts(segments: Sequence[Segment]) -> tuple[Part, ...]:
+        found: list[Part] = []
+        for is_inline, run in groupby(segments, lambda s: s.file is None):
+            if is_inline:
+                found.append(_inline(shelf, state.schema, list(run), step))
+            else:
+                found += [_part(files, segment, step) for segment in run]
+        return tuple(found)
+
+    before, changes, after = map(parts, split(visible(state.chain)))
+    return Recipe(path=path, step=step, schema=state.schema, before=before, changes=changes, after=after)
+
+
+def _part(files: Everywhere, segment: Segment, step: int) -> Part:
+    assert segment.file is not None
+    own, name = files.found(segment.file)
+    if isinstance(own, SealedFiles):
+        raise Unsupported(
+            "the files of this backup are encrypted, and only Strandline reads them",
+            "Export the backup: EXPORT t IN BACKUP ... TO '...'.",
+        )
+    return Part(
+        file=own.path(name) if isinstance(own, LocalFiles) else f"{own.location}/{name}",
+        rows=segment.rows,
+        bytes=segment.bytes,
+        upto=segment.upto,
+        stepped=segment.stepped,
+        op=segment.role == "log",
+        cut=cover(segment, -1, step) != "all",
+    )
+
+
+def _inline(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], step: int) -> Part:
+    columns = [*schema.names, OP, STEP]
+    rows = pa.concat_tables(read_segment(shelf, schema, segment, columns) for segment in segments)
+    rows = rows.rename_columns([*(c.physical for c in schema.columns), OP, STEP])
+    return Part(
+        file=None,
+        rows=rows.num_rows,
+        bytes=sum(segment.bytes for segment in segments),
+        upto=segments[-1].upto,
+        stepped=True,
+        op=True,
+        cut=any(cover(segment, -1, step) != "all" for segment in segments),
+        data=rows,
+    )
+
+
+def pack(recipe: Recipe, into: Files) -> Recipe:
+    """Write what lies in the catalog into files, and return the recipe with these. A file is named by its
+    content, so that the same is written once, however often it is asked for."""
+
+    def packed(part: Part) -> Part:
+        if part.data is None:
+            return part
+        sink = io.BytesIO()
+        pq.write_table(part.data, sink, compression="zstd")
+        data = sink.getvalue()
+        name = f"small-{checksum_of(data).rpartition(':')[2]}.parquet"
+        into.write_if_absent(name, data)
+        where = into.path(name) if isinstance(into, LocalFiles) else f"{into.location}/{name}"
+        return replace(part, file=where, bytes=len(data), data=None)
+
+    return replace(
+        recipe,
+        before=tuple(map(packed, recipe.before)),
+        changes=tuple(map(packed, recipe.changes)),
+        after=tuple(map(packed, recipe.after)),
+    )

@@ -1,0 +1,132 @@
+"""The rows of a DataFrame as Arrow data, in the types that it has for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from strandline.model import TableSchema
+from strandline.storage.spark.columns import col
+from strandline.storage.spark.failures import spark_errors
+from strandline.storage.spark.session import MEANING, settings
+from strandline.types import Type, parse_type
+from strandline.types.arrays import outgoing, outgoing_type
+from strandline.work import attended, phase
+
+__all__ = ["Batches", "declared", "declared_type"]
+
+DECLARED = "strandline.type"
+"""What a column of a DataFrame says, beside Spark's type of it, about the type that its table has for it.
+Spark keeps it as long as the column stays what it is, under whatever name."""
+
+
+def declared(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """Return the rows of a table with columns that say what they are, where Spark's type does not."""
+    names = [c.name for c in schema.columns if c.name in frame.columns and _is_ambiguous(c.type)]
+    if not names:
+        return frame
+    return frame.select(
+        *(
+            col(name).alias(name, metadata={DECLARED: schema[name].type.name}) if name in names else col(name)
+            for name in frame.columns
+        )
+    )
+
+
+def _is_ambiguous(type_: Type) -> bool:
+    return type_.name.startswith("Uint") or type_.spark == "decimal(20,0)"
+
+
+def declared_type(field: Any) -> Type | None:
+    """Return the type of a table's column that a field of a frame is, if it says so."""
+    name = field.metadata.get(DECLARED)
+    found = None if name is None else parse_type(name)
+    return found if found is not None and found.spark == field.dataType.simpleString() else None
+
+
+class Batches:
+    """The rows of one frame."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        with spark_errors(), settings(frame.sparkSession, MEANING):
+            fields = frame.schema.fields
+            given = to_arrow_schema(frame.schema)
+        self._types = [declared_type(field) for field in fields]
+        self.schema = pa.schema(
+            [
+                (field.name, _in_utc(field.type) if type_ is None else outgoing_type(type_))
+                for field, type_ in zip(given, self._types, strict=True)
+            ]
+        )
+
+    def whole(self) -> pa.Table:
+        """Return all rows."""
+        with self._asking():
+            return self._outgoing(self._numbered().toArrow())
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield all rows, of which only a part is in memory at a time."""
+        with self._asking():  # A Connect server plans when the first row is asked for.
+            packed = self._numbered().mapInArrow(_packing(), "rows binary")
+            coming = iter(packed.toLocalIterator(prefetchPartitions=True))
+            some = list(islice(coming, 1))
+        while some:
+            yield self._outgoing(_unpacked(some[0][0]))
+            with self._asking():
+                some = list(islice(coming, 1))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Rows are asked for: nobody else's code runs in here, and Ctrl-C ends it."""
+        with (
+            attended(),
+            phase("querying"),
+            spark_errors(),
+            settings(self._frame.sparkSession, MEANING),
+        ):
+            yield
+
+    def _numbered(self) -> DataFrame:
+        # By place, because two columns of a result may have the same name.
+        return self._frame.toDF(*map(str, range(len(self._types))))
+
+    def _outgoing(self, table: pa.Table) -> pa.Table:
+        arrays = [
+            column if type_ is None else outgoing(type_, column)
+            for type_, column in zip(self._types, table.columns, strict=True)
+        ]
+        columns = [a.cast(field.type) for a, field in zip(arrays, self.schema, strict=True)]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+def _in_utc(type_: pa.DataType) -> pa.DataType:
+    is_zoned = pa.types.is_timestamp(type_) and type_.tz is not None
+    return pa.timestamp(type_.unit, tz="UTC") if is_zoned else type_
+
+
+def _unpacked(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _packing() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make what turns each batch into a row of bytes, on executors. It is a closure that needs nothing of
+    this package, so that Spark can send it to where that is not installed."""
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            packed = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+            yield pa.RecordBatch.from_arrays([packed], ["rows"])
+
+    return pack

@@ -1,0 +1,164 @@
+"""Plain scans: columns of one table's rows, filtered, as Arrow data that streams through this process however
+much of it there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strandline.errors import InvalidArgument
+from strandline.model import State
+from strandline.names import column
+from strandline.sql.evaluate.masks import Mask, mask
+from strandline.sql.evaluate.ranges import key_ranges
+from strandline.sql.evaluate.simple import SimpleSelect
+from strandline.sql.query import parse_query
+from strandline.sql.references import TableRef
+from strandline.sql.syntax import Expression
+from strandline.sql.tokens import quote
+from strandline.tables.read import key_range, query_frame, resolve
+from strandline.tables.snapshot import Reader, TableView, once
+from strandline.types import Type
+from strandline.types.arrays import outgoing, outgoing_type
+from strandline.work import check
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["PlainScan", "Wanted", "plain_scan", "plain_select", "scan_frame"]
+
+Wanted = Sequence[tuple[str, str]]
+"""Columns of a table, each with its name in the result."""
+
+
+@dataclass(frozen=True)
+class PlainScan:
+    """What is read, and from where. As long as it exists, so does the moment that it reads: ``reader`` holds
+    it. May be read several times, by any thread."""
+
+    reader: Reader
+    state: State | None
+    """None if no row can satisfy the condition."""
+    columns: Sequence[tuple[str, str, Type]]
+    """Of the table, with its name in the result and its type."""
+    _: KW_ONLY
+    behind: State | None = None
+    read: Sequence[str] = ()
+    keep: Mask | None = None
+    limit: int | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(shown, outgoing_type(type_)) for _, shown, type_ in self.columns])
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows, some at a time, in no particular order."""
+        left = self.limit
+        with once(self.reader.runtime, self.reader.snapshot.mark):
+            for rows in self._rows() if left != 0 else ():
+                check()
+                found = rows if self.keep is None else rows.filter(self.keep(rows))
+                if left is not None:
+                    found = found.slice(0, left)
+                    left -= found.num_rows
+                if found.num_rows:
+                    yield self._outgoing(found)
+                if left == 0:
+                    return
+
+    def _rows(self) -> Iterator[pa.Table]:
+        if self.state is None or not self.state.chain.segments:
+            return iter(())
+        return self.reader.runtime.store.stream(self.state, self.read, self.behind)
+
+    def _outgoing(self, rows: pa.Table) -> pa.Table:
+        if not self.columns:
+            return rows.select([])
+        arrays = [outgoing(type_, rows.column(name)) for name, _, type_ in self.columns]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def plain_scan(
+    reader: Reader, ref: TableRef, columns: Sequence[str] | None, where: Expression | None
+) -> PlainScan | None:
+    """Return the scan of a table, by names of its columns (None: all); None if only Spark can do it."""
+    found = resolve(reader, ref)
+    names = found[1].info.schema.names
+    exact = names if columns is None else [column(name, names, ref.path) for name in columns]
+    if len(set(exact)) != len(exact):
+        raise InvalidArgument("a column is named twice", "Name each column once.")
+    return _planned(*found, ref, [(name, name) for name in exact], where=where)
+
+
+def plain_select(reader: Reader, simple: SimpleSelect) -> PlainScan | None:
+    """Return the scan that a query is; None if it is something else, or only Spark can do it."""
+    if simple.count is not None or simple.order:
+        return None
+    found = resolve(reader, simple.table)
+    exact = {name.lower(): name for name in found[1].info.schema.names}
+    wanted = [(n, n) for n in exact.values()] if simple.columns is None else simple.columns
+    if any(name.lower() not in exact for name, _ in wanted):
+        return None
+    by_name = [(exact[name.lower()], shown) for name, shown in wanted]
+    return _planned(*found, simple.table, by_name, where=simple.where, limit=simple.limit)
+
+
+def _planned(
+    reader: Reader,
+    view: TableView,
+    ref: TableRef,
+    wanted: Wanted,
+    *,
+    where: Expression | None,
+    limit: int | None = None,
+) -> PlainScan | None:
+    if view.increment:
+        return None
+    types = {c.name: c.type for c in view.info.schema.columns}
+    keep = None if where is None else mask(where, types, ref.qualifier)
+    if where is not None and keep is None:
+        return None
+    mentioned = () if where is None else (n for n in types if n.lower() in where.names)
+    read = list(dict.fromkeys([*(name for name, _ in wanted), *mentioned])) or list(view.info.schema.key[:1])
+    impl = view if ref.index is None else reader.index(view, view.info.index(ref.index))
+    for part in (view, impl):
+        reader.read_whole(part)
+    constraints = key_ranges(where, types, impl.info.schema.key, ref.qualifier)
+    state = None
+    if not constraints.impossible:
+        state = impl.state.narrowed(key_range(impl.info.schema.key, constraints))
+        if where is not None and not reader.runtime.store.passes_through(state):
+            return None
+    return PlainScan(
+        reader,
+        state,
+        [(name, shown, types[name]) for name, shown in wanted],
+        behind=None if all(name in impl.info.schema for name in read) else view.state,
+        read=read,
+        keep=keep,
+        limit=limit,
+    )
+
+
+def scan_frame(
+    reader: Reader, ref: TableRef, columns: Sequence[str] | None, where: Expression | None
+) -> DataFrame:
+    """Return the same scan on Spark."""
+    items = "*" if columns is None else ", ".join(quote(name) for name in columns)
+    condition = "" if where is None else f" WHERE ({where.named})"
+    params = {} if where is None else where.params
+    return query_frame(reader, parse_query(f"SELECT {items} FROM {_text(ref)}{condition}", params))
+
+
+def _text(ref: TableRef) -> str:
+    parts = [quote(ref.path)]
+    if ref.index is not None:
+        parts.append(f"VIEW {quote(ref.index)}")
+    if ref.version is not None:
+        parts.append(f"VERSION AS OF {ref.version}")
+    if ref.timestamp is not None:
+        parts.append(f"TIMESTAMP AS OF '{ref.timestamp.isoformat()}'")
+    return " ".join([*parts, f"AS {quote(ref.qualifier)}"])

@@ -1,0 +1,315 @@
+"""EXPORT: others read what was exported, row by row; a failed one leaves nothing; a load brings it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from strandline import Database
+from strandline.api.loading import load
+from strandline.errors import (
+    AlreadyExists,
+    Corrupted,
+    InvalidArgument,
+    PreconditionFailed,
+    StrandlineError,
+    SyntaxFault,
+)
+from strandline.storage.external import External
+from tests.backups.reading import open_at
+from tests.backups.test_read_without import EVERY_TYPE, VALUES
+from tests.s3 import S3
+
+MOMENT = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+NAMES = [
+    "b",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "f",
+    "d",
+    "dc",
+    "s",
+    "t",
+    "j",
+    "da",
+    "dt",
+    "ts",
+]
+FULL = (
+    *(True, -128, -32768, -(2**31), -(2**63), 255, 65535, 2**32 - 1, 2**64 - 1, 1.5, -2.25),
+    *(Decimal("1234567890123.123456789"), b"\x00\xff", "ü", '{"a": 1}', date(2026, 1, 31), MOMENT),
+    datetime(1969, 12, 31, 23, 59, 59, 999999, timezone.utc),
+)
+ROWS = [tuple([None] * len(NAMES)), FULL]
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """Nothing in here changes the table ``every``."""
+    with open_at(
+        tmp_path_factory.mktemp("export") / "warehouse", settings={"history_seconds": 1e9}
+    ) as opened:
+        opened.sql(EVERY_TYPE)
+        opened.sql(VALUES)
+        opened.sql(
+            "CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one')"
+        )
+        opened.sql("CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster')")
+        opened.sql("BACKUP c")
+        opened.sql("UPSERT INTO t (k, v) VALUES (2, 'two,\n\"2\"')")
+        yield opened
+
+
+def listed(table: Any) -> list[tuple[Any, ...]]:
+    """Rows of Arrow data in the values of Python."""
+    found = pa.table(table) if not isinstance(table, pa.Table) else table
+    rows = zip(*(found.column(name).to_pylist() for name in NAMES), strict=True)
+    return sorted((tuple(map(_value, row)) for row in rows), key=lambda row: row[8] is not None)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)  # Where there is no Uint64 it is a Decimal.
+    return value.astimezone(timezone.utc) if isinstance(value, datetime) else value
+
+
+def exported(db: Database, place: Path, what: str = "every", more: str = "") -> str:
+    db.sql(f"EXPORT {what} TO '{place}' {more}")
+    return str(place)
+
+
+def test_pandas_polars_and_duckdb_read_parquet(db: Database, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="the package pandas is not installed")
+    polars = pytest.importorskip("polars", reason="the package polars is not installed")
+    duckdb = pytest.importorskip("duckdb", reason="the package duckdb is not installed")
+    file = exported(db, tmp_path / "every.parquet")
+    assert listed(pq.read_table(file)) == ROWS
+    assert listed(pa.Table.from_pandas(pandas.read_parquet(file, dtype_backend="pyarrow"))) == ROWS
+    assert listed(polars.read_parquet(file).to_arrow()) == ROWS
+    assert listed(duckdb.sql(f"SELECT * FROM '{file}'").to_arrow_table()) == ROWS
+
+
+TYPED = ", ".join(
+    f"'{name}': '{type_}'"
+    for name, type_ in zip(
+        NAMES,
+        [
+            "BOOLEAN",
+            "TINYINT",
+            "SMALLINT",
+            "INTEGER",
+            "BIGINT",
+            "UTINYINT",
+            "USMALLINT",
+            "UINTEGER",
+            "UBIGINT",
+            "FLOAT",
+            "DOUBLE",
+            "DECIMAL(22,9)",
+            "BLOB",
+            "VARCHAR",
+            "VARCHAR",
+            "DATE",
+            "TIMESTAMPTZ",
+            "TIMESTAMPTZ",
+        ],
+        strict=True,
+    )
+)
+
+
+def test_duckdb_reads_csv_and_json_lines(db: Database, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="the package duckdb is not installed")
+    text = exported(db, tmp_path / "every.csv")
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    assert (
+        listed(connection.sql(f"SELECT * FROM read_csv('{text}', columns = {{{TYPED}}})").to_arrow_table())
+        == ROWS
+    )
+    lines = exported(db, tmp_path / "every.jsonl")
+    found = connection.sql(
+        f"SELECT * REPLACE (CAST(s AS BLOB) AS s) FROM read_json('{lines}', columns = {{{TYPED.replace('BLOB', 'VARCHAR')}}})"
+    )
+    assert listed(found.to_arrow_table()) == ROWS
+    assert [json.loads(line)["u64"] for line in Path(lines).read_text().splitlines()] == [None, 2**64 - 1]
+
+
+def test_deltalake_reads_a_delta_table_and_a_new_version_replaces_it(db: Database, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="the package deltalake is not installed")
+    place = exported(db, tmp_path / "delta", more="WITH (FORMAT = 'delta')")
+    assert listed(deltalake.DeltaTable(place).to_pyarrow_table()) == ROWS
+    with pytest.raises(AlreadyExists):
+        exported(db, tmp_path / "delta", more="WITH (FORMAT = 'delta')")
+    exported(db, tmp_path / "delta", "t", more="WITH (FORMAT = 'delta', OVERWRITE = 'true')")
+    assert deltalake.DeltaTable(place).to_pyarrow_table().num_rows == 2
+    assert deltalake.DeltaTable(place, version=0).to_pyarrow_table().num_rows == 2
+
+
+def test_pyiceberg_reads_an_iceberg_table_and_its_files(db: Database, tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg", reason="the package pyiceberg is not installed")
+    from pyiceberg.table import StaticTable
+
+    place = exported(db, tmp_path / "ice berg", more="WITH (FORMAT = 'iceberg')")
+    (metadata,) = (tmp_path / "ice berg" / "metadata").glob("*.metadata.json")
+    assert listed(StaticTable.from_metadata(str(metadata)).scan().to_arrow()) == ROWS
+    for more in ("", ", OVERWRITE = 'true'"):
+        with pytest.raises((AlreadyExists, PreconditionFailed)):
+            exported(db, tmp_path / "ice berg", more=f"WITH (FORMAT = 'iceberg'{more})")
+    assert Path(place).is_dir()
+
+
+@pytest.mark.parametrize(
+    "name", ["every.parquet", "every.csv", "every.jsonl.gz", "folder", "delta", "iceberg"]
+)
+def test_a_load_brings_back_the_very_rows(db: Database, tmp_path: Path, name: str) -> None:
+    place = exported(
+        db, tmp_path / name, more=f"WITH (FORMAT = '{name}')" if name in ("delta", "iceberg") else ""
+    )
+    copy = f"/copies/{name.partition('.')[0]}_{name.count('.')}_{len(name)}"
+    db.sql(EVERY_TYPE.replace("every", f"`{copy}`"))
+    load(db, copy, External(places=(place,)))
+    ours = [{k: db.describe(path)[k] for k in ("rows", "digest")} for path in ("/every", copy)]
+    assert ours[0] == ours[1]
+
+
+def test_a_load_of_exported_parquet_makes_the_same_table(db: Database, tmp_path: Path) -> None:
+    db.sql("CREATE TABLE of_key (`a b` Utf8, k Datetime NOT NULL, j Json, PRIMARY KEY (k, `a b`))")
+    place = exported(db, tmp_path / "t.parquet", "of_key")
+    load(db, "/made", External(places=(place,)))
+    made, first = (db.describe(path) for path in ("/made", "/of_key"))
+    assert made["key"] == first["key"]
+    assert [c["type"] for c in made["columns"]] == [c["type"] for c in first["columns"]]
+
+
+def test_a_moment_a_backup_and_a_query_are_exported(db: Database, tmp_path: Path) -> None:
+    step = db.describe("/t")["step"]
+    for number, what in enumerate(
+        (f"t AT {step - 1}", f"t VERSION AS OF {step - 1}", "t IN BACKUP c", "TABLE t IN BACKUP c")
+    ):
+        file = tmp_path / f"{number}.csv"
+        exported(db, file, what)
+        assert file.read_text() == 'k,v\n1,"one"\n', what
+    exported(db, tmp_path / "q.csv", "(SELECT v AS x FROM t WHERE (k) = 2)")
+    assert (tmp_path / "q.csv").read_text() == 'x\n"two,\n""2"""\n'
+    later = db.sql(
+        "EXPORT t AT TIMESTAMP '2999-01-01T00:00:00Z' TO ? WITH (FORMAT = 'jsonl')", [str(tmp_path / "now")]
+    )
+    assert later.rows() == [(str(tmp_path / "now"), "jsonl", 1, 2)]
+    exported(db, tmp_path / "none.csv", "(SELECT * FROM t WHERE k = 99)")
+    assert (tmp_path / "none.csv").read_text() == "k,v\n"
+
+
+def test_an_existing_target_is_refused_unless_it_may_be_replaced(db: Database, tmp_path: Path) -> None:
+    for name in ("t.csv", "folder"):
+        exported(db, tmp_path / name, "t AT 4")
+        with pytest.raises(AlreadyExists):
+            exported(db, tmp_path / name, "t")
+        exported(db, tmp_path / name, "t", "WITH (OVERWRITE = true)")
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["folder", "part-00000.parquet", "t.csv"]
+    assert pq.read_table(tmp_path / "folder").num_rows == 2
+    (tmp_path / "folder" / "mine.txt").touch()
+    with pytest.raises(PreconditionFailed, match="no export has written"):
+        exported(db, tmp_path / "folder", "t", "WITH (OVERWRITE = true)")
+    with pytest.raises(PreconditionFailed, match="is a folder"):
+        (tmp_path / "x.csv").mkdir()
+        exported(db, tmp_path / "x.csv", "t")
+    with pytest.raises(InvalidArgument, match="inside the warehouse"):
+        exported(db, Path(db.runtime.files.own.location) / "x.csv", "t")
+
+
+def test_a_folder_gets_files_of_some_size(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.storage.outgoing.targets.FILE_BYTES", 1)
+    monkeypatch.setattr("strandline.api.exporting.BATCH_ROWS", 1)
+    result = db.sql(f"EXPORT t TO '{tmp_path / 'parts'}' WITH (FORMAT = 'csv')")
+    assert result.rows() == [(str(tmp_path / "parts"), "csv", 2, 2)]
+    assert sorted(file.name for file in (tmp_path / "parts").iterdir()) == [
+        "part-00000.csv",
+        "part-00001.csv",
+    ]
+
+
+def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When some rows are written it turns out that others cannot be read."""
+    monkeypatch.setattr("strandline.storage.arrow.portions.PIECE_BYTES", 1000)
+    with open_at(tmp_path / "warehouse") as db:
+        db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k))")
+        for first in (0, 3000):
+            db.table("t").upsert([{"k": k, "v": str(k)} for k in range(first, first + 3000)])
+        Path(str(db.files("/t").parts[1].file)).write_bytes(b"damaged")
+    with open_at(tmp_path / "warehouse") as db:
+        reader = db.table("t").scan().to_reader()
+        came = 0
+        with pytest.raises(Corrupted):
+            for batch in reader:
+                came += batch.num_rows
+        assert came == 3000
+        (tmp_path / "out").mkdir()
+        for name, format in (
+            ("t.parquet", ""),
+            ("t.csv.gz", ""),
+            ("folder", ""),
+            ("delta", "delta"),
+            ("iceberg", "iceberg"),
+        ):
+            with pytest.raises(Corrupted):
+                exported(db, tmp_path / "out" / name, "t", f"WITH (FORMAT = '{format}')" if format else "")
+            assert list((tmp_path / "out").iterdir()) == [], name
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("EXPORT t", SyntaxFault),
+        ("EXPORT () TO 'x'", SyntaxFault),
+        ("EXPORT (SELECT 1 TO 'x'", SyntaxFault),
+        ("EXPORT t AT 1 AT 2 TO 'x'", SyntaxFault),
+        ("EXPORT t AT 'x' TO 'x'", SyntaxFault),
+        ("EXPORT t TO 'x' WITH (FORMAT = 'xml')", InvalidArgument),
+        ("EXPORT t TO 'x' WITH (COLOUR = 'red')", InvalidArgument),
+        ("EXPORT t TO 'x' WITH (OVERWRITE = 'perhaps')", InvalidArgument),
+        ("EXPORT t TO 'ftp://x/y.csv'", InvalidArgument),
+        ("EXPORT t TO 's3://bucket'", InvalidArgument),
+        ("EXPORT t TO ''", InvalidArgument),
+    ],
+)
+def test_what_is_no_export_is_refused(db: Database, text: str, error: type[StrandlineError]) -> None:
+    with pytest.raises(error):
+        db.sql(text)
+
+
+def test_objects_are_exported_and_loaded_by_url(s3: S3, tmp_path: Path) -> None:
+    url = f"s3://{s3.new_bucket()}/some"
+    options = s3.settings().storage_options
+    with open_at(tmp_path / "warehouse", settings={"storage_options": options}) as db:
+        db.sql(
+            "CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one'), (2, NULL)"
+        )
+        for name in ("t.csv", "t.parquet", "folder"):
+            db.sql(f"EXPORT t TO '{url}/{name}'")
+            with pytest.raises(AlreadyExists):
+                db.sql(f"EXPORT t TO '{url}/{name}'")
+            db.sql(f"EXPORT t TO '{url}/{name}' WITH (OVERWRITE = 'true')")
+        for number, place in enumerate((f"{url}/t.csv", f"{url}/*.csv", f"{url}/t.parquet", f"{url}/folder")):
+            db.sql(f"CREATE TABLE u{number} (k Int64, v Utf8, PRIMARY KEY (k))")
+            done = load(db, f"u{number}", External(places=(place,), settings=db.runtime.settings))
+            assert (done.files, db.describe(f"u{number}")["digest"]) == (1, db.describe("t")["digest"])
+        with pytest.raises(StrandlineError, match=r"there is no file s3://.*/nope.csv") as found:
+            load(db, "t", External(places=(f"{url}/nope.csv",), settings=db.runtime.settings))
+        assert "restore" not in str(found.value)
