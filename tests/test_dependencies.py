@@ -35,7 +35,8 @@ def pinned(file: str) -> dict[str, str]:
 
 def wanted(*lists: list[str]) -> list[Requirement]:
     found = [Requirement(line) for some in lists for line in some]
-    return [requirement for requirement in found if requirement.name != PROJECT["name"]]
+    here = [each for each in found if each.marker is None or each.marker.evaluate()]
+    return [requirement for requirement in here if requirement.name != PROJECT["name"]]
 
 
 def test_every_package_that_is_asked_for_is_pinned_as_it_is_asked_for() -> None:

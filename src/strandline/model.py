@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
@@ -114,6 +114,18 @@ class TableSchema:
     def without_column(self, name: str) -> TableSchema:
         return replace(self, columns=tuple(c for c in self.columns if c.name != name))
 
+    def with_name(self, name: str, new: str) -> TableSchema:
+        """The schema with another name of a column. In files it keeps the one that it has there."""
+        return replace(
+            self,
+            columns=tuple(replace(c, name=new) if c.name == name else c for c in self.columns),
+            key=_exchanged(self.key, name, new),
+        )
+
+
+def _exchanged(names: tuple[str, ...], name: str, new: str) -> tuple[str, ...]:
+    return tuple(new if each == name else each for each in names)
+
 
 def index_words(kind: str, unique: bool) -> str:
     """What kind of an index it is, as a statement says it."""
@@ -124,13 +136,16 @@ def index_words(kind: str, unique: bool) -> str:
 class IndexDef(Record):
     """The definition of a global index. Its implementation table has the key (columns, then the primary key's
     other columns) and the covered columns as values. ``unique``: no two rows have the same values in all of
-    ``columns``, unless one of these is NULL."""
+    ``columns``, unless one of these is NULL. ``stored``: columns that were renamed since it was built, each
+    with the name that it has in the files of the implementation table."""
 
     name: str
     kind: IndexKind
     columns: tuple[str, ...]
     cover: tuple[str, ...] = ()
     unique: bool = later(False)
+    _: KW_ONLY
+    stored: tuple[tuple[str, str], ...] = later(())
 
     @property
     def is_sync(self) -> bool:
@@ -146,7 +161,25 @@ class IndexDef(Record):
         that is nullable in the table."""
         key = (*self.columns, *(name for name in table.key if name not in self.columns))
         names = (*key, *(name for name in self.cover if name not in key))
-        return TableSchema.of([(name, table[name].type, table[name].not_null) for name in names], key)
+        made = TableSchema.of([(name, table[name].type, table[name].not_null) for name in names], key)
+        if not self.stored:
+            return made
+        stored = dict(self.stored)
+        columns = tuple(replace(c, physical=stored.get(c.name, c.physical)) for c in made.columns)
+        return replace(made, columns=columns, used=frozenset(c.physical.lower() for c in columns))
+
+    def with_name(self, name: str, new: str) -> IndexDef:
+        """The definition with another name of a column of its implementation table."""
+        stored = dict(self.stored)
+        physical = stored.pop(name, name)
+        if physical != new:
+            stored[new] = physical
+        return replace(
+            self,
+            columns=_exchanged(self.columns, name, new),
+            cover=_exchanged(self.cover, name, new),
+            stored=tuple(sorted(stored.items())),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

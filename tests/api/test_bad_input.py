@@ -101,7 +101,7 @@ SYNTAX = [
     "SHOW BACKUPS",
     "EXPLAIN",
     "CHECK t",
-    "BEGIN",
+    "SAVEPOINT",
     "COMMIT",
     "PRAGMA x",
     "DECLARE $x AS Int32",

@@ -113,8 +113,13 @@ def _folded(
 ) -> State:
     state: State = {}
     at = [shape.names.index(n) for n in shape.key]
-    for record in chain:
-        table = record.tables.get(path)
+    names: list[str] = []
+    for record in reversed(chain):
+        names.insert(0, path)
+        before = record.tables.get(path)
+        path = path if before is None or before.was is None else before.was
+    for record, name in zip(chain, names, strict=True):
+        table = record.tables.get(name)
         if table is None:
             state = {}  # it was no member then
             continue

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -101,10 +101,18 @@ class Table:
     indexes: set[str]
     rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
     followed: bool = False
-    """Whether the last backup's streams know all of it ..."""
-    known: bool = False
-    """... if the last backup holds it."""
+    """Whether the last backup's streams know all of it."""
     member: bool = True
+    renamed: dict[str, str] = field(default_factory=dict)
+    """What columns of its shape are called at the moment."""
+
+    def name(self, column: str) -> str:
+        return self.renamed.get(column, column)
+
+    def index(self, index: IndexDef) -> IndexDef:
+        """An index of its shape, with the present names."""
+        columns, cover = (tuple(map(self.name, group)) for group in (index.columns, index.cover))
+        return replace(index, columns=columns, cover=cover)
 
 
 class Backups(RuleBasedStateMachine):
@@ -121,6 +129,10 @@ class Backups(RuleBasedStateMachine):
         self.db: Database = open_at(self.folder, clock=self.clock, settings=SMALL)
         self.tables: dict[str, Table] = {}
         self.expected: dict[str, dict[str, State]] = {}
+        self.names = {path: path for path in SHAPES}
+        """What the tables are called at the moment ..."""
+        self.backed_up: dict[str, str] = {}
+        """... and, the other way round, what they were called in the last backup."""
         self.omit = False
         self.cut_off = False
         """Whether the last backup was dropped, so that nothing knows the changes since the one before."""
@@ -155,7 +167,7 @@ class Backups(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(list(SHAPES)))
     def delete_all(self, path: str) -> None:
-        self.db.sql(f"DELETE FROM `{path}`")
+        self.db.sql(f"DELETE FROM `{self.names[path]}`")
         self.tables[path].rows.clear()
 
     # -- descriptions
@@ -165,31 +177,55 @@ class Backups(RuleBasedStateMachine):
     def add_or_drop_a_column(self, path: str) -> None:
         table, (name, type_) = self.tables[path], EXTRA
         if name in table.columns:
-            self.db.sql(f"ALTER TABLE `{path}` DROP COLUMN {name}")
+            self.db.sql(f"ALTER TABLE `{self.names[path]}` DROP COLUMN {name}")
             del table.columns[name]
             for row in table.rows.values():
                 del row[name]
         else:
-            self.db.sql(f"ALTER TABLE `{path}` ADD COLUMN {name} {type_}")
+            self.db.sql(f"ALTER TABLE `{self.names[path]}` ADD COLUMN {name} {type_}")
             table.columns[name] = type_
             for row in table.rows.values():
                 row[name] = None
+
+    @rule(data=st.data(), path=st.sampled_from(list(SHAPES)))
+    def rename_a_column(self, data: st.DataObject, path: str) -> None:
+        """Any column, also one of the key; also to what another one was called before."""
+        table = self.tables[path]
+        column = data.draw(st.sampled_from([name for name, _ in SHAPES[path].columns]), label="column")
+        old, new = table.name(column), data.draw(st.sampled_from(["x", "y", column]), label="name")
+        if new in table.columns:
+            return
+        self.db.sql(f"ALTER TABLE `{self.names[path]}` RENAME COLUMN {old} TO {new}")
+        table.renamed[column] = new
+        table.columns = {new if name == old else name: type_ for name, type_ in table.columns.items()}
+        for key, row in table.rows.items():
+            table.rows[key] = {new if name == old else name: value for name, value in row.items()}
 
     @rule(path=st.sampled_from(list(SHAPES)), number=st.integers(0, 2))
     def add_or_drop_an_index(self, path: str, number: int) -> None:
         indexes, there = SHAPES[path].indexes, self.tables[path].indexes
         index = indexes[number % len(indexes)]
         if index.name in there:
-            self.db.sql(f"ALTER TABLE `{path}` DROP INDEX {index.name}")
+            self.db.sql(f"ALTER TABLE `{self.names[path]}` DROP INDEX {index.name}")
             there.remove(index.name)
         else:
-            self.db.sql(f"ALTER TABLE `{path}` ADD INDEX {clause(index)}")
+            self.db.sql(
+                f"ALTER TABLE `{self.names[path]}` ADD INDEX {clause(self.tables[path].index(index))}"
+            )
             there.add(index.name)
 
     @rule(path=st.sampled_from(list(SHAPES)))
     def drop_and_create_again(self, path: str) -> None:
-        self.db.sql(f"DROP TABLE `{path}`")
+        self.db.sql(f"DROP TABLE `{self.names[path]}`")
         self._create(path, self.tables[path].indexes)
+
+    @rule(path=st.sampled_from(list(SHAPES)), name=st.sampled_from(["/moved", "/dir/moved", None]))
+    def rename(self, path: str, name: str | None) -> None:
+        """Also to what another one was called before."""
+        new = name or path
+        if new not in self.names.values():
+            self.db.sql(f"ALTER TABLE `{self.names[path]}` RENAME TO `{new}`")
+            self.names[path] = new
 
     @rule()
     def omit_indexes_or_not(self) -> None:
@@ -199,7 +235,9 @@ class Backups(RuleBasedStateMachine):
     @rule()
     def leave_or_join_the_collection(self) -> None:
         table = self.tables["/b"]
-        self.db.sql(f"ALTER BACKUP COLLECTION c {'DROP' if table.member else 'ADD'} TABLE b")
+        self.db.sql(
+            f"ALTER BACKUP COLLECTION c {'DROP' if table.member else 'ADD'} TABLE `{self.names['/b']}`"
+        )
         table.member = not table.member
 
     # -- care
@@ -207,7 +245,7 @@ class Backups(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(list(SHAPES)))
     def compact(self, path: str) -> None:
-        self.db.compact(path)
+        self.db.compact(self.names[path])
 
     @rule()
     def maintain(self) -> None:
@@ -288,15 +326,21 @@ class Backups(RuleBasedStateMachine):
 
     def _incremental(self) -> None:
         # What the last backup does not hold is taken whole.
-        followed = all(t.followed or not t.known for t in self.tables.values() if t.member)
+        followed = all(t.followed or self._is_new(path) for path, t in self.tables.items() if t.member)
         if followed and not self.cut_off:
             self.db.sql("BACKUP c INCREMENTAL")
             self._note()
             return
-        before = (backups(self.db), streams(self.db, "/a"), self.db.step)
+        before = (backups(self.db), streams(self.db, self.names["/a"]), self.db.step)
         with pytest.raises(PreconditionFailed, match="full backup"):
             self.db.sql("BACKUP c INCREMENTAL")
-        assert (backups(self.db), streams(self.db, "/a"), self.db.step) == before
+        assert (backups(self.db), streams(self.db, self.names["/a"]), self.db.step) == before
+
+    def _is_new(self, path: str) -> bool:
+        """Whether the last backup knows nothing of its name, or knows it as that of another one, which has
+        another name by now."""
+        then = self.backed_up.get(self.names[path])
+        return then is None or (self.tables[then].followed and self.tables[then].member)
 
     # -- what is true
     # ----------------------------------------------------------------------------------------------------------------
@@ -306,11 +350,13 @@ class Backups(RuleBasedStateMachine):
         assert name not in self.expected
         self.cut_off = False
         for table in self.tables.values():
-            table.followed = table.known = table.member
+            table.followed = table.member
+        self.backed_up = {self.names[path]: path for path, table in self.tables.items() if table.member}
         self.expected[name] = self._states()
         assert contents(self.db, name) == self.expected[name]
         assert_links_fit(self.db)
-        for path, table in self.tables.items():
+        for logical, table in self.tables.items():
+            path = self.names[logical]
             assert len(streams(self.db, path)) == table.member
             for index in table.indexes:
                 followed = table.member and not self.omit
@@ -318,16 +364,16 @@ class Backups(RuleBasedStateMachine):
 
     def _states(self) -> dict[str, State]:
         found: dict[str, State] = {}
-        for path, table in self.tables.items():
+        for logical, table in self.tables.items():
             if not table.member:
                 continue
-            shape = SHAPES[path]
+            shape, path = SHAPES[logical], self.names[logical]
             state = {key: tuple(row[n] for n in table.columns) for key, row in table.rows.items()}
             found[path] = state
             if not self.omit:
                 schema = schema_of(self.db, path)
                 found |= {
-                    f"{path}/{i.name}": projected(schema, state, i)
+                    f"{path}/{i.name}": projected(schema, state, table.index(i))
                     for i in shape.indexes
                     if i.name in table.indexes
                 }
@@ -339,7 +385,7 @@ class Backups(RuleBasedStateMachine):
             for name, states in self.expected.items():
                 assert contents(self.db, name) == states, name
             assert self.db.verify("c") == []
-            for path in self.tables:
+            for path in self.names.values():
                 assert_sound(self.db, path)
             assert leaks(self.db) == []
             if self.in_repository and self.expected:
@@ -368,28 +414,29 @@ class Backups(RuleBasedStateMachine):
     # --------------------------------------------------------------------------------------------------------------------
 
     def _create(self, path: str, indexes: set[str]) -> None:
-        self.db.sql(SHAPES[path].create(path, indexes))
+        self.db.sql(SHAPES[path].create(self.names[path], indexes))
         before = self.tables.get(path)
         self.tables[path] = Table(dict(SHAPES[path].columns), set(indexes))
         if before is not None:
-            self.tables[path].known, self.tables[path].member = before.known, before.member
+            self.tables[path].member = before.member
 
     def _write(self, data: st.DataObject, path: str, mode: str) -> None:
-        table, shape = self.tables[path], SHAPES[path]
-        key = st.tuples(*(st.none() | VALUES[table.columns[n]] for n in shape.key))
+        table = self.tables[path]
+        parts = [table.name(column) for column in SHAPES[path].key]
+        key = st.tuples(*(st.none() | VALUES[table.columns[n]] for n in parts))
         keys = data.draw(st.lists(key, min_size=1, max_size=5), label="keys")
         if mode == "delete":
-            self.db.table(path).delete(keys)
+            self.db.table(self.names[path]).delete(keys)
             for k in keys:
                 table.rows.pop(k, None)
             return
-        others = [n for n in table.columns if n not in shape.key]
+        others = [n for n in table.columns if n not in parts]
         rows = []
         for k in keys:
             named = data.draw(st.sets(st.sampled_from(others)) if others else st.just(set()), label="columns")
             values = {n: data.draw(st.none() | VALUES[table.columns[n]], label=n) for n in sorted(named)}
-            rows.append({**dict(zip(shape.key, k, strict=True)), **values})
-        getattr(self.db.table(path), mode)(rows)
+            rows.append({**dict(zip(parts, k, strict=True)), **values})
+        getattr(self.db.table(self.names[path]), mode)(rows)
         for k, row in zip(keys, rows, strict=True):
             old = table.rows.get(k, {}) if mode == "upsert" else {}
             table.rows[k] = {**dict.fromkeys(table.columns), **old, **row}

@@ -38,6 +38,7 @@ Run = Callable[..., Ran]
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command line in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("STRANDLINE_WAREHOUSE", "STRANDLINE_CATALOG"):
         monkeypatch.delenv(name, raising=False)
 

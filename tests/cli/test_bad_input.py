@@ -6,11 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from strandline.errors import StrandlineError
+from strandline import Database
+from strandline.cli import failures
+from strandline.cli.output import Output
+from strandline.errors import StrandlineError, Unavailable
 from tests.cli.conftest import Ran, Run
 from tests.processes import environment, without_power
 
@@ -138,9 +142,42 @@ def test_a_broken_file_changes_nothing(shop: Run) -> None:
 
 def test_errors_are_json_when_answers_are(shop: Run) -> None:
     said = shop("describe", "/nope", "--json")
-    assert said.out == ""
     error = json.loads(said.err)["error"]
     assert (error["code"], error["exit_code"], said.code) == ("PATH_NOT_FOUND", 3, 3)
+    assert said.json == {"error": error}, "a program that reads stdout gets a document in any case"
+    usage = shop("describe", "--json")
+    assert (usage.json["error"]["code"], usage.code) == ("USAGE", 2)
+    told = shop("sql", "SELECT id FROM orders WHERE id = 1; SELECT * FROM nope; SELECT 1", "--json").out
+    first, second = map(json.loads, told.splitlines())
+    assert (first["rows"], second["error"]["code"]) == ([[1]], "PATH_NOT_FOUND")
+
+
+@pytest.mark.parametrize("raised", [Unavailable("the disk is gone"), KeyboardInterrupt()])
+def test_rows_that_end_in_the_middle_are_a_document(
+    raised: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows() -> Iterator[tuple[int]]:
+        yield (1,)
+        yield (2,)
+        raise raised
+
+    output = Output(as_json=True)
+    with pytest.raises(type(raised)):
+        output.rows(("k",), rows())
+    found = json.loads(capsys.readouterr().out)
+    assert (found["columns"], found["rows"]) == (["k"], [[1], [2]])
+    assert found["error"]["code"] == ("UNAVAILABLE" if isinstance(raised, Unavailable) else "CANCELLED")
+    assert failures.tell(Unavailable("x"), output) == 15
+    assert capsys.readouterr().out == "", "there is one"
+
+
+def test_a_command_that_is_interrupted_answers_in_json(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Database, "ls", interrupted)
+    said = shop("ls", "--json")
+    assert (said.code, said.json["error"]["code"]) == (130, "CANCELLED")
 
 
 def test_hints_speak_of_commands(shop: Run) -> None:

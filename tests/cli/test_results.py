@@ -62,7 +62,8 @@ def test_a_person_gets_the_first_rows_and_hears_that_there_are_more(
 @pytest.mark.usefixtures("spark")
 def test_a_query_that_fails_writes_no_half_of_a_document(shop: Run) -> None:
     failed = shop("sql", "SELECT raise_error('no') AS n", "--json")
-    assert (failed.out, failed.code != 0) == ("", True)
+    assert failed.code != 0
+    assert failed.json["error"]["exit_code"] == failed.code
 
 
 @pytest.mark.usefixtures("spark", "zone")

@@ -11,7 +11,7 @@ import pytest
 
 from strandline.cli.shell import is_complete
 from tests.cli.conftest import Run
-from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, STRANDLINE, TAB, Terminal
+from tests.cli.terminal import CTRL_C, ENTER, STRANDLINE, TAB, Terminal
 
 SRC = str(Path(__file__).parents[2] / "src")
 HELD = """
@@ -43,7 +43,7 @@ def shell(shop: Run, env: dict[str, str]) -> Iterator[Terminal]:
         yield terminal
 
 
-def test_a_session(shell: Terminal, tmp_path: Path) -> None:
+def test_a_session(shop: Run, shell: Terminal, tmp_path: Path) -> None:
     # A statement goes on until its semicolon.
     shell.send(f"SELECT id, customer{ENTER}")
     shell.expect("...>")
@@ -74,11 +74,36 @@ def test_a_session(shell: Terminal, tmp_path: Path) -> None:
     shell.send(f"\\d orders{ENTER}")
     shell.expect("GLOBAL SYNC")
     shell.expect("strandline>")
+    # Rows as lists of their columns.
+    shell.send(f"\\x{ENTER}")
+    shell.expect("expanded display is on")
+    shell.send(f"SELECT id, customer FROM orders WHERE id = 1;{ENTER}")
+    shell.expect("-[ row 1 ]-")
+    shell.expect("customer  ada")
+    shell.send(f"\\x{ENTER}")
+    shell.expect("expanded display is off")
+    shell.send(f"help{ENTER}")
+    shell.expect("leave (so do exit, quit and Ctrl-D)")
+    # A transaction: the prompt shows it, what cannot be in it says so, and its end discards it.
+    shell.expect("strandline>")
+    shell.send(f"BEGIN; UPSERT INTO orders (id, customer) VALUES (3, 'eve');{ENTER}")
+    shell.expect("a transaction is open")
+    shell.expect("strandline*>")
+    shell.send(f"DROP TABLE orders;{ENTER}")
+    shell.expect("only statements that read or change rows can be part of a transaction")
+    shell.expect("strandline*>")
+    shell.send(f"COMMIT;{ENTER}")
+    shell.expect("1 row changed at step")
+    shell.expect("strandline>")
     shell.send(f"\\nope{ENTER}")
     shell.expect("there is no command \\nope")
     shell.expect("strandline>")
-    shell.send(CTRL_D)
+    shell.send(f"BEGIN; DELETE FROM orders WHERE id = 1;{ENTER}")
+    shell.expect("strandline*>")
+    shell.send(f"exit{ENTER}")
+    shell.expect("The transaction that was open is rolled back.")
     assert shell.exit_code() == 0
+    assert shop("sql", "SELECT id FROM orders ORDER BY id", "--json").json["rows"] == [[1], [2], [3]]
     assert "FROM orders ORDER BY id;" in (tmp_path / "state" / "strandline" / "history").read_text()
 
 
@@ -129,6 +154,9 @@ def test_a_restore_that_is_left_alone_goes_on_in_the_background(shop: Run, env: 
     [
         ("", True),
         ("\\d", True),
+        ("exit", True),
+        ("quit;", True),
+        ("exit now", False),
         ("SELECT 1", False),
         ("SELECT 1;", True),
         ("SELECT ';", False),

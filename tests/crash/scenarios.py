@@ -177,14 +177,16 @@ def build_index(db: Database, i: int) -> None:
 
 
 def without_extra_table(db: Database, i: int) -> None:
-    if any(entry.name == "w" for entry in db.ls("/")):
-        db.sql("DROP TABLE w")
+    for entry in db.ls("/"):
+        if entry.name in ("w", "x"):
+            db.sql(f"DROP TABLE {entry.name}")
 
 
 def ddl(db: Database, i: int) -> None:
     db.sql(
         "CREATE TABLE w (k Int64 NOT NULL, a Utf8, PRIMARY KEY (k), INDEX by_a GLOBAL ON (a)); UPSERT INTO w (k, a) VALUES (1, 'x');"
-        "ALTER TABLE w ADD COLUMN b Int64; ALTER TABLE w DROP INDEX by_a; ALTER TABLE w DROP COLUMN a; DROP TABLE w"
+        "ALTER TABLE w ADD COLUMN b Int64; ALTER TABLE w RENAME TO x; ALTER TABLE x RENAME COLUMN a TO c;"
+        "ALTER TABLE x DROP INDEX by_a; ALTER TABLE x DROP COLUMN c; DROP TABLE x"
     )
 
 

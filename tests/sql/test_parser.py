@@ -14,9 +14,12 @@ from strandline.sql.parser import parse
 from strandline.sql.query import Query
 from strandline.sql.statements import (
     Backup,
+    Begin,
+    Commit,
     Describe,
     DropTable,
     Explain,
+    Rollback,
     Select,
     ShowCreateTable,
     ShowOperation,
@@ -107,12 +110,26 @@ def test_queries() -> None:
     assert parse("explain SELECT 1") == [Explain(Query("SELECT 1"))]
 
 
+def test_transactions() -> None:
+    for text in ("BEGIN", "begin transaction", "BEGIN WORK", "START TRANSACTION"):
+        assert parse(text) == [Begin()]
+    assert parse("COMMIT; COMMIT WORK; ROLLBACK; rollback transaction") == [
+        Commit(),
+        Commit(),
+        Rollback(),
+        Rollback(),
+    ]
+    with pytest.raises(SyntaxFault, match="COMMIT"):
+        parse("COMMIT PREPARED 'x'")
+    with pytest.raises(SyntaxFault, match="expected TRANSACTION"):
+        parse("START")
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("BEGIN", r"db\.transaction\(\)"),
-        ("COMMIT", r"db\.transaction\(\)"),
-        ("START TRANSACTION", r"db\.transaction\(\)"),
+        ("SAVEPOINT a", r"leaves its transaction as it was"),
+        ("END", "COMMIT or ROLLBACK"),
         ("DECLARE $x AS Uint64", "in their place"),
         ("PRAGMA TablePathPrefix = '/x'", "in their place"),
         ("$x = 1", "Bind one"),

@@ -152,7 +152,7 @@ def test_drop_and_check() -> None:
         ("CREATE TABLE t (`` Int32, PRIMARY KEY (k))", "empty"),
         ("CREATE TABLE a.b (k Int32, PRIMARY KEY (k))", "has no dot"),
         ("CREATE TABLE a/b (k Int32, PRIMARY KEY (k))", "has no slash"),
-        ("ALTER TABLE t", "expected ADD, ALTER or DROP"),
+        ("ALTER TABLE t", "expected ADD, ALTER, DROP or RENAME"),
         ("ALTER TABLE t ALTER CHANGEFEED f WITH (MODE = 'UPDATES')", "expected SET"),
         ("CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i GLOBAL SYNC UNIQUE ON (k))", "expected ON"),
         ("ALTER TABLE t ADD CHANGEFEED f", "expected WITH"),
@@ -176,7 +176,7 @@ def test_faults_say_what_was_expected(text: str, message: str) -> None:
         "ALTER TABLE t ALTER COLUMN c",
         "CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i LOCAL ON (k))",
         "CREATE TABLE t (k Int32, PRIMARY KEY (k), INDEX i GLOBAL USING vector_kmeans_tree ON (k))",
-        "ALTER TABLE t RENAME TO u",
+        "ALTER TABLE t RENAME INDEX a TO b",
         "ALTER TABLE t SET (TTL = 1)",
     ],
 )

@@ -365,3 +365,53 @@ def test_errors_of_ours_end_a_transaction_cleanly(filled: Database) -> None:
     with pytest.raises(StrandlineError), filled.transaction():
         filled.sql("SELECT * FROM missing")
     filled.sql("UPSERT INTO t (k) VALUES (5)")
+
+
+def test_begin_commit_and_rollback(filled: Database, connect: Callable[..., Database]) -> None:
+    db, other = filled, connect("warehouse-1")
+    before = db.step
+    db.sql("BEGIN")
+    db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
+    assert rows(db, "SELECT k FROM t ORDER BY k") == [(1,), (2,), (3,)]
+    assert rows(other, "SELECT k FROM t ORDER BY k") == [(1,), (2,)]
+    with pytest.raises(StrandlineError):
+        db.sql("INSERT INTO t (k) VALUES (1)")  # it has no effect, and the transaction goes on
+    with pytest.raises(PreconditionFailed, match="already open"):
+        db.sql("BEGIN")
+    done = db.sql("DELETE FROM t WHERE k = 1; COMMIT")
+    assert (done.step, done.rows_changed) == (before + 1, 2)
+    db.sql("START TRANSACTION; DELETE FROM t; ROLLBACK")
+    assert rows(other, "SELECT k FROM t ORDER BY k") == [(2,), (3,)]
+    for text in ("COMMIT", "ROLLBACK"):
+        with pytest.raises(PreconditionFailed, match="no transaction is open"):
+            db.sql(text)
+    assert_sound(db, "/t")
+
+
+def test_a_text_that_begins_a_transaction_and_fails_leaves_none(filled: Database) -> None:
+    db, files = filled, data_files(filled)
+    with pytest.raises(StrandlineError):
+        db.sql("BEGIN; DELETE FROM t; INSERT INTO nope (k) VALUES (1); COMMIT")
+    assert db.current_transaction() is None
+    assert (rows(db, "SELECT k FROM t ORDER BY k"), data_files(db)) == ([(1,), (2,)], files)
+
+
+def test_a_commit_that_comes_too_late_ends_its_transaction(
+    filled: Database, connect: Callable[..., Database]
+) -> None:
+    db, other = filled, connect("warehouse-1")
+    db.sql("BEGIN; UPDATE t SET n = n + 1 WHERE k = 1")
+    other.sql("UPDATE t SET n = 0 WHERE k = 1")
+    with pytest.raises(Conflict):
+        db.sql("COMMIT")
+    assert db.current_transaction() is None
+    assert rows(db, "SELECT n FROM t WHERE k = 1") == [(0,)]
+
+
+def test_a_block_ends_its_own_transaction(filled: Database) -> None:
+    with filled.transaction():
+        for text in ("COMMIT", "ROLLBACK"):
+            with pytest.raises(PreconditionFailed, match="ends with the block"):
+                filled.sql(text)
+        filled.sql("DELETE FROM t WHERE k = 1")
+    assert rows(filled, "SELECT k FROM t") == [(2,)]

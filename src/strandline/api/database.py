@@ -31,6 +31,7 @@ from strandline.errors import (
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
+from strandline.work import Interrupted, attended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
+    from strandline.api.status import Status
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify import VerifyReport
@@ -107,32 +109,14 @@ class Database:
     def transaction(self) -> Iterator[Database]:
         """Make all changes inside a ``with`` block, by this thread, one commit at one step; an exception
         discards them. If others change the same rows meanwhile, the end of the block raises CONFLICT and
-        nothing is committed."""
-        from strandline.tables.snapshot import once
-
-        with self.guard():
-            if self.current_transaction() is not None:
-                raise PreconditionFailed(
-                    "a transaction is already open in this thread",
-                    "Transactions cannot be nested; finish that one first.",
-                )
-            tx = self._begin()
-            tx.snapshot.take()
-        self._local.transaction = tx
+        nothing is committed. In SQL the same is BEGIN, COMMIT and ROLLBACK, over several calls."""
+        self.begin(in_block=True)
         try:
             yield self
-        except Exception:
-            tx.abort()
+        except BaseException:
+            self._end(in_block=True).abort()
             raise
-        finally:
-            self._local.transaction = None
-        with self.guard():
-            try:
-                with once(self.runtime, tx.snapshot.mark):
-                    tx.commit()
-            except Exception:
-                tx.abort()
-                raise
+        self.commit(in_block=True)
 
     # --- looking around ------------------------------------------------------------------------------------
 
@@ -318,6 +302,15 @@ class Database:
 
             return render(self.runtime)
 
+    def status(self, **thresholds: float) -> Status:
+        """Return how the warehouse is: of each backup collection whether and up to when it can be restored,
+        and what needs attention. ``level`` is ``fine``, ``warning`` or ``critical``. From when on something
+        does can be given by name, as ``Thresholds`` of ``strandline.api.status`` has it."""
+        with self.guard():
+            from strandline.api.status import Thresholds, look
+
+            return look(self.runtime, Thresholds.of(thresholds))
+
     # --- care ----------------------------------------------------------------------------------------------
 
     def check(self, path: str) -> CheckReport:
@@ -404,6 +397,8 @@ class Database:
             if self._closed:
                 return
         with self.guard():
+            if self.current_transaction() is not None and not self._local.in_block:
+                self.rollback()
             if self._operations is not None:
                 self._operations.close()
             if self._carrier is not None:
@@ -436,6 +431,11 @@ class Database:
     def run_operation(self, kind: str, request: Record) -> str:
         self.note_change()
         return self._running.execute(kind, request)
+
+    def let_go(self) -> None:
+        """What threads of this process do for operations is left at once, so that another process carries it
+        on when this one has closed."""
+        self._running.let_go()
 
     def note_change(self) -> None:
         """Something is changed by this process, which from now on carries on what others left unfinished."""
@@ -477,6 +477,49 @@ class Database:
 
         return Transaction(self.runtime, named)
 
+    def begin(self, *, in_block: bool = False) -> None:
+        """Open a transaction of this thread. ``in_block``: it ends with a ``with`` block and no other way."""
+        with self.guard():
+            if self.current_transaction() is not None:
+                raise PreconditionFailed(
+                    "a transaction is already open in this thread",
+                    "Transactions cannot be nested; finish that one first.",
+                )
+            tx = self._begin()
+            tx.snapshot.take()
+            self._local.transaction, self._local.in_block = tx, in_block
+
+    def commit(self, *, in_block: bool = False) -> tuple[int | None, int]:
+        """Commit the open transaction, and return its step (None if nothing changed) and how many rows it has
+        changed. It has ended also if this fails."""
+        from strandline.tables.snapshot import once
+
+        with self.guard():
+            tx = self._end(in_block=in_block)
+            try:
+                with once(self.runtime, tx.snapshot.mark):
+                    return tx.commit(), tx.rows_changed
+            except (Exception, Interrupted):  # Any other interruption may have come after it was decided.
+                tx.abort()
+                raise
+
+    def rollback(self) -> None:
+        """Discard what the open transaction has changed."""
+        with self.guard():
+            self._end(in_block=False).abort()
+
+    def _end(self, *, in_block: bool) -> Transaction:
+        tx = self.current_transaction()
+        if tx is None:
+            raise PreconditionFailed("no transaction is open", "Open one with BEGIN.")
+        if self._local.in_block != in_block:
+            raise PreconditionFailed(
+                "this transaction ends with the block of db.transaction()",
+                "Leave the block to commit it, or raise an exception to discard it.",
+            )
+        self._local.transaction = None
+        return tx
+
     def current_transaction(self) -> Transaction | None:
         return getattr(self._local, "transaction", None)
 
@@ -509,7 +552,7 @@ class Database:
                     at_the_end.callback(tx.abort)
                     before_abort(tx)
                 raise
-            except Exception:
+            except (Exception, Interrupted):
                 tx.abort()
                 raise
 
@@ -541,7 +584,7 @@ class Database:
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Only Strandline's own errors reach a caller, and only the process that connected gets further than
-        this."""
+        this. What the main thread does here can be looked at, and ends with Ctrl-C."""
         if self._is_inherited:
             raise PreconditionFailed(
                 "this connection belongs to the process that this one was forked from",
@@ -550,7 +593,8 @@ class Database:
         if self._closed:
             raise PreconditionFailed("the database is closed", "Connect again.")
         try:
-            yield
+            with attended():
+                yield
         except (StrandlineError, GeneratorExit):
             raise
         except Stale as stale:

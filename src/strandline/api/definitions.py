@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from strandline import names
 from strandline.api import stream
 from strandline.api.result import Result
+from strandline.backups.renaming import rename_table
 from strandline.sql import statements as st
 from strandline.tables import ddl
 
@@ -20,6 +21,8 @@ def create_table(db: Database, statement: st.CreateTable) -> Result:
 
 def alter_table(db: Database, statement: st.AlterTable) -> Result:
     match statement.actions:
+        case (st.RenameTable() as action,):
+            return Result(step=rename_table(db.runtime, statement.path, action.to))
         case (st.AddChangefeed() as action,):
             names.check_place(statement.path)
             stream.add_changefeed(db, statement.path, action)

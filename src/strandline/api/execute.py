@@ -22,6 +22,9 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.Select: "rows.select",
     st.Explain: "rows.explain",
     st.Export: "exporting.run",
+    st.Begin: "transactions.begin",
+    st.Commit: "transactions.commit",
+    st.Rollback: "transactions.rollback",
     st.CheckTable: "rows.check_table",
     st.ShowTables: "show.tables",
     st.ShowCreateTable: "show.create_table",
@@ -64,8 +67,16 @@ def execute(db: Database, text: str, params: Params = None) -> Result:
 def run(db: Database, statements: Sequence[st.Statement]) -> Result:
     """Run statements, and return the result of the last one."""
     result = Result()
-    for group in groups(statements):
-        result = _run(db, group)
+    begun = False
+    try:
+        for group in groups(statements):
+            result = _run(db, group)
+            begun = isinstance(group[0], st.Begin) or (begun and db.current_transaction() is not None)
+    except BaseException:
+        # Whoever has sent BEGIN and COMMIT together has no use for what is left between them.
+        if begun and db.current_transaction() is not None:
+            db.rollback()
+        raise
     return result
 
 

@@ -14,15 +14,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
-from strandline.backups import verified
-from strandline.backups.record import ROOT, BackupHead, backup_heads
-from strandline.backups.verified import LEVELS, BackupReport, Level
-from strandline.catalog import ledger, paths, watch
+from strandline.backups.standing import Standing, standings
+from strandline.catalog import ledger, watch
 from strandline.catalog.ledger import Count
-from strandline.catalog.paths import Path
 from strandline.runtime import Runtime
-
-Reports = Mapping[int, list[tuple[float, BackupReport]]]
 
 
 @dataclass(frozen=True)
@@ -160,50 +155,25 @@ def _operations(conn: Connection) -> Iterator[Sample]:
 
 
 def _backups(conn: Connection, held: Mapping[int, int]) -> Iterator[Sample]:
-    root = paths.find(conn, ROOT)
-    for collection in paths.children(conn, root) if root is not None else ():
-        if collection.type == "backup_collection":
-            yield HELD, (collection.name,), held.get(collection.id, 0)
-            yield from _collection(conn, collection)
+    for standing in standings(conn):
+        yield HELD, (standing.collection.name,), held.get(standing.collection.id, 0)
+        yield from _collection(conn, standing)
 
 
-def _collection(conn: Connection, collection: Path) -> Iterator[Sample]:
-    heads, of = backup_heads(conn, collection), (collection.name,)
-    yield BACKUPS, of, len(heads)
-    if not heads:
+def _collection(conn: Connection, standing: Standing) -> Iterator[Sample]:
+    of = (standing.collection.name,)
+    yield BACKUPS, of, len(standing.backups)
+    if standing.last is None:
         return
-    path, last = heads[-1]
+    path, last = standing.last
     yield LAST, of, last.time
     yield BYTES, of, watch.bytes_within(conn, path.id)
-    yield CHAIN, of, _chain_length({head.name: head for _, head in heads}, last)
-    reports = verified.reports(conn, [path.id for path, _ in heads])
-    restorable = [head.time for path, head in heads if _is_restorable(reports.get(path.id, ()))]
-    if restorable:
-        yield RESTORABLE, of, max(restorable)
-    for level in LEVELS:
-        found = [(time, r) for listed in reports.values() for time, r in listed if r.level == level]
-        if found:
-            yield VERIFIED, (*of, level), max(time for time, _ in found)
-            yield BROKEN, (*of, level), sum(not r.restorable for _, r in found)
-
-
-def _chain_length(heads: Mapping[str, BackupHead], last: BackupHead) -> int:
-    length, at = 1, heads.get(last.parent or "")
-    while at is not None:
-        length, at = length + 1, heads.get(at.parent or "")
-    return length
-
-
-def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
-    """Whether no level has found that it is not, but for what the same level or a higher one has found well
-    since."""
-    broken: set[Level] = set()
-    for _, report in sorted(reports, key=lambda pair: pair[0]):
-        if report.restorable:
-            broken -= set(LEVELS[: LEVELS.index(report.level) + 1])
-        else:
-            broken.add(report.level)
-    return not broken
+    yield CHAIN, of, standing.chain_length
+    if standing.restorable is not None:
+        yield RESTORABLE, of, standing.restorable.time
+    for level, found in standing.verified.items():
+        yield VERIFIED, (*of, level), found.time
+        yield BROKEN, (*of, level), found.broken
 
 
 def _streams(conn: Connection, held: Mapping[int, int], now: float) -> Iterator[Sample]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from strandline.api.result import Result
 from strandline.sql import statements as st
+from strandline.tables import explain as plan
 from strandline.tables import read
 from strandline.tables.check import check
 
@@ -21,6 +22,10 @@ def select(db: Database, statement: st.Select) -> Result:
 
 
 def explain(db: Database, statement: st.Explain) -> Result:
+    """The plan as Strandline makes it; with a word of Spark's after EXPLAIN, as Spark does."""
+    if not statement.mode:
+        steps = db.look(lambda reader: plan.explain(reader, statement.query), read.named(statement.query))
+        return Result(plan.Step._fields, steps)
     frame = db.look(
         lambda reader: read.query_frame(reader, statement.query, f"EXPLAIN {statement.mode} "),
         read.named(statement.query),

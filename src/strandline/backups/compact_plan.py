@@ -162,7 +162,7 @@ def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
 
     def table(of: TableRecord) -> TableRecord:
         indexes = tuple(i if i.slice is None else replace(i, slice=whole(i.slice)) for i in of.indexes)
-        return replace(of, slice=whole(of.slice), indexes=indexes)
+        return replace(of, slice=whole(of.slice), indexes=indexes, was=None)
 
     return replace(
         record,

@@ -47,7 +47,8 @@ class CutShard(Record):
     """A shard (``within``) of a source, whose changes in ``(after, step]`` go into the slice ``target_id``.
     ``whole``: the parent does not have the source, so that all of it is taken. ``base``: where the earlier
     backups hold it (path and step), if the slice cannot be checked without them. When it is cut it says what
-    came of it: ``delta`` is what its rows add up to or, where there is a base, the shard at ``step``."""
+    came of it: ``delta`` is what its rows add up to or, where there is a base, the shard at ``step``.
+    ``was``: the table's path in the parent, if it was renamed since."""
 
     table_id: int
     target_id: int
@@ -60,6 +61,7 @@ class CutShard(Record):
     tombstones: int | None = later()
     bytes: int | None = later()
     delta: Digest | None = later()
+    was: str | None = later()
 
     @property
     def made(self) -> Made:
@@ -111,6 +113,7 @@ class CutSlice(NewStream, CutShard):
             whole=self.whole,
             base=self.base,
             within=within,
+            was=self.was,
         )
 
     def plus(self, shard: CutShard) -> CutSlice:
@@ -151,6 +154,7 @@ class UnchangedSlice:
     target_id: int
     digest: Digest
     continues: int | None = later()
+    was: str | None = later()
 
     def record(self, version: int) -> SliceRecord:
         """It, as the backup records it. ``version``: the source's."""
@@ -194,7 +198,7 @@ class _Source:
     """A table or an implementation table, and where its slice goes. ``body``: the slice's. ``previous``: what
     the parent holds of it; ``old_stream``: what has followed it since. ``base``: see ``CutShard``. ``least``:
     how many shards it has, if its segments allow it. ``since``: the step from which on it has been
-    followed."""
+    followed. ``was``: see ``CutShard``."""
 
     source: Path
     body: TableBody
@@ -204,6 +208,7 @@ class _Source:
     base: tuple[tuple[int | None, int], ...] | None = None
     least: int = 1
     since: int
+    was: str | None = None
 
     @property
     def continues(self) -> int | None:
@@ -259,7 +264,11 @@ class _Increment:
         for start in range(0, len(unchanged), UNCHANGED):
             slices = tuple(
                 UnchangedSlice(
-                    table_id=s.source.id, target_id=t.id, digest=s.previous.after, continues=s.continues
+                    table_id=s.source.id,
+                    target_id=t.id,
+                    digest=s.previous.after,
+                    continues=s.continues,
+                    was=s.was,
                 )
                 for s, t in unchanged[start : start + UNCHANGED]
                 if s.previous is not None
@@ -283,9 +292,28 @@ class _Increment:
         """The id of what stands for the source of a slice of the parent."""
         return self._standing.get(slice_.source_id, slice_.source_id)
 
+    @cached_property
+    def _known(self) -> dict[int, str]:
+        """The paths that tables have in the parent, by the ids of what stands for them now."""
+        return {self._now(table.slice): path for path, table in self.cut.parent.tables.items()}
+
+    def _before(self, member: Path) -> str | None:
+        """The path that a member has in the parent: the parent's table is the same one, whatever its name was
+        then. None: the parent does not have it; what had its name then has another one now."""
+        known = self._known.get(member.id)
+        if known is not None or member.path not in self.cut.parent.tables:
+            return known
+        now = self._now(self.cut.parent.tables[member.path].slice)
+        return None if now in self._members else member.path
+
+    @cached_property
+    def _members(self) -> set[int]:
+        return {member.id for member, _ in self.members}
+
     def _sources(self, member: Path, info: TableInfo) -> list[_Source]:
         parent, backup = self.cut.parent, self.cut.backup
-        before = parent.tables.get(member.path)
+        known = self._before(member)
+        before = None if known is None else parent.tables[known]
         stream = None if before is None else self.followed.get(member.id)
         if before is not None and (self._now(before.slice) != member.id or stream is None):
             raise FullNeeded(
@@ -300,8 +328,9 @@ class _Increment:
             target=f"{backup.path}{member.path}",
             previous=None if before is None else before.slice,
             old_stream=stream,
-            base=None if before is None else self._base(member, info.schema, before),
+            base=None if before is None else self._base(known or member.path, info.schema, before),
             since=self.since,
+            was=None if known == member.path else known,
         )
         found = [table]
         for ref in info.indexes:
@@ -338,12 +367,12 @@ class _Increment:
         return self.alike[impl.body]
 
     def _base(
-        self, member: Path, schema: TableSchema, before: TableRecord
+        self, path: str, schema: TableSchema, before: TableRecord
     ) -> tuple[tuple[int | None, int], ...] | None:
         if _dropped_columns(schema) == _dropped_columns(before.schema):
             return None
         chain = chain_to(backup_records(self.tx.conn, self.cut.collection), self.cut.parent.name)
-        return tuple((slice_.target_id, chain[place].step) for place, slice_ in slices_of(chain, member.path))
+        return tuple((slice_.target_id, chain[place].step) for place, slice_ in slices_of(chain, path))
 
     def _make_targets(self, sources: Sequence[_Source]) -> list[Path]:
         parents = self.run.make_all_parents(self.tx, [s.target for s in sources], self.cut.step)
@@ -373,6 +402,7 @@ class _Increment:
                 stream=stream,
                 within=first,
                 continues=source.continues,
+                was=source.was,
             )
             path = source.source.path.removesuffix(f"/{paths.IMPL_TABLE}")
             each = bytes_ // (len(others) + 1)  # Nobody knows how the changes are spread.

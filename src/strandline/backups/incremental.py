@@ -179,6 +179,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
                 slice=made[info.id].record(versions[info.id]),
                 indexes=tuple(index(ref) for ref in info.indexes),
                 changefeeds=feeds.get(info.id, ()),
+                was=made[info.id].was,
             )
             for info in infos
         }
@@ -212,7 +213,7 @@ class _Cutter:
                 logs = chains.log_between(conn, source.id, body.after, body.step)
                 found = tuple(s for s in logs if may_hold(s, body.within))
                 window = Window(body.after, body.step, found, within=body.within)
-            base = [] if body.base is None else _held_before(conn, run, source.path)
+            base = [] if body.base is None else _held_before(conn, run, body.was or source.path)
         made = runtime.store.slice(source.schema, window, runtime.session.file_name(body.target_id))
         try:
             return _Folded(made.segments, self._made(source, body, made, base))
@@ -326,8 +327,9 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
 
 def _held_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment]:
-    """What the backups before this one hold of a table. They are looked up in the transaction that finds
-    their segments: one of them may have become a full backup since this one was planned."""
+    """What the backups before this one hold of a table, by its path in the parent. They are looked up in the
+    transaction that finds their segments: one of them may have become a full backup since this one was
+    planned."""
     collection = require_id(conn, require_id(conn, run.body.backup_id).parent_id)
     chain = chain_to(backup_records(conn, collection), run.body.parent)
     return [

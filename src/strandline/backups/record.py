@@ -82,12 +82,13 @@ class IndexRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRecord:
-    """A table as it was at the backup's step."""
+    """A table as it was at the backup's step. ``was``: its path in the parent, if it was renamed since."""
 
     schema: TableSchema
     slice: SliceRecord
     indexes: tuple[IndexRecord, ...] = ()
     changefeeds: tuple[Changefeed, ...] = later(())
+    was: str | None = later()
 
     def index(self, name: str) -> IndexRecord | None:
         return next((i for i in self.indexes if i.definition.name == name), None)
@@ -289,7 +290,7 @@ def check_link(parent: BackupRecord, child: BackupRecord) -> None:
             f"Restore {parent.name} or an earlier backup.",
         )
     for path, table in child.tables.items():
-        if path not in parent.tables and not table.slice.whole:
+        if (table.was or path) not in parent.tables and not table.slice.whole:
             raise Corrupted(
                 f"{path} is in {child.name} but not in its parent {parent.name}",
                 f"Restore {parent.name}.",
@@ -300,15 +301,11 @@ def slices_of(
     chain: Sequence[BackupRecord], path: str, index: str | None = None
 ) -> list[tuple[int, SliceRecord]]:
     """The slices that add up to a table (or to one of its indexes) at the end of the chain, with their place
-    in it. The arithmetic of their digests is checked: CORRUPTED if they do not lead to the recorded end. A
-    table that was not there at first begins with a whole slice."""
+    in it. ``path`` is the table's at the end. The arithmetic of their digests is checked: CORRUPTED if they
+    do not lead to the recorded end. A table that was not there at first begins with a whole slice."""
     found: list[tuple[int, SliceRecord]] = []
-    for place, record in enumerate(chain):
-        table = record.tables.get(path)
+    for place, record, table in _through(chain, path):
         slice_ = _slice_in(table, index)
-        if table is None:
-            found.clear()  # It was no member then. If it is one again, it begins anew.
-            continue
         if slice_ is None:
             continue
         check_slice(path, record, slice_, found[-1][1] if found else None)
@@ -316,6 +313,21 @@ def slices_of(
             found.clear()
         found.append((place, slice_))
     return found
+
+
+def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, BackupRecord, TableRecord]]:
+    """A table in the backups of a chain, under the names that it had then. What comes before a backup that
+    does not have it is left out: it was no member then, and began anew when it became one again."""
+    found: list[tuple[int, BackupRecord, TableRecord]] = []
+    for place in reversed(range(len(chain))):
+        table = chain[place].tables.get(path)
+        if table is None:
+            break
+        found.append((place, chain[place], table))
+        if table.slice.whole:
+            break  # What had this name before may have been another one.
+        path = table.was or path
+    return found[::-1]
 
 
 def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:

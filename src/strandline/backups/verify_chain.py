@@ -82,8 +82,15 @@ def _reach(record: BackupRecord, parent: Verdict | None, held: Mapping[int, Held
     before: dict[Of, _Reached] = {}
     if parent is not None:
         check_link(parent.record, record)
-        # A table that is no member now begins anew if it is one again.
-        before = {of: reached for of, reached in parent.reached.items() if of[0] in record.tables}
+        # A table that is no member now begins anew if it is one again. One that was renamed has another name
+        # from here on.
+        now: dict[str, list[str]] = {}
+        for path, table in record.tables.items():
+            if not table.slice.whole:
+                now.setdefault(table.was or path, []).append(path)
+        before = {
+            (path, of[1]): reached for of, reached in parent.reached.items() for path in now.get(of[0], ())
+        }
     elif record.parent is not None:
         raise Corrupted(f"the backup {record.parent}, on which {record.name} builds, is missing")
     elif record.kind != "full":

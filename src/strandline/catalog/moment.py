@@ -176,7 +176,7 @@ class Moments:
         if moment.is_past:
             chains.check_readable(look.conn, row.id, row.path, moment.step)
         elif row.created_step > moment.step:
-            raise Stale(row.id, f"{path} was created or restored after step {moment.step}")
+            raise Stale(row.id, f"{path} was created, restored or renamed after step {moment.step}")
         found = self._loaded(look.conn, moment, tables.at_step(look.conn, row, moment.step))
         return TableAt(found.info, found.chain, row.record(TableBody).increment)
 

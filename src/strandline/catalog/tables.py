@@ -50,6 +50,7 @@ class IndexRef:
     version: int
     omitted: bool = False
     unique: bool = later(False)
+    stored: tuple[tuple[str, str], ...] = later(())
 
     @staticmethod
     def of(index: IndexDef, *, index_id: int, impl_id: int, version: int, omitted: bool = False) -> IndexRef:
@@ -63,11 +64,12 @@ class IndexRef:
             version=version,
             omitted=omitted,
             unique=index.unique,
+            stored=index.stored,
         )
 
     @cached_property
     def definition(self) -> IndexDef:
-        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique)
+        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique, stored=self.stored)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +125,17 @@ class TableInfo:
         )
 
 
-def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
-    """Create an empty table with its indexes, with the directories above it."""
-    if (found := paths.find(tx.conn, path)) is not None:
+def check_free(conn: Connection, path: str) -> None:
+    """Refuse a path for a table where something is already."""
+    if (found := paths.find(conn, path)) is not None:
         if found.state in paths.CLOSED_STATES:
             paths.check_ready(found)  # Whether it will be there is not decided yet.
         raise AlreadyExists(f"{path} already exists")
+
+
+def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
+    """Create an empty table with its indexes, with the directories above it."""
+    check_free(tx.conn, path)
     parent = many.make_parent(tx, path)
     row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
     add_state(tx, row.id, tx.step, Digest())
@@ -235,6 +242,52 @@ def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
     publish(tx, list(bodies))
 
 
+def describe_anew(
+    tx: Writer,
+    info: TableInfo,
+    schema: TableSchema,
+    definitions: Mapping[str, IndexDef],
+    impls: Mapping[int, TableSchema],
+) -> None:
+    """Store and publish other columns of a table, with the definitions of its indexes, by their names, and
+    the columns of their implementation tables, by the ids of these. What stays as it is keeps its version."""
+    bodies: dict[int, Record] = {}
+    refs = []
+    for ref in info.indexes:
+        new = definitions[ref.name]
+        if new == ref.definition:
+            refs.append(ref)
+            continue
+        bodies |= {ref.index_id: new, ref.impl_id: TableBody(schema=impls[ref.impl_id])}
+        ids: dict[str, Any] = {"index_id": ref.index_id, "impl_id": ref.impl_id, "omitted": ref.omitted}
+        refs.append(IndexRef.of(new, version=ref.version + 1, **ids))
+    bodies[info.id] = TableBody(schema=schema, indexes=tuple(refs))
+    alter_all(tx, bodies)
+
+
+def rename(tx: Writer, table: Path, to: str) -> None:
+    """Give a table another name, perhaps in another directory, which is made if need be. All that is below it
+    goes with it. Whoever has planned with it plans again, and whoever reads an earlier moment does not find
+    it: ``created_step`` is when a path appeared."""
+    info, parent = TableInfo.of(table), many.make_parent(tx, to)
+    moved = [table.id, *(i for ref in info.indexes for i in (ref.index_id, ref.impl_id))]
+    at = sqltables.paths.c
+    tx.conn.execute(
+        update(sqltables.paths)
+        .where(at.id == table.id)
+        .values(parent_id=parent.id, name=to.rsplit("/", 1)[1])
+    )
+    refs = tuple(replace(ref, version=ref.version + 1) for ref in info.indexes)
+    paths.set_body(tx, table.id, replace(info, indexes=refs).body())
+    for chunk in chunks(moved):
+        tx.conn.execute(
+            update(sqltables.paths)
+            .where(at.id.in_(chunk))
+            .values(version=at.version + 1, created_step=tx.step)
+        )
+    publish(tx, moved)
+
+
 def drop(tx: Writer, root: Path) -> None:
     """Remove a path and all below it. Segments stay until nothing refers to them any more."""
     gone = paths.subtree(tx.conn, root)
@@ -311,7 +364,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
     if found is None:
         raise PathNotFound(
             f"{row.path} did not exist at step {step}",
-            f"It was created at step {row.created_step}; ask for that or later.",
+            f"It is there since step {row.created_step}; ask for that or later.",
         )
     return TableInfo.of(row._replace(version=found.version, body=found.body), found.step)
 

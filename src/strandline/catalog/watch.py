@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, and_, case, func, or_, select
 
 from strandline.catalog import paths, sqltables
 
@@ -19,6 +19,26 @@ class Lag:
     stream: str
     steps: int
     since: float | None
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """An operation that has not ended. ``changed``: when something last happened in it."""
+
+    id: str
+    kind: str
+    created: float
+    changed: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An operation that has failed. ``error`` is the text of its record."""
+
+    id: str
+    kind: str
+    ended: float
+    error: str | None
 
 
 def operations_by_state(conn: Connection) -> dict[tuple[str, str], int]:
@@ -34,6 +54,38 @@ def unfinished_since(conn: Connection) -> dict[str, float]:
     first = func.min(at.created).label("first")
     rows = conn.execute(select(at.kind, first).where(at.ended.is_(None)).group_by(at.kind))
     return {row.kind: row.first for row in rows}
+
+
+def unfinished(conn: Connection) -> list[Unfinished]:
+    """The operations that have not ended, oldest first."""
+    at, part = sqltables.operations.c, sqltables.parts.c
+    last = func.max(case((part.began > part.changed, part.began), else_=part.changed))
+    changed = select(last).where(part.operation_id == at.id).scalar_subquery()
+    rows = conn.execute(
+        select(at.id, at.kind, at.created, func.coalesce(changed, at.created))
+        .where(at.ended.is_(None))
+        .order_by(at.number)
+    )
+    return [Unfinished(*row) for row in rows]
+
+
+def failed(conn: Connection) -> list[Failed]:
+    """The operations that have failed and that nobody has repeated with success since, oldest first."""
+    at, again = sqltables.operations.c, sqltables.operations.alias("again")
+    repeated = (
+        select(again.c.id)
+        .where(
+            again.c.kind == at.kind,
+            again.c.request == at.request,
+            again.c.state == "done",
+            again.c.number > at.number,
+        )
+        .exists()
+    )
+    rows = conn.execute(
+        select(at.id, at.kind, at.ended, at.error).where(at.state == "failed", ~repeated).order_by(at.number)
+    )
+    return [Failed(*row) for row in rows]
 
 
 def held_bytes(conn: Connection) -> dict[int, int]:

@@ -26,6 +26,7 @@ from strandline.errors import Corrupted, StrandlineError, Unavailable
 from strandline.lru import Cache
 from strandline.model import Segment
 from strandline.retry import tries
+from strandline.work import check, shielded
 
 # Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
 _NEXT = {
@@ -122,7 +123,9 @@ class Transactions:
         conn = self.patiently(self._open_write)
         try:
             yield conn
-            conn.commit()
+            check()  # The last moment at which nothing has happened.
+            with shielded():
+                conn.commit()
         except BaseException:
             conn.rollback()
             raise

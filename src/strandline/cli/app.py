@@ -13,12 +13,14 @@ from strandline.cli import (
     backup,
     check,
     compact_backups,
+    config,
     copy_backup,
     demo,
     describe,
     drop_backup,
     export,
     failures,
+    help,
     init,
     load,
     logs,
@@ -32,13 +34,18 @@ from strandline.cli import (
     rotate_key,
     show_backup,
     sql,
+    status,
     tree,
     verify,
     version,
+    watching,
 )
+from strandline.cli.failures import Fault
+from strandline.cli.output import Output
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
-from strandline.errors import Internal, StrandlineError
+from strandline.errors import Cancelled, Internal, StrandlineError
+from strandline.work import Interrupted
 
 app = typer.Typer(
     name="strandline",
@@ -56,8 +63,11 @@ app = typer.Typer(
 def _root(
     context: typer.Context,
     *,
+    show_version: options.Version = False,
     warehouse: options.Warehouse = None,
     catalog: options.Catalog = None,
+    profile: options.Profile = None,
+    assigned: options.Assigned = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
     log_level: options.LogLevel = None,
@@ -67,6 +77,8 @@ def _root(
         context.obj,
         warehouse=warehouse,
         catalog=catalog,
+        profile=profile,
+        assigned=assigned,
         as_json=as_json,
         debug=debug,
         log_level=log_level,
@@ -78,12 +90,15 @@ COMMANDS = (
     init,
     demo,
     version,
+    help,
     sql,
     load,
     export,
     ls,
     tree,
     describe,
+    status,
+    config,
     backup,
     restore,
     show_backup,
@@ -111,19 +126,19 @@ def run(args: list[str]) -> int:
     # An error in the command line itself should be told in the right form, too.
     as_json, debug = "--json" in args, "--debug" in args
     try:
-        with logs.as_before():
+        with logs.as_before(), watching.on_terminal(as_json=as_json):
             command = typer.main.get_command(app)
             code = command.main(args, prog_name="strandline", standalone_mode=False, obj=cli)
         sys.stdout.flush()
         if code == failures.INTERRUPTED:
-            return failures.interrupted(as_json=as_json)
+            return failures.tell(Interrupted(is_late=cli.was_late), cli.output, as_json=as_json)
         return code if isinstance(code, int) else 0
     except typer.TyperException as error:
-        return _usage(error, as_json)
+        return _usage(error, cli.output, as_json)
     except (typer.Abort, KeyboardInterrupt):
-        return failures.interrupted(as_json=as_json)
-    except LeftAlone:
-        return failures.INTERRUPTED
+        return failures.tell(Interrupted(is_late=cli.was_late), cli.output, as_json=as_json)
+    except LeftAlone as left:
+        return _left(left, cli.output)
     except BrokenPipeError:
         # The reader has gone (| head). Python would complain once more when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -131,20 +146,37 @@ def run(args: list[str]) -> int:
     except StrandlineError as error:
         if debug:
             traceback.print_exc()
-        return failures.tell(error, as_json=as_json)
+        return failures.tell(error, cli.output, as_json=as_json)
     except Exception as error:
         if debug:
             traceback.print_exc()
-        return failures.tell(Internal(f"an unexpected {type(error).__name__}: {error}"), as_json=as_json)
+        unexpected = Internal(f"an unexpected {type(error).__name__}: {error}")
+        return failures.tell(unexpected, cli.output, as_json=as_json)
 
 
-def _usage(error: typer.TyperException, as_json: bool) -> int:
+def _usage(error: typer.TyperException, output: Output, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
-    if not message and context is not None:  # no command at all: the answer is the help
-        sys.stdout.write(context.get_help() + "\n")
+    if not message:  # no command at all: the answer is the help, which has been shown by now
         return failures.USAGE
     command = context.command_path if context is not None else "strandline"
-    return failures.say(
-        message[:1].lower() + message[1:], f"See: {command} --help", "USAGE", failures.USAGE, as_json=as_json
+    fault = Fault(
+        code="USAGE",
+        message=message[:1].lower() + message[1:],
+        hint=f"See: {command} --help",
+        exit_code=failures.USAGE,
     )
+    return failures.say(fault, output, as_json=as_json)
+
+
+def _left(left: LeftAlone, output: Output) -> int:
+    """People have been told by now; a program gets its document."""
+    if output.as_json:
+        fault = Fault(
+            code=Cancelled.code,
+            message=f"interrupted; operation {left.operation_id} stays unfinished",
+            hint=f"Go on with: strandline operations wait {left.operation_id}",
+            exit_code=failures.INTERRUPTED,
+        )
+        return failures.say(fault, output)
+    return failures.INTERRUPTED

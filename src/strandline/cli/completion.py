@@ -3,7 +3,6 @@ answer is an answer."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -74,4 +73,4 @@ def _given(context: typer.Context) -> tuple[str | None, str | None]:
         for name, value in found.items():
             found[name] = value or at.params.get(name)
         at = at.parent  # type: ignore[assignment]
-    return found["warehouse"] or os.environ.get("STRANDLINE_WAREHOUSE"), found["catalog"]
+    return found["warehouse"], found["catalog"]

@@ -6,9 +6,13 @@ import json
 import os
 import re
 import sys
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
+from strandline.cli.output import Output
 from strandline.errors import Cancelled, StrandlineError
+from strandline.work import Interrupted
 
 USAGE = 2
 """The exit code of a command line that cannot be understood."""
@@ -29,22 +33,55 @@ _IN_COMMANDS = (
 """Hints speak of the API; here they speak of the commands that do the same."""
 
 
-def tell(error: StrandlineError, *, as_json: bool = False) -> int:
-    """Say on stderr what went wrong; return the exit code."""
-    return say(error.message, hint_for_shell(error.hint), error.code, error.exit_code, as_json=as_json)
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What is told of a failure."""
+
+    code: str
+    message: str
+    hint: str
+    exit_code: int
 
 
-def say(message: str, hint: str, code: str, exit_code: int, *, as_json: bool = False) -> int:
-    sys.stdout.flush()
-    if as_json:
-        body = {"error": {"code": code, "message": message, "hint": hint, "exit_code": exit_code}}
-        sys.stderr.write(json.dumps(body, ensure_ascii=False) + "\n")
+def fault_of(error: StrandlineError | KeyboardInterrupt) -> Fault:
+    if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, Interrupted) and error.is_late:
+            message, hint = "interrupted when it was done already", "What it has changed is there."
+        else:
+            message = "interrupted"
+            hint = "What was committed before stays, and nothing half done is visible. Run it again at will."
+        return Fault(code=Cancelled.code, message=message, hint=hint, exit_code=INTERRUPTED)
+    hint = hint_for_shell(error.hint)
+    return Fault(code=error.code, message=error.message, hint=hint, exit_code=error.exit_code)
+
+
+def body_of(error: StrandlineError | KeyboardInterrupt) -> dict[str, Any]:
+    """A failure as JSON has it."""
+    return {"error": asdict(fault_of(error))}
+
+
+def tell(error: StrandlineError | KeyboardInterrupt, output: Output, *, as_json: bool = False) -> int:
+    """Say what went wrong; return the exit code."""
+    return say(fault_of(error), output, as_json=as_json)
+
+
+def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
+    """Say it on stderr; and on stdout as well, where programs expect a document and have not got one."""
+    if as_json or output.as_json:
+        document = json.dumps({"error": asdict(fault)}, ensure_ascii=False) + "\n"
+        if not output.answered:
+            sys.stdout.write(document)
+            output.answered = True
+        sys.stdout.flush()
+        sys.stderr.write(document)
     else:
+        sys.stdout.flush()
+        message, code = _sentence(fault.message), fault.code
         sys.stderr.write(
-            f"{_colored('error:', 31)} {_sentence(message)} [{code}]\n{_colored('hint:', 36)} {hint}\n"
+            f"{_colored('error:', 31)} {message} [{code}]\n{_colored('hint:', 36)} {fault.hint}\n"
         )
     sys.stderr.flush()
-    return exit_code
+    return fault.exit_code
 
 
 def hint_for_shell(hint: str) -> str:
@@ -55,16 +92,6 @@ def hint_for_shell(hint: str) -> str:
 
 def _as_command(command: str, found: re.Match[str]) -> str:
     return " ".join(filter(None, ["strandline", command, found[1] or ""]))
-
-
-def interrupted(*, as_json: bool = False) -> int:
-    return say(
-        "interrupted",
-        "Nothing half done is visible; run it again when you are ready.",
-        Cancelled.code,
-        INTERRUPTED,
-        as_json=as_json,
-    )
 
 
 def _sentence(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -35,7 +34,7 @@ def init(
     from strandline.api.connector import place_of
     from strandline.storage.location import files_at
 
-    cli.warehouse = folder or cli.warehouse or os.environ.get("STRANDLINE_WAREHOUSE") or "."
+    cli.warehouse = folder or cli.warehouse or cli.configuration.text("warehouse") or "."
     where = place_of(cli.warehouse)
     there = files_at(where).exists(MARKER)
     with cli.database(create=True, adopt=adopt):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from strandline.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from strandline.cli.configuration import Configuration
 
 E = TypeVar("E", bound=Enum)
 
@@ -45,11 +47,10 @@ def as_before() -> Iterator[None]:
         log.handlers[:] = handlers
 
 
-def configure(level: Level | None, form: Form | None) -> None:
-    """Let the library log to stderr, as options say, else the environment. If neither says anything, Python's
-    own way is left as it is: warnings, without more."""
-    level = level or _from_environment("STRANDLINE_LOG_LEVEL", Level)
-    form = form or _from_environment("STRANDLINE_LOG_FORMAT", Form)
+def configure(configuration: Configuration) -> None:
+    """Let the library log to stderr, as is configured. If nothing is, Python's own way is left as it is:
+    warnings, without more."""
+    level, form = _member(configuration, "log_level", Level), _member(configuration, "log_format", Form)
     if level is None and form is None:
         return
     log = logging.getLogger("strandline")
@@ -59,15 +60,16 @@ def configure(level: Level | None, form: Form | None) -> None:
     log.setLevel((level or Level.WARNING).upper())
 
 
-def _from_environment(name: str, kind: type[E]) -> E | None:
-    text = os.environ.get(name)
-    if not text:
+def _member(configuration: Configuration, name: str, kind: type[E]) -> E | None:
+    found = configuration.values.get(name)
+    if found is None:
         return None
     try:
-        return kind(text.lower())
+        return kind(found.value.lower())
     except ValueError:
         known = ", ".join(member.value for member in kind)
-        raise InvalidArgument(f"{name} cannot be {text!r}", f"Set it to one of {known}.") from None
+        what = found.source if found.source.startswith("STRANDLINE_") else f"{name} ({found.source})"
+        raise InvalidArgument(f"{what} cannot be {found.value!r}", f"Set it to one of {known}.") from None
 
 
 class _ToStderr(logging.Handler):

@@ -43,6 +43,20 @@ Copies = Annotated[
 ]
 Confirm = Annotated[bool, typer.Option("--confirm", help="Do it. Without this nothing is removed.")]
 
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from strandline.version import VERSION
+
+        typer.echo(f"strandline {VERSION}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", "-V", is_eager=True, callback=_show_version, help="Show the version and exit."),
+]
+
 Warehouse = Annotated[
     str | None,
     typer.Option(
@@ -50,7 +64,7 @@ Warehouse = Annotated[
         "-w",
         metavar="FOLDER",
         help="The warehouse, a folder or a URL such as s3://bucket/folder. Else STRANDLINE_WAREHOUSE, "
-        "else the current folder if it is one.",
+        "else strandline.toml, else the current folder if it is one.",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
@@ -59,7 +73,26 @@ Catalog = Annotated[
     typer.Option(
         "--catalog",
         metavar="URL",
-        help="The catalog's database. Else STRANDLINE_CATALOG, else SQLite in the warehouse.",
+        help="The catalog's database. Else STRANDLINE_CATALOG, else strandline.toml, else SQLite in the "
+        "warehouse. Its password does not belong here: everybody on the machine would see it.",
+        rich_help_panel=EVERY_COMMAND,
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A profile of strandline.toml. Else STRANDLINE_PROFILE.",
+        rich_help_panel=EVERY_COMMAND,
+    ),
+]
+Assigned = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting, or an option of Spark such as spark.driver.memory=4g. Can be repeated.",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
@@ -93,6 +126,8 @@ LogFormat = Annotated[
 _SHARED: dict[str, tuple[Any, Any]] = {
     "warehouse": (Warehouse, None),
     "catalog": (Catalog, None),
+    "profile": (Profile, None),
+    "assigned": (Assigned, None),
     "as_json": (Json, False),
     "debug": (Debug, False),
     "log_level": (LogLevel, None),
@@ -115,6 +150,7 @@ def command(app: typer.Typer, name: str, panel: str | None = None) -> Callable[[
         @functools.wraps(function)
         def run(*, context: typer.Context, **given: Any) -> Any:
             cli = apply(context.find_root().obj, **{n: given.pop(n) for n in _SHARED})
+            logs.configure(cli.configuration)
             return function(cli, **given)
 
         keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
@@ -132,6 +168,8 @@ def apply(
     *,
     warehouse: str | None,
     catalog: str | None,
+    profile: str | None,
+    assigned: list[str] | None,
     as_json: bool,
     debug: bool,
     log_level: logs.Level | None,
@@ -139,9 +177,10 @@ def apply(
 ) -> Cli:
     cli.warehouse = warehouse or cli.warehouse
     cli.catalog = catalog or cli.catalog
+    cli.profile = profile or cli.profile
+    cli.assigned += assigned or []
     cli.debug = cli.debug or debug
     cli.output.as_json = cli.output.as_json or as_json
     cli.log_level = log_level or cli.log_level
     cli.log_format = log_format or cli.log_format
-    logs.configure(cli.log_level, cli.log_format)
     return cli

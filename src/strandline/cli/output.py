@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from strandline.cli.values import plain, shown
-from strandline.errors import InvalidArgument
+from strandline.errors import InvalidArgument, StrandlineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +32,10 @@ class Output:
     encoding: Literal["csv", "jsonl", "parquet"] | None = None
     """How rows are written, if not for a person: as the bytes of one file."""
     has_rows: bool = False
+    expanded: bool = False
+    """Rows are shown as lists of their columns."""
+    answered: bool = False
+    """What is run at the moment has written its document."""
 
     @property
     def is_terminal(self) -> bool:
@@ -51,6 +55,7 @@ class Output:
         """``body`` as JSON, or whatever ``tell`` says to a person."""
         if self.as_json:
             self.line(json.dumps(plain(body), ensure_ascii=False))
+            self.answered = True
         else:
             tell()
 
@@ -62,8 +67,16 @@ class Output:
         ]  # what fails at once has then written nothing
         write = sys.stdout.write
         write(f'{{"columns": {json.dumps(columns, ensure_ascii=False)}, "rows": [')
-        for number, row in enumerate(itertools.chain(first, map(plain, coming))):
-            write((", " if number else "") + json.dumps(row, ensure_ascii=False))
+        try:
+            for number, row in enumerate(itertools.chain(first, map(plain, coming))):
+                write((", " if number else "") + json.dumps(row, ensure_ascii=False))
+        except (StrandlineError, KeyboardInterrupt) as error:
+            from strandline.cli.failures import body_of
+
+            self.answered = True
+            write(f"], {json.dumps(body_of(error), ensure_ascii=False)[1:]}\n")
+            raise
+        self.answered = True
         write("]}\n")
 
     def file(self, reader: pa.RecordBatchReader) -> None:
@@ -92,13 +105,24 @@ class Output:
         """Rows in aligned columns, numbers to the right. ``more``: these are only the first ones, and nobody
         has counted the others."""
         cut = rows[:SHOWN_ROWS] if self.is_terminal else rows
-        for text in table_lines(columns, cut, bold=self.is_terminal and "NO_COLOR" not in os.environ):
-            self.line(text)
+        if self.expanded:
+            self._records(columns, cut)
+        else:
+            self._lines(columns, cut)
         if more:
             self.line(f"(more than {len(cut)} rows, the first {len(cut)} are shown)")
         elif count:
             rest = f", the first {len(cut)} are shown" if len(cut) < len(rows) else ""
             self.line(f"({len(rows)} {'row' if len(rows) == 1 else 'rows'}{rest})")
+
+    def _lines(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        for text in table_lines(columns, rows, bold=self.is_terminal and "NO_COLOR" not in os.environ):
+            self.line(text)
+
+    def _records(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        for number, row in enumerate(rows, 1):
+            self.line(f"-[ row {number} ]-")
+            self.fields(zip(map(shown, columns), row, strict=True))
 
     def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
         """Names and values, one pair per line."""

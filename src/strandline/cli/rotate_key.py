@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from strandline.cli.options import BACK_UP_AND_RESTORE, command
-from strandline.cli.session import Cli, settings_here
+from strandline.cli.session import Cli
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def rotate_key(
 
     new = Settings(repository_key_file=file, repository_key_env=env, repository_key_command=command_)
     where = place(url)
-    done = rotate(where, settings_here(), new)
+    done = rotate(where, cli.configuration.settings(), new)
 
     def tell() -> None:
         cli.output.line(f"the new key opens {where}, and the old one no more")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,25 +13,11 @@ from strandline.cli.logs import Form, Level
 from strandline.cli.output import Output
 from strandline.errors import Unavailable
 from strandline.names import MARKER
+from strandline.work import Interrupted
 
 if TYPE_CHECKING:
     from strandline.api import Database
-    from strandline.settings import Settings
-
-
-def settings_here() -> Settings:
-    """The settings as the environment gives them: where the key of an encrypted repository is. That is a
-    place, and never the key itself."""
-    from strandline.settings import Settings
-
-    def named(setting: str) -> str | None:
-        return os.environ.get(f"STRANDLINE_{setting.upper()}") or None
-
-    return Settings(
-        repository_key_file=named("repository_key_file"),
-        repository_key_env=named("repository_key_env"),
-        repository_key_command=named("repository_key_command"),
-    )
+    from strandline.cli.configuration import Configuration
 
 
 @dataclass(kw_only=True)
@@ -40,14 +26,36 @@ class Cli:
 
     warehouse: str | None = None
     catalog: str | None = None
+    profile: str | None = None
+    assigned: list[str] = field(default_factory=list)
     debug: bool = False
     log_level: Level | None = None
     log_format: Form | None = None
     output: Output = field(default_factory=Output)
+    was_late: bool = False
+    """It was interrupted when what it did was done already."""
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """What holds, of all places. Read when it is first asked for, when all options are known."""
+        from strandline.cli.configuration import load
+
+        if self.catalog is not None and _has_password(self.catalog):
+            self.output.note(
+                "warning: everybody on this machine can see a password on the command line; put it into "
+                "STRANDLINE_CATALOG_PASSWORD, or name a catalog_password_file or _command in strandline.toml"
+            )
+        given = {
+            "warehouse": self.warehouse,
+            "catalog": self.catalog,
+            "log_level": None if self.log_level is None else self.log_level.value,
+            "log_format": None if self.log_format is None else self.log_format.value,
+        }
+        return load(self.profile, given, self.assigned)
 
     def folder(self) -> str:
-        """``--warehouse``, else ``STRANDLINE_WAREHOUSE``, else the current folder when it is a warehouse."""
-        named = self.warehouse or os.environ.get("STRANDLINE_WAREHOUSE")
+        """The warehouse that is named, else the current folder when it is one."""
+        named = self.warehouse or self.configuration.text("warehouse")
         if named:
             return named
         if Path(MARKER).exists():
@@ -58,17 +66,26 @@ class Cli:
         )
 
     def catalog_url(self) -> str | None:
-        """``--catalog``, else ``STRANDLINE_CATALOG``, else None: the SQLite file in the warehouse."""
-        return self.catalog or os.environ.get("STRANDLINE_CATALOG") or None
+        """The catalog that is named, with its password; None: the SQLite file in the warehouse."""
+        return self.configuration.catalog_url()
 
     @contextmanager
     def database(self, *, create: bool = False, adopt: bool = False) -> Iterator[Database]:
         """The warehouse, open for one command."""
-        folder, url = self.folder(), self.catalog_url()
+        folder, url, settings = self.folder(), self.catalog_url(), self.configuration.settings()
         from strandline.api import connect
 
-        db = connect(folder, catalog=url, settings=settings_here(), create=create, adopt=adopt)
+        db = connect(folder, catalog=url, settings=settings, create=create, adopt=adopt)
         try:
             yield db
+        except Interrupted as interrupted:
+            self.was_late = interrupted.is_late
+            raise
         finally:
             db.close()
+
+
+def _has_password(url: str) -> bool:
+    from strandline.metrics import masked
+
+    return masked(url) != url or "password=" in url.lower()

@@ -44,8 +44,15 @@ the arrow keys walk through the history.
   \\do            operations
   \\i FILE        run the statements of a file
   \\timing        show how long each statement takes, or stop doing so
-  \\?             this help
-  \\q             leave (so does Ctrl-D)"""
+  \\x             show each row as a list of its columns, or stop doing so
+  \\? or \\help    this help
+  \\q             leave (so do exit, quit and Ctrl-D)
+BEGIN; opens a transaction, which COMMIT; makes real and ROLLBACK; discards. \
+While one is open, the prompt has a star."""
+
+LEAVE = ("exit", "quit")
+WORDS = (*LEAVE, "help")
+"""What people type without a backslash and without a semicolon."""
 
 
 class Shell:
@@ -73,18 +80,25 @@ class Shell:
         )
         while True:
             try:
-                text = self._session.prompt(ANSI("strandline> ")).strip()
+                star = "*" if self._db.current_transaction() is not None else ""
+                text = self._session.prompt(ANSI(f"strandline{star}> ")).strip()
             except KeyboardInterrupt:
                 continue
             except EOFError:
-                return
+                break
             if not self._handle(text):
-                return
+                break
+        if self._db.current_transaction() is not None:
+            self._db.rollback()
+            self._cli.output.note("The transaction that was open is rolled back.")
 
     def _handle(self, text: str) -> bool:
         """Run one input; False to leave."""
         started = time.monotonic()
         try:
+            word = _bare(text)
+            if word in WORDS:
+                return self._command("\\q" if word in LEAVE else "\\?")
             if text.startswith("\\"):
                 return self._command(text)
             run_text(self._cli, self._db, text, stay=True)
@@ -92,8 +106,8 @@ class Shell:
             self._failed(error)
         except LeftAlone:
             pass
-        except KeyboardInterrupt:
-            self._cli.output.note("interrupted")
+        except KeyboardInterrupt as interrupt:
+            failures.tell(interrupt, self._cli.output)
         except Exception as error:
             self._failed(Internal(f"an unexpected {type(error).__name__}: {error}"))
         if self._timing and text:
@@ -103,7 +117,7 @@ class Shell:
     def _failed(self, error: StrandlineError) -> None:
         if self._cli.debug:
             traceback.print_exc()
-        failures.tell(error, as_json=self._cli.output.as_json)
+        failures.tell(error, self._cli.output)
 
     def _command(self, text: str) -> bool:
         name, _, rest = text.rstrip(";").strip().partition(" ")
@@ -116,7 +130,8 @@ class Shell:
             "\\do": lambda _: self._sql("SHOW OPERATIONS"),
             "\\i": self._file,
             "\\timing": self._time,
-            "\\?": lambda _: self._cli.output.line(HELP),
+            "\\x": self._expand,
+            **dict.fromkeys(("\\?", "\\h", "\\help"), lambda _: self._cli.output.line(HELP)),
         }
         if name not in commands:
             raise InvalidArgument(f"there is no command {name}", "Type \\? for the list.")
@@ -152,6 +167,15 @@ class Shell:
         self._timing = not self._timing
         self._cli.output.line(f"timing is {'on' if self._timing else 'off'}")
 
+    def _expand(self, _: str) -> None:
+        output = self._cli.output
+        output.expanded = not output.expanded
+        output.line(f"expanded display is {'on' if output.expanded else 'off'}")
+
+
+def _bare(text: str) -> str:
+    return text.rstrip("; \n").lower()
+
 
 def _history() -> History:
     """In the folder for state that programs keep; a session without one still has its own lines."""
@@ -184,10 +208,10 @@ def _keys() -> KeyBindings:
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter runs the text: it is empty, a backslash command, or ends with a ``;`` that is not inside
-    a string or a comment."""
+    """Whether Enter runs the text: it is empty, a command of the shell, or ends with a ``;`` that is not
+    inside a string or a comment."""
     stripped = text.strip()
-    if not stripped or stripped.startswith("\\"):
+    if not stripped or stripped.startswith("\\") or _bare(stripped) in WORDS:
         return True
     try:
         tokens: Any = tokenize(text)

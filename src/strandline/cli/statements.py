@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.execute import groups
@@ -13,8 +13,10 @@ from strandline.cli.parameters import used
 from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
 from strandline.cli.values import bytes_of, count
+from strandline.errors import PreconditionFailed
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
+from strandline.work import attended, phase
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -25,9 +27,22 @@ def run_text(
     cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
 ) -> None:
     """Run all statements with ``params`` bound to their markers. ``stay``: the process lives on afterwards,
-    so an operation that is left alone goes on in it."""
-    for group in groups(parse(text, params)):
-        run_group(cli, db, group, params=params, stay=stay)
+    so an operation that is left alone goes on in it, and so does an open transaction."""
+    try:
+        for group in groups(parse(text, params)):
+            cli.output.answered = False
+            run_group(cli, db, group, params=params, stay=stay)
+    except BaseException:
+        if not stay and db.current_transaction() is not None:
+            db.rollback()
+            cli.output.note("The transaction that was open is rolled back.")
+        raise
+    if not stay and db.current_transaction() is not None:
+        db.rollback()
+        cli.output.answered = False
+        raise PreconditionFailed(
+            "the statements end in an open transaction, which is rolled back", "End it with COMMIT."
+        )
 
 
 def run_group(
@@ -43,7 +58,27 @@ def run_group(
     if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
         run_operation(cli, db, text, params=params, stay=stay)
         return
-    tell_result(cli, db.sql(text, used(params, text)))
+    result = db.sql(text, used(params, text))
+    if isinstance(first, st.Begin | st.Rollback) and not cli.output.as_json:
+        cli.output.line("a transaction is open" if isinstance(first, st.Begin) else "rolled back")
+        return
+    if isinstance(first, st.Explain) and not first.mode and not cli.output.as_json:
+        for line in plan_lines(result.rows()):
+            cli.output.line(line)
+        return
+    tell_result(cli, result)
+
+
+def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """The steps of a plan as a tree."""
+    for place, (level, what, name, details) in enumerate(steps):
+        rest = [step[0] for step in steps[place + 1 :]]
+        bars = ""
+        for depth in range(1, level + 1):
+            more = next((at == depth for at in rest if at <= depth), False)
+            bars += ("├─ " if more else "└─ ") if depth == level else ("│  " if more else "   ")
+        said = " ".join(filter(None, (what, name)))
+        yield f"{bars}{said}: {details}" if details else f"{bars}{said}"
 
 
 def run_operation(
@@ -119,7 +154,12 @@ def _tell_rows(output: Output, result: Result) -> None:
     if output.as_json:
         output.rows(result.columns, result)
     elif result.is_here or not output.is_terminal:
-        output.table(result.columns, result.rows())
+        output.table(result.columns, _awaited(result))
     else:
-        rows = result.rows(SHOWN_ROWS + 1)  # one more than is shown tells that there are more
+        rows = _awaited(result, SHOWN_ROWS + 1)  # one more than is shown tells that there are more
         output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)
+
+
+def _awaited(result: Result, limit: int | None = None) -> list[tuple[Any, ...]]:
+    with attended(), phase("querying"):
+        return result.rows(limit)

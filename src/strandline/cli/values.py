@@ -87,6 +87,19 @@ def bytes_of(text: str) -> int:
     return round(float(found[1]) * 1000.0**power)
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def seconds_of(text: str) -> float:
+    """Return the number of seconds that a person means with ``26h``."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text, re.IGNORECASE)
+    if found is None:
+        raise InvalidArgument(
+            f"{text!r} is not a time", "Write a number and a unit, such as 90m, 26h, 8d or 2w."
+        )
+    return float(found[1]) * _UNITS[found[2].lower()]
+
+
 def count(number: int, thing: str, many: str | None = None) -> str:
     """``1 row``, ``2,000 rows``."""
     return f"{number:,} {thing if number == 1 else many or thing + 's'}"

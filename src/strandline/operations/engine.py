@@ -196,6 +196,7 @@ class Engine(Transitions):
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
         self._plans.pop(operation.id, None)
+        self._unwanted.discard(operation.id)
         self.kinds[operation.kind].let_go(operation.id)
         self.metrics.operations.labels(operation.kind, state).inc()
         event(
@@ -332,10 +333,16 @@ class Engine(Transitions):
                     "Only an operation that is still running can be cancelled.",
                 )
             operations.save(tx, operation_id, state=CANCELLING)
+        self._unwanted.add(operation_id)
         event("operation cancelling", operation=operation_id, kind=operation.kind)
         if self.take_over(operation_id):
             self.run(operation_id)
         return self.get(operation_id)
+
+    def let_go(self) -> None:
+        """Stop at once: what parts are in the middle of is left, and another process begins it again."""
+        self.stopping.set()
+        self._is_let_go = True
 
     def forget(self, operation_id: str) -> None:
         """Remove the record of an operation that has ended."""

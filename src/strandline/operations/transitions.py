@@ -80,6 +80,9 @@ class Transitions(ABC):
         self.together = together
         self._turn = threading.Lock()
         self._plans: dict[str, tuple[str, Any]] = {}
+        self._unwanted: set[str] = set()
+        """The operations that were cancelled here: what their parts still do is for nothing."""
+        self._is_let_go = False
 
     def runnable(self, operation_id: str) -> tuple[Operation, list[Part]]:
         """The operation, and the first of those of its parts that can go on now."""
@@ -166,6 +169,10 @@ class Transitions(ABC):
 
         def look() -> None:
             nonlocal looked, is_noted
+            if self._is_let_go:
+                raise Lost
+            if first.operation_id in self._unwanted:
+                raise Cancelling
             now = self.catalog.clock.now()
             if not is_noted and now - began >= NOTED_SECONDS:
                 self._note_begun(parts, began)

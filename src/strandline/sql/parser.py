@@ -30,9 +30,12 @@ from strandline.sql.keywords import OTHER_OBJECTS
 from strandline.sql.query import query_of
 from strandline.sql.retention import read_drop_backup, read_pin, read_prune
 from strandline.sql.statements import (
+    Begin,
+    Commit,
     Describe,
     Explain,
     ExplainRestore,
+    Rollback,
     Select,
     ShowBackupCollections,
     ShowBackups,
@@ -53,6 +56,7 @@ _SHOW_FORM = (
     "IN collection | SHOW OPERATIONS | SHOW OPERATION 'id' [ALL] | SHOW VERSIONS OF path"
 )
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
+_TRANSACTION_FORM = "BEGIN [TRANSACTION] | COMMIT | ROLLBACK"
 _EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
 
 
@@ -165,6 +169,19 @@ def _read_describe(cursor: Cursor) -> Describe:
     return Describe(path)
 
 
+def _read_transaction(cursor: Cursor) -> Begin | Commit | Rollback:
+    cursor.form = _TRANSACTION_FORM
+    first = cursor.take().key
+    if first == "START":
+        cursor.expect("TRANSACTION")
+    elif not cursor.accept("TRANSACTION"):
+        cursor.accept("WORK")
+    cursor.expect_end()
+    if first in ("BEGIN", "START"):
+        return Begin()
+    return Rollback() if first == "ROLLBACK" else Commit()
+
+
 _QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "(")
 _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "CREATE TABLE": read_create_table,
@@ -192,13 +209,14 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "RESTORE": read_restore,
     "VERIFY": read_verify,
     "PRUNE": read_prune,
+    **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK"), _read_transaction),
     "PIN": read_pin,
     "UNPIN": read_pin,
 }
 
-_ONE_COMMIT = "Consecutive changes of one sql() call are one commit; over several calls use db.transaction()."
 _ELSEWHERE = {
-    **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK", "START", "ABORT"), _ONE_COMMIT),
+    **dict.fromkeys(("ABORT", "END"), "A transaction ends with COMMIT or ROLLBACK."),
+    **dict.fromkeys(("SAVEPOINT", "RELEASE"), "A statement that fails leaves its transaction as it was."),
     **dict.fromkeys(
         ("DECLARE", "PRAGMA", "DEFINE", "DO"), "Leave it out; write values and subqueries in their place."
     ),

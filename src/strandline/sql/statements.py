@@ -29,10 +29,12 @@ __all__ = [
     "AlterChangefeed",
     "AlterTable",
     "Backup",
+    "Begin",
     "Change",
     "CheckTable",
     "CollectionAction",
     "ColumnDef",
+    "Commit",
     "CreateBackupCollection",
     "CreateTable",
     "Delete",
@@ -51,9 +53,12 @@ __all__ = [
     "PinBackup",
     "Prune",
     "RemoveTable",
+    "RenameColumn",
+    "RenameTable",
     "ResetSettings",
     "Restore",
     "RestoreTable",
+    "Rollback",
     "Select",
     "SetSettings",
     "Setting",
@@ -156,8 +161,27 @@ class DropChangefeed:
     name: str
 
 
+@dataclass(frozen=True)
+class RenameTable:
+    to: str
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    name: str
+    to: str
+
+
 AlterAction: TypeAlias = (
-    AddColumn | DropColumn | AddIndex | DropIndex | AddChangefeed | AlterChangefeed | DropChangefeed
+    RenameColumn
+    | RenameTable
+    | AddColumn
+    | DropColumn
+    | AddIndex
+    | DropIndex
+    | AddChangefeed
+    | AlterChangefeed
+    | DropChangefeed
 )
 
 
@@ -222,6 +246,21 @@ class DeleteOn(Change):
     path: str
     columns: tuple[str, ...] | None
     source: Values | Query
+
+
+@dataclass(frozen=True)
+class Begin(Statement):
+    """From here on statements are one transaction, over several texts if need be."""
+
+
+@dataclass(frozen=True)
+class Commit(Statement):
+    """The open transaction becomes real."""
+
+
+@dataclass(frozen=True)
+class Rollback(Statement):
+    """The open transaction comes to nothing."""
 
 
 # --- questions --------------------------------------------------------------------------------------------

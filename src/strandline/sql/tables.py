@@ -22,6 +22,8 @@ from strandline.sql.statements import (
     DropColumn,
     DropIndex,
     DropTable,
+    RenameColumn,
+    RenameTable,
     Setting,
 )
 from strandline.sql.tokens import NUMBER, Token
@@ -37,7 +39,8 @@ CREATE_FORM = (
 ALTER_FORM = (
     "ALTER TABLE table ADD COLUMN column type | DROP COLUMN column "
     f"| ADD {_INDEX_FORM} | DROP INDEX name | ADD CHANGEFEED name WITH (MODE = '...', FORMAT = '...') | "
-    "ALTER CHANGEFEED name SET (MODE = '...') | DROP CHANGEFEED name, ..."
+    "ALTER CHANGEFEED name SET (MODE = '...') | DROP CHANGEFEED name | RENAME TO table "
+    "| RENAME COLUMN column TO column, ..."
 )
 DROP_FORM = "DROP TABLE [IF EXISTS] table"
 CHECK_FORM = "CHECK TABLE table"
@@ -219,6 +222,12 @@ def _read_action(cursor: Cursor) -> AlterAction:
         name = cursor.name("the name of a changefeed")
         cursor.expect("SET")
         return AlterChangefeed(name, read_settings(cursor))
+    if cursor.accept("RENAME", "TO"):
+        return RenameTable(cursor.path("the new name of the table"))
+    if cursor.accept("RENAME", "COLUMN"):
+        name = cursor.name("a column name")
+        cursor.expect("TO")
+        return RenameColumn(name, cursor.name("the new name of the column"))
     if cursor.peek().key in ("RENAME", "SET", "RESET", "ALTER"):
         raise cursor.unsupported(f"ALTER TABLE ... {cursor.peek().key}")
     if cursor.accept("ADD"):
@@ -231,7 +240,7 @@ def _read_action(cursor: Cursor) -> AlterAction:
         cursor.accept("COLUMN")
         return AddColumn(_read_column(cursor))
     if not cursor.accept("DROP"):
-        raise cursor.fault("expected ADD, ALTER or DROP")
+        raise cursor.fault("expected ADD, ALTER, DROP or RENAME")
     for word, make, what in (
         ("INDEX", DropIndex, "the name of an index"),
         ("CHANGEFEED", DropChangefeed, "the name of a changefeed"),

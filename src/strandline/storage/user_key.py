@@ -13,7 +13,7 @@ from strandline.errors import InvalidArgument, PreconditionFailed, TimedOut, Una
 from strandline.settings import Settings
 from strandline.storage.keyring import KEY_BYTES, UserKey
 
-__all__ = ["user_key"]
+__all__ = ["secret_of", "user_key"]
 
 COMMAND_SECONDS = 60.0
 """How long a command may take that gives the key."""
@@ -32,11 +32,20 @@ def user_key(settings: Settings) -> UserKey:
             f"{named} named for the key of an encrypted repository",
             "Set one of repository_key_file, repository_key_env and repository_key_command.",
         )
+    what = "the repository's key"
+    place = (
+        f"the file {file}" if file else f"the variable {variable}" if variable else f"the command for {what}"
+    )
+    return _parsed(secret_of(what, file=file, variable=variable, command=command), place)
+
+
+def secret_of(what: str, *, file: str | None, variable: str | None, command: str | None) -> bytes:
+    """Return what the one of these places has that is named."""
     if file is not None:
-        return _parsed(_from_file(file), f"the file {file}")
+        return _from_file(what, file)
     if variable is not None:
-        return _parsed(_from_environment(variable), f"the variable {variable}")
-    return _parsed(_from_command(command or ""), "the command for the repository's key")
+        return _from_environment(what, variable)
+    return _from_command(what, command or "")
 
 
 def _parsed(data: bytes, place: str) -> UserKey:
@@ -57,29 +66,29 @@ def _base64(text: bytes) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _from_file(path: str) -> bytes:
+def _from_file(what: str, path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(4096)
     except OSError as error:
         raise PreconditionFailed(
-            f"the repository's key cannot be read from the file {path}: {error.strerror}",
-            "Check the setting repository_key_file, and that this process may read the file.",
+            f"{what} cannot be read from the file {path}: {error.strerror}",
+            "Check the setting that names the file, and that this process may read it.",
         ) from None
 
 
-def _from_environment(variable: str) -> bytes:
+def _from_environment(what: str, variable: str) -> bytes:
     if not (found := os.environ.get(variable)):
         raise PreconditionFailed(
-            f"the variable {variable}, which should hold the repository's key, is not set",
-            "Set it, or check the setting repository_key_env, which has the name of the variable.",
+            f"the variable {variable}, which should hold {what}, is not set",
+            "Set it, or check the setting that has the name of the variable.",
         )
     return os.fsencode(found)
 
 
-def _from_command(command: str) -> bytes:
-    what = "the command for the repository's key"
-    hint = "Run it by hand to see why; what it prints is not shown here, as it may be the key."
+def _from_command(secret: str, command: str) -> bytes:
+    what = f"the command for {secret}"
+    hint = "Run it by hand to see why; what it prints is not shown here, as it may be the secret."
     try:
         done = subprocess.run(
             shlex.split(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS
@@ -90,7 +99,7 @@ def _from_command(command: str) -> bytes:
         reason = getattr(error, "strerror", None) or "it is no command"
         raise PreconditionFailed(
             f"{what} cannot be run: {reason}",
-            "Check the setting repository_key_command. It is run without a shell.",
+            "Check the setting that has it. It is run without a shell.",
         ) from None
     if done.returncode != 0:
         raise Unavailable(f"{what} failed with exit code {done.returncode}", hint)

@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 from strandline import names
 from strandline.catalog import commits, many, paths, tables
 from strandline.catalog.commits import Basis
-from strandline.catalog.tables import TableInfo
+from strandline.catalog.tables import TableBody, TableInfo
+from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
 from strandline.model import Column, IndexDef, Key, State, TableSchema, order
 from strandline.runtime import Runtime
@@ -58,6 +59,22 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
         return tx.step
 
 
+def rename_table(tx: Writer, path: str, to: str) -> tuple[str, str]:
+    """Rename a table within a transaction, and return both paths."""
+    for place in (path, to):
+        names.check_place(place)
+    for component in names.split(to):
+        paths.check_own_name(component, "table")
+    row = _require_table(tx.conn, path)
+    if row.path == to:
+        raise InvalidArgument(f"{path} has this name already", "Choose another name, or leave it.")
+    for below in paths.subtree(tx.conn, row):
+        paths.check_ready(below)
+    tables.check_free(tx.conn, to)
+    tables.rename(tx, row, to)
+    return row.path, to
+
+
 def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
     names.check_place(statement.path)
     with runtime.catalog.read() as conn:
@@ -65,10 +82,13 @@ def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
     actions = statement.actions
     if all(isinstance(a, st.AddColumn | st.DropColumn) for a in actions):
         return _alter_columns(runtime, statement.path, actions)
+    renamed = [action for action in actions if isinstance(action, st.RenameColumn)]
+    if len(renamed) == len(actions):
+        return _rename_columns(runtime, statement.path, renamed)
     if len(actions) > 1:
         raise Unsupported(
-            "an index or a changefeed is added, altered or dropped by a statement of its own",
-            "Write one ALTER TABLE for each index and changefeed.",
+            "an index or a changefeed is changed, and something renamed, by a statement of its own",
+            "Write one ALTER TABLE for each of these.",
         )
     (action,) = actions
     if isinstance(action, st.AddIndex):
@@ -242,6 +262,32 @@ def _changed_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> Table
                     )
             changed = changed.without_column(name)
     return changed
+
+
+def _rename_columns(runtime: Runtime, path: str, actions: Sequence[st.RenameColumn]) -> int:
+    """Files keep the names that they have, and each description says which those are; so no row is read."""
+    with runtime.catalog.write() as tx:
+        row = _require_table(tx.conn, path)
+        for below in paths.subtree(tx.conn, row):
+            paths.check_ready(below)
+        info = TableInfo.of(row)
+        schema, refs = info.schema, {ref.name: ref.definition for ref in info.indexes}
+        rows = paths.by_ids(tx.conn, [ref.impl_id for ref in info.indexes])
+        impls = {impl.id: impl.record(TableBody).schema for impl in rows}
+        for action in actions:
+            name = names.column(action.name, schema.names, info.path)
+            if action.to == name:
+                raise InvalidArgument(
+                    f"column {name!r} has this name already", "Choose another name, or leave it."
+                )
+            _check_new_column(action.to, {n.lower() for n in schema.names if n != name})
+            schema = schema.with_name(name, action.to)
+            for ref in info.indexes:
+                if name in impls[ref.impl_id]:
+                    impls[ref.impl_id] = impls[ref.impl_id].with_name(name, action.to)
+                    refs[ref.name] = refs[ref.name].with_name(name, action.to)
+        tables.describe_anew(tx, info, schema, refs, impls)
+        return tx.step
 
 
 def _add_index(runtime: Runtime, path: str, index: IndexDef) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -65,14 +66,19 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
         "rows": state.digest.rows,
         "digest": state.digest.hex,
         "indexes": [
-            {**records.plain(ref.definition), "unique": ref.unique, "version": ref.version}
-            for ref in info.indexes
+            {**_shown(ref.definition), "unique": ref.unique, "version": ref.version} for ref in info.indexes
         ],
         "partition_at_keys": [list(bound) for bound in info.schema.bounds],
         "segments": len(chain.segments),
         "bytes": sum(s.bytes for s in chain.segments),
         "readable_from": state.kept_from,
     }
+
+
+def _shown(index: IndexDef) -> dict[str, Any]:
+    """What columns are called in files is nobody's business."""
+    shown: dict[str, Any] = records.plain(replace(index, stored=()))
+    return shown
 
 
 def _index(conn: Connection, row: Path) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from tests.world import LEASE_SECONDS
 GRACE_SECONDS = 15.0
 """Some dozens of turns: a process that waits for longer must have said what it reads, or lose it."""
 KEYS = range(5)
+ASIDE = "/m"
+"""What a table is called that had another name."""
 MEMBERS = ("/a", "/b")
 """The tables of the collection."""
 COLLECTION = "c"
@@ -77,7 +79,14 @@ class Actions:
         # Each seed has its own mix: where everything happens, little of it meets.
         self.choices = [
             (weight * self.random.choice((0, 1, 1, 4)), action) for weight, action in everything
-        ] + [(10, self.write), (4, self.replace), (4, self.drop_backup), (3, self.prune)]
+        ] + [
+            (10, self.write),
+            (4, self.replace),
+            (4, self.drop_backup),
+            (3, self.prune),
+            (4, self.rename),
+            (4, self.rename_column),
+        ]
         self.adverse: list[Callable[[Process], str]] = [
             self.write,
             self.write_many,
@@ -86,7 +95,7 @@ class Actions:
             self.drop_and_restore,
         ]
         self.adverse += [self.drop_and_create, self.compact_and_collect, self.write_often, self.replace]
-        self.adverse += [self.drop_backup]
+        self.adverse += [self.drop_backup, self.rename, self.rename_column]
         self.paths = self.random.choice((("/a",), MEMBERS, (*MEMBERS, "/a", "/r")))
         self.sleeps = 0.5
         if focus is not None:
@@ -361,6 +370,21 @@ class Actions:
             process, f"ALTER TABLE {path[1:]} ADD INDEX {index_definition(name)}", model.add_index(path, name)
         )
 
+    def rename(self, process: Process) -> str:
+        """A table gets another name; or the one that has another gets this one, if it is free."""
+        path, to = process.path, ASIDE
+        if path not in self.history.now:
+            path, to = to, path
+        return self._change(process, f"ALTER TABLE {path[1:]} RENAME TO {to[1:]}", model.rename(path, to))
+
+    def rename_column(self, process: Process) -> str:
+        """The column that comes and goes gets another name, under which nobody writes, or its own again."""
+        path = process.path
+        has = path in self.history.now and "y" in self.history.now[path].columns
+        old, new = ("y", "x") if has else ("x", "y")
+        text = f"ALTER TABLE {path[1:]} RENAME COLUMN {old} TO {new}"
+        return self._change(process, text, model.rename_column(path, old, new))
+
     # --- backups and restores --------------------------------------------------------------------------------------------------------
 
     def back_up(self, process: Process) -> str:
@@ -370,7 +394,8 @@ class Actions:
             # follow.
             return self._operate(process, text, {PathNotFound.code: always, PreconditionFailed.code: always})
         missing = partial(_is_missing, MEMBERS)
-        return self._operate(process, text, {PathNotFound.code: missing})
+        # Members are tables, whatever they are called, and the model knows only names.
+        return self._operate(process, text, {PathNotFound.code: always if self.history.renamed else missing})
 
     def drop_backup(self, process: Process) -> str:
         """One of the backups goes, with all that build on it."""
@@ -429,7 +454,8 @@ class Actions:
         return self._operate(process, text, reasons)
 
     def _no_backup(self, backup: str) -> dict[str, Reason]:
-        gone = self._gone(backup)
+        """It may also have the table under another name."""
+        gone = always if self.history.renamed else self._gone(backup)
         return {PathNotFound.code: gone, PreconditionFailed.code: gone}
 
     def cancel(self, process: Process) -> str:

@@ -65,6 +65,8 @@ class Judge:
         got = _answered(act)
         if got in (*BUSY, PreconditionFailed.code):
             return str(got)
+        if self.history.renamed.get(path, 0) > step:
+            return _shown(got)  # It was called otherwise then.
         gone = any(path not in state for _, state in self.history.between(step))
         gone = gone or self.history.replaced.get(path, 0) > step
         if outcome(expected, self.history.at(step)) != got and not (got == PathNotFound.code and gone):
@@ -129,7 +131,7 @@ class Judge:
     def feed(self, path: str, records: list[dict[str, Any]], after: int, upto: int) -> None:
         """Every change in ``(after, upto]`` is told with its step and what it made of the row, and no other
         one."""
-        if self.history.replaced.get(path, 0) > after:
+        if max(self.history.replaced.get(path, 0), self.history.renamed.get(path, 0)) > after:
             return  # By now it is the feed of another table.
         told = {(record["step"], record["k"]): record for record in records}
         (_, before), *states = self.history.between(after, upto)

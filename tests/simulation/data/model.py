@@ -54,11 +54,14 @@ class History:
         self.backups: dict[str, int] = {}
         self.replaced: dict[str, int] = {}
         """When a restore last took the place of a table, by its path."""
+        self.renamed: dict[str, int] = {}
+        """When a table last got a name, or lost it."""
 
     def copy(self) -> History:
         made = History()
         made._steps, made._states, made.head = [*self._steps], [*self._states], self.head
         made.backups, made.replaced = dict(self.backups), dict(self.replaced)
+        made.renamed = dict(self.renamed)
         return made
 
     @property
@@ -70,6 +73,9 @@ class History:
             raise Violation(f"step {step} was committed after step {self.head}")
         self.head = step
         if state != self.now:
+            for path in self.now.keys() | state.keys():
+                if path in state and any(state[path] is t for p, t in self.now.items() if p != path):
+                    self.renamed[path] = step
             self._steps.append(step)
             self._states.append(state)
 
@@ -162,6 +168,16 @@ def drop(path: str) -> Effect:
     return effect
 
 
+def rename(path: str, to: str) -> Effect:
+    def effect(state: State) -> State:
+        renamed = table(state, path)
+        if to in state:
+            raise Refused(AlreadyExists.code)
+        return {**{p: t for p, t in state.items() if p != path}, to: renamed}
+
+    return effect
+
+
 def add_column(path: str, column: str) -> Effect:
     def effect(state: State) -> State:
         before = table(state, path)
@@ -183,6 +199,21 @@ def drop_column(path: str, column: str) -> Effect:
             **state,
             path: replace(before, columns=tuple(c for c in before.columns if c != column), rows=rows),
         }
+
+    return effect
+
+
+def rename_column(path: str, column: str, to: str) -> Effect:
+    def effect(state: State) -> State:
+        before = table(state, path)
+        if column not in before.columns or to in before.columns:
+            raise Refused(InvalidArgument.code)
+
+        def named(name: str) -> str:
+            return to if name == column else name
+
+        rows = {k: {named(n): v for n, v in row.items()} for k, row in before.rows.items()}
+        return {**state, path: replace(before, columns=tuple(map(named, before.columns)), rows=rows)}
 
     return effect
 

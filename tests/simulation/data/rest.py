@@ -37,9 +37,8 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
     for number, backup in enumerate(sorted(history.backups.keys() - old_backups)):
         step = history.backups[backup]
         db.sql(f"RESTORE {COLLECTION} AT '{backup}' INTO 'back{number}'")
-        kept = {
-            f"/back{number}{path}": table for path, table in history.at(step).items() if path in ("/a", "/b")
-        }
+        members = {f"/{e.name}" for e in db.ls(f"/.backups/collections/{COLLECTION}/{backup}")}
+        kept = {f"/back{number}{path}": t for path, t in history.at(step).items() if path in members}
         _refuse(different(process, kept), f"restored from {backup}")
     _refuse([f"{p.path}: {p.message}" for p in db.verify(COLLECTION)], "in the collection")
     db.sql(f"DROP BACKUP COLLECTION {COLLECTION}")

@@ -1,0 +1,37 @@
+"""ALTER TABLE ... RENAME TO: the table gets another name in the catalog transaction in which the collections
+that name it follow. A member is the table, whatever it is called; backups know tables by their ids, so chains
+go on, and those that were taken before have the name of then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strandline.backups.collection import Collection
+from strandline.backups.record import ROOT
+from strandline.catalog import paths, tables
+from strandline.catalog.writer import Writer
+from strandline.runtime import Runtime
+from strandline.tables import ddl
+
+
+def rename_table(runtime: Runtime, path: str, to: str) -> int:
+    """Rename a table, and return the step from which on it has its name."""
+    with runtime.catalog.write() as tx:
+        old, new = ddl.rename_table(tx, path, to)
+        _follow(tx, old, new)
+        return tx.step
+
+
+def _follow(tx: Writer, old: str, new: str) -> None:
+    root = paths.find(tx.conn, ROOT)
+    changed = {}
+    for row in paths.children(tx.conn, root) if root is not None else ():
+        if row.type != "backup_collection":
+            continue
+        collection = row.record(Collection)
+        if collection.tables is not None and old in collection.tables:
+            paths.check_ready(row)  # A backup that is under way has decided what its members are.
+            named = tuple(new if path == old else path for path in collection.tables)
+            changed[row.id] = replace(collection, tables=named)
+    if changed:
+        tables.alter_all(tx, changed)

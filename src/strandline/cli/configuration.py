@@ -1,0 +1,263 @@
+"""What holds for a command, and where each of it comes from. Growing in strength: the file of the user, that
+of the current folder, the profile in either, the environment, the command line."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.names import did_you_mean
+from strandline.settings import Settings
+
+FILE = "strandline.toml"
+PASSWORDS = ("catalog_password_file", "catalog_password_env", "catalog_password_command")
+"""Where the password of the catalog is; at most one of them counts, the strongest."""
+PASSWORD = "STRANDLINE_CATALOG_PASSWORD"
+"""The variable that has the password itself."""
+PLAIN = ("warehouse", "catalog", *PASSWORDS, "log_level", "log_format")
+"""What is a text of its own."""
+SECTIONS = {"settings": "settings", "spark": "spark", "storage": "storage_options"}
+"""Tables of a file, and what they are called otherwise: ``settings`` are fields of ``Settings``."""
+COMMANDS = ("catalog_password_command", "repository_key_command")
+"""What is run as a program. It is taken from no file that others could have written."""
+_TYPES = {f.name: f.type for f in fields(Settings) if f.name not in ("spark", "storage_options")}
+_SECRET = ("secret", "password", "token", "key", "credential", "sas", "signature")
+
+
+@dataclass(frozen=True)
+class Value:
+    """What holds, and from where."""
+
+    value: Any
+    source: str
+
+
+@dataclass
+class Configuration:
+    """``values`` by their names: of ``PLAIN``, of settings, and ``spark.x`` and ``storage.x``."""
+
+    profile: Value | None = None
+    files: list[str] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+
+    def text(self, name: str) -> str | None:
+        found = self.values.get(name)
+        return None if found is None else str(found.value)
+
+    def settings(self) -> Settings:
+        """Return the settings for ``connect``."""
+        given = {name: v.value for name, v in self.values.items() if name in _TYPES}
+        for section, name in (("spark.", "spark"), ("storage.", "storage_options")):
+            of = {n: str(v.value) for n, v in self.values.items() if n.startswith(section)}
+            given[name] = of if name == "spark" else {n.removeprefix(section): v for n, v in of.items()}
+        try:
+            return Settings(**given)
+        except StrandlineError as error:
+            from_ = ", ".join(sorted({v.source for n, v in self.values.items() if n in error.message}))
+            raise InvalidArgument(
+                f"{error.message} ({from_})" if from_ else error.message, error.hint
+            ) from None
+
+    def catalog_url(self) -> str | None:
+        """Return the URL of the catalog with its password, if one has to be looked up; None: it is the file
+        in the warehouse."""
+        url = self.text("catalog")
+        if url is None or "://" not in url or url.startswith("sqlite"):
+            return url
+        from strandline.catalog.connection import has_password, with_password
+
+        password = None if has_password(url) else os.environ.get(PASSWORD) or self._password()
+        return url if password is None else with_password(url, password)
+
+    def _password(self) -> str | None:
+        from strandline.storage.user_key import secret_of
+
+        file, variable, command = (self.text(name) for name in PASSWORDS)
+        if file is None and variable is None and command is None:
+            return None
+        found = secret_of("the catalog's password", file=file, variable=variable, command=command)
+        return found.decode("utf-8").rstrip("\r\n")
+
+
+def shown(name: str, value: Any) -> str:
+    """A value as it may be printed."""
+    from strandline.metrics import masked
+
+    if name in COMMANDS:
+        return "(a command)"
+    is_option = name.startswith(("spark.", "storage."))
+    if is_option and any(word in name.lower() for word in _SECRET):
+        return "***"
+    return masked(str(value))
+
+
+def load(profile: str | None, given: Mapping[str, str | None], assigned: Sequence[str] = ()) -> Configuration:
+    """Read all that holds. ``given``: what the command line says; ``assigned``: its ``NAME=VALUE``."""
+    found = Configuration()
+    read = [(name, _read(path), path) for name, path in _files() if path.is_file()]
+    found.files = [name for name, _, _ in read]
+    found.profile = _profile(profile, read)
+    profiles: set[str] = set()
+    layers: list[tuple[str, dict[str, Any], Path]] = []
+    for name, body, path in read:
+        own = {key: value for key, value in body.items() if key not in ("profile", "profiles")}
+        layers.append((name, own, path))
+    for name, body, path in read:
+        of = body.get("profiles", {})
+        profiles |= set(of)
+        if found.profile is not None and found.profile.value in of:
+            layers.append((f"{name}, profile {found.profile.value}", of[found.profile.value], path))
+    if found.profile is not None and found.profile.value not in profiles:
+        raise InvalidArgument(
+            f"there is no profile {found.profile.value!r} ({found.profile.source})",
+            did_you_mean(found.profile.value, profiles)
+            or (f"There are {', '.join(sorted(profiles))}." if profiles else f"Write one into {FILE}."),
+        )
+    for source, body, path in layers:
+        _take(found, dict(_flat(body, source, path)), source)
+    _take(found, dict(_environment()), None)
+    _take(found, {name: value for name, value in given.items() if value is not None}, "command line")
+    _take(found, dict(map(_assignment, assigned)), "command line")
+    return found
+
+
+def _take(found: Configuration, values: Mapping[str, Any], source: str | None) -> None:
+    # The strongest place for a password is the only one; and it is that of no other catalog.
+    if any(name in values for name in ("catalog", *PASSWORDS)):
+        found.values = {name: value for name, value in found.values.items() if name not in PASSWORDS}
+    for name, value in values.items():
+        found.values[name] = Value(value, source or f"STRANDLINE_{name.upper()}")
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """The files there may be, the weaker one first."""
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    user = Path(base, "strandline", FILE)
+    yield str(user), user
+    yield FILE, Path(FILE)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        body: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        return body
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be read: {error.strerror}", "Check its rights.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} is no TOML: {error}", "Correct it, or take it away.") from None
+
+
+def _profile(named: str | None, read: Sequence[tuple[str, dict[str, Any], Path]]) -> Value | None:
+    if named:
+        return Value(named, "command line")
+    if text := os.environ.get("STRANDLINE_PROFILE"):
+        return Value(text, "STRANDLINE_PROFILE")
+    for name, body, _ in reversed(read):
+        if "profile" in body:
+            return Value(_a_text("profile", body["profile"], name), name)
+    return None
+
+
+def _flat(body: Any, source: str, path: Path) -> Iterator[tuple[str, Any]]:
+    if not isinstance(body, dict):
+        raise InvalidArgument(f"a profile is a table ({source})", "Write [profiles.NAME] and its keys below.")
+    for key, value in body.items():
+        if key in SECTIONS:
+            if not isinstance(value, dict):
+                raise InvalidArgument(f"{key} is a table ({source})", f"Write [{key}] and its keys below.")
+            yield from _section(key, value, source, path)
+        elif key in PLAIN:
+            text = _a_text(key, value, source)
+            if key in COMMANDS:
+                _check_own(path, key)
+            yield key, _placed(text, path) if key in ("warehouse", "catalog_password_file") else text
+        else:
+            if key in _TYPES:
+                raise InvalidArgument(f"{key} is a setting ({source})", "Write it below [settings].")
+            raise _unknown(key, (*PLAIN, *SECTIONS, "profile", "profiles"), source)
+
+
+def _section(section: str, body: dict[str, Any], source: str, path: Path) -> Iterator[tuple[str, Any]]:
+    for key, value in body.items():
+        if section == "settings":
+            if key not in _TYPES:
+                raise _unknown(key, _TYPES, source)
+            if key in COMMANDS:
+                _check_own(path, key)
+            yield key, value
+            continue
+        if isinstance(value, dict):
+            raise InvalidArgument(
+                f"{section}.{key} is not a text ({source})", f'Put names with a dot into quotes: "{key}...".'
+            )
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if section == "spark" and not key.startswith("spark."):
+            raise InvalidArgument(
+                f"{key!r} is no option of Spark ({source})", f'Write it whole: "spark.{key}" = "{text}".'
+            )
+        yield key if section == "spark" else f"storage.{key}", text
+
+
+def _environment() -> Iterator[tuple[str, Any]]:
+    for name in (*PLAIN, *_TYPES):
+        if text := os.environ.get(f"STRANDLINE_{name.upper()}"):
+            yield name, _typed(name, text, f"STRANDLINE_{name.upper()}")
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    name = name.strip()
+    if not equals:
+        raise InvalidArgument(f"{text!r} is not NAME=VALUE", "Write --set workers=8.")
+    if name.startswith("spark."):
+        return name, value
+    if name not in _TYPES:
+        raise _unknown(name, _TYPES, "command line")
+    return name, _typed(name, value, "command line")
+
+
+def _typed(name: str, text: str, source: str) -> Any:
+    kind = {"int": int, "float": float}.get(str(_TYPES.get(name)), str)
+    try:
+        return kind(text)
+    except ValueError:
+        raise InvalidArgument(f"the setting {name} cannot be {text!r} ({source})", "Give a number.") from None
+
+
+def _a_text(name: str, value: Any, source: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument(f"{name} is not a text ({source})", f'Write {name} = "...".')
+    return value
+
+
+def _placed(text: str, path: Path) -> str:
+    """A folder that a file names is found from where that file is."""
+    expanded = os.path.expanduser(text)
+    return expanded if "://" in text or os.path.isabs(expanded) else str(path.parent / expanded)
+
+
+def _check_own(path: Path, key: str) -> None:
+    about = path.stat()
+    if about.st_uid not in (os.getuid(), 0) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PreconditionFailed(
+            f"{path} has a {key}, and others than you can write to it",
+            f"Nobody but you may decide what is run: chown it to yourself, and chmod go-w {path}.",
+        )
+
+
+def _unknown(key: str, known: Iterable[str], source: str) -> InvalidArgument:
+    names = list(known)
+    return InvalidArgument(
+        f"there is no {key!r} to configure ({source})",
+        did_you_mean(key, names) or f"There are {', '.join(names)}.",
+    )

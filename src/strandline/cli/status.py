@@ -1,0 +1,115 @@
+"""``status``: can everything be restored, and what needs attention; the exit code is for monitoring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.options import LOOK_AROUND, command
+from strandline.cli.output import Output
+from strandline.cli.session import Cli
+from strandline.cli.values import count, moment, seconds_of
+
+if TYPE_CHECKING:
+    from strandline.api.status import CollectionStatus, LastBackup, Status
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "status", LOOK_AROUND)(status)
+
+
+def _time(name: str, help_: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(name, metavar="TIME", help=help_)
+    return option
+
+
+def status(
+    cli: Cli,
+    *,
+    backup_warning: Annotated[
+        str | None, _time("--backup-warning", "Warn if the last good backup is older (else 26h).")
+    ] = None,
+    backup_critical: Annotated[
+        str | None, _time("--backup-critical", "Critical if it is older than this (else 50h).")
+    ] = None,
+    verified_warning: Annotated[
+        str | None, _time("--verified-warning", "Warn if not verified for so long (else 8d).")
+    ] = None,
+    chain_warning: Annotated[
+        int | None,
+        typer.Option(
+            "--chain-warning",
+            metavar="NUMBER",
+            min=1,
+            help="Warn if a restore needs more backups than this (else 100).",
+        ),
+    ] = None,
+    operation_warning: Annotated[
+        str | None,
+        _time("--operation-warning", "Warn if an operation has stood still for so long (else 1h)."),
+    ] = None,
+    stream_warning: Annotated[
+        str | None, _time("--stream-warning", "Warn if a changefeed's reader is so far behind (else 1d).")
+    ] = None,
+) -> int:
+    """Say of each backup collection whether and until when it can be restored, and what needs attention.
+    Exit code 0: all is fine, 1: a warning, 2: critical. Starts no JVM."""
+    times = {
+        "backup_warning": backup_warning,
+        "backup_critical": backup_critical,
+        "verified_warning": verified_warning,
+        "operation_warning": operation_warning,
+        "stream_warning": stream_warning,
+    }
+    thresholds = {name: seconds_of(text) for name, text in times.items() if text is not None}
+    if chain_warning is not None:
+        thresholds["chain_warning"] = float(chain_warning)
+    with cli.database() as db:
+        found = db.status(**thresholds)
+    cli.output.result(found, lambda: _tell(cli.output, found))
+    from strandline.api.status import GRADES
+
+    return GRADES.index(found.level)
+
+
+def _tell(output: Output, status: Status) -> None:
+    from strandline.cli.failures import hint_for_shell
+
+    if status.collections:
+        columns = ("collection", "restorable until", "last full", "last increment", "chain", "verified")
+        output.table(columns, [_row(collection) for collection in status.collections], count=False)
+    else:
+        output.line("there are no backup collections")
+    for operation in status.operations:
+        output.line(f"{operation.kind} {operation.id} is running since {moment(operation.created)}")
+    for stream in status.streams:
+        if stream.steps:
+            output.line(f"{stream.path} is {count(stream.steps, 'step')} behind")
+    for attention in status.attention:
+        output.line(f"{attention.level}: {attention.about}: {attention.message}")
+        output.line(f"    {hint_for_shell(attention.hint)}")
+    if not status.attention:
+        output.line("all is fine")
+
+
+def _row(collection: CollectionStatus) -> tuple[str, ...]:
+    verified = collection.verified
+    return (
+        collection.name,
+        moment(collection.restorable_until) or "not at all",
+        _ago(collection.last_full),
+        _ago(collection.last_increment),
+        str(collection.chain_length),
+        "never" if verified is None else f"{_words(verified.age)} ago ({verified.level})",
+    )
+
+
+def _ago(backup: LastBackup | None) -> str:
+    return "none" if backup is None else f"{_words(backup.age)} ago"
+
+
+def _words(seconds: float) -> str:
+    from strandline.api.status import hours
+
+    return hours(seconds)

@@ -1,0 +1,147 @@
+"""EXPLAIN: how a query will find its rows, without reading one of them and without a JVM. It is decided as it
+is for the query: by ``read.lookup_keys``, ``read.key_range`` and ``Store.estimate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from strandline.model import KeyRange, State, visible
+from strandline.sql.evaluate.predicates import predicate
+from strandline.sql.evaluate.ranges import Constraints, key_ranges
+from strandline.sql.evaluate.simple import SimpleSelect
+from strandline.sql.query import Query
+from strandline.sql.references import TableRef
+from strandline.storage.shards import cuts, ranges, spread
+from strandline.tables import read
+from strandline.tables.snapshot import Reader, TableView
+from strandline.types import Type
+
+
+class Step(NamedTuple):
+    """A line of a plan. ``level``: how deep it is in the tree."""
+
+    level: int
+    what: str
+    name: str
+    details: str
+
+
+def explain(reader: Reader, query: Query) -> list[Step]:
+    """Return the plan of a query, what is done last first, as a tree."""
+    if query.simple is None:
+        why = "only a SELECT of columns or count(*) of one table is answered in the process"
+        return list(_on_spark(reader, query, why))
+    found = _here(reader, query.simple)
+    return list(_on_spark(reader, query, found)) if isinstance(found, str) else found
+
+
+def _on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
+    yield Step(0, "answer", "on Spark", why)
+    for ref in query.tables:
+        reader_, view = read.resolve(reader, ref)
+        yield _table(ref, view)
+        if ref.index is not None:
+            impl = reader_.index(view, view.info.index(ref.index))
+            yield Step(2, "index", ref.index, f"all entries: {_size(impl.state)}")
+        yield Step(2, "scan", "all of it", _segments(view.state, view.state))
+        yield from _shards(reader_, view)
+    for file in query.files:
+        yield Step(1, "read", file, "a source of Spark's own")
+    yield Step(1, "hint", "EXPLAIN FORMATTED", "shows Spark's own plan")
+
+
+def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
+    """The steps in the process, or why it is not the process that answers."""
+    reader, view = read.resolve(reader, simple.table)
+    if view.increment:
+        return "the changes of an incremental backup are read on Spark"
+    types: Mapping[str, Type] = {c.name: c.type for c in view.info.schema.columns}
+    used = read.columns_used(simple, view.info.schema)
+    if used is None:
+        return "it names something that is no column of the table"
+    where, qualifier = simple.where, simple.table.qualifier
+    if where is not None and predicate(where, types, qualifier) is None:
+        return "its condition is not one that the process decides"
+    of, inner = view, []
+    if simple.table.index is not None:
+        of = reader.index(view, view.info.index(simple.table.index))
+    constraints = key_ranges(where, types, of.info.schema.key, qualifier)
+    found = _find(reader, of, constraints, 3 if of is not view else 2)
+    if isinstance(found, str):
+        return found
+    if of is not view:
+        ref = view.info.index(simple.table.index or "")
+        inner.append(Step(2, "index", ref.name, f"{ref.definition.words} on {', '.join(ref.columns)}"))
+        mentioned = used | {n for n in types if where is not None and n.lower() in where.names}
+        if not mentioned <= set(of.info.schema.names):
+            missing = ", ".join(
+                n for n in view.info.schema.names if n in mentioned - set(of.info.schema.names)
+            )
+            found.append(Step(2, "look up", "rows of the table", f"by key, for {missing}"))
+    steps = [Step(0, "answer", "in the process", "with Arrow, no JVM")]
+    for what, text in (
+        ("count", "" if simple.count is None else "rows"),
+        ("limit", "" if simple.limit is None else str(simple.limit)),
+        ("sort", ", ".join(f"{o.column} DESC" if o.descending else o.column for o in simple.order)),
+        ("filter", "" if where is None else where.text),
+    ):
+        steps += [Step(1, what, text, "")] if text else []
+    return [*steps, _table(simple.table, view), *inner, *found]
+
+
+def _find(reader: Reader, view: TableView, constraints: Constraints, level: int) -> list[Step] | str:
+    if constraints.impossible:
+        return [Step(level, "nothing", "", "no key satisfies the condition")]
+    key = view.info.schema.key
+    keys = read.lookup_keys(key, constraints)
+    if keys is not None:
+        most = "about 1 row" if len(keys) == 1 else f"at most {len(keys)} rows"
+        return [Step(level, "look up", "1 key" if len(keys) == 1 else f"{len(keys)} keys", most)]
+    within = read.key_range(key, constraints)
+    part = view.state.narrowed(within)
+    estimate = reader.runtime.store.estimate(part)
+    if not estimate.is_little:
+        return (
+            f"{estimate.rows:,} rows would have to be read here, of {_name(within)}: more than scan_rows or "
+            "bulk_bytes allow"
+        )
+    details = f"at most {estimate.rows:,} rows, {_segments(view.state, part)}"
+    return [Step(level, "scan", _name(within), details)]
+
+
+def _table(ref: TableRef, view: TableView) -> Step:
+    at = f"in the backup {ref.backup[1] or 'taken last'}" if ref.backup else f"at step {view.chain.step}"
+    return Step(1, "read", view.info.path, f"{at}, {_size(view.state)}")
+
+
+def _size(state: State) -> str:
+    found = visible(state.chain)
+    return f"{sum(s.rows for s in found):,} rows and changes in {_count(len(found))}"
+
+
+def _segments(whole: State, part: State) -> str:
+    found = visible(part.chain)
+    return f"{len(found)} of {_count(len(visible(whole.chain)))}, {sum(s.bytes for s in found):,} bytes"
+
+
+def _count(number: int) -> str:
+    return f"{number} segment{'' if number == 1 else 's'}"
+
+
+def _shards(reader: Reader, view: TableView) -> Iterator[Step]:
+    schema, size = view.info.schema, reader.runtime.settings.shard_bytes
+    number = len(ranges(cuts(schema.bounds, spread(view.chain.segments), size, 1)))
+    if number > 1:
+        yield Step(2, "shards", str(number), f"{len(schema.bounds)} cuts by PARTITION_AT_KEYS")
+
+
+def _name(within: KeyRange) -> str:
+    if not within.is_limited:
+        return "all of it"
+    ends = (_key(within.lower), _key(within.upper))
+    return f"keys {ends[0]} to {ends[1]}" if ends[0] != ends[1] else f"keys that begin with {ends[0]}"
+
+
+def _key(key: tuple[object, ...] | None) -> str:
+    return "any" if key is None else ", ".join(map(str, key))

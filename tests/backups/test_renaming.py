@@ -1,0 +1,258 @@
+"""A table that gets another name: its rows, indexes, changefeeds and backups stay its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from strandline import Database
+from strandline.catalog import paths
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError, UnderOperation
+from tests.backups.reading import TABLE, backups, contents, leaks, open_at, records, streams
+from tests.tables.examples import assert_sound, rows
+
+COLLECTION = (
+    "CREATE BACKUP COLLECTION c {members} WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
+)
+QUERY = "SELECT k, v FROM {} ORDER BY k"
+
+
+@pytest.fixture
+def filled(on_both: Database) -> Database:
+    db = on_both
+    db.sql(f"{TABLE}; {COLLECTION.format(members='(TABLE t)')}")
+    db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20)")
+    return db
+
+
+def test_all_that_is_the_tables_goes_with_it(filled: Database, connect: Callable[..., Database]) -> None:
+    db = filled
+    db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
+    step, before = db.step, db.describe("/t")
+    done = db.sql("ALTER TABLE t RENAME TO `dir/deep/u`")
+    assert done.step == step + 1
+    after = db.describe("/dir/deep/u")
+    assert after["version"] == before["version"] + 1
+    for same in ("columns", "key", "rows", "digest"):
+        assert after[same] == before[same]
+    (index,) = after["indexes"]
+    assert index["version"] == db.describe("/dir/deep/u/by_v/indexImplTable")["version"]
+    assert rows(db, QUERY.format("`dir/deep/u`")) == [(1, "a"), (2, "b")]
+    assert rows(db, "SELECT k FROM `dir/deep/u` VIEW by_v WHERE v = 'b'") == [(2,)]
+    assert rows(db, f"SELECT k FROM `dir/deep/u` VERSION AS OF {step}") == [(1,), (2,)], "also before it"
+    with pytest.raises(PathNotFound):
+        db.sql(QUERY.format("t"))
+    db.sql("UPSERT INTO `dir/deep/u` (k, v) VALUES (3, 'c')")
+    assert [record["k"] for record in db.stream("/dir/deep/u/f").records()] == [3]
+    assert "/dir/deep/u" in str(db.sql("SHOW BACKUP COLLECTIONS").rows())
+    assert_sound(db, "/dir/deep/u")
+    db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k))")
+    assert rows(db, "SELECT * FROM t") == []
+    assert leaks(db) == []
+
+
+def test_a_chain_goes_on_and_each_backup_has_the_name_of_its_moment(filled: Database) -> None:
+    db = filled
+    expected = {}
+
+    def back_up(how: str) -> None:
+        db.sql(f"BACKUP c {how}")
+        expected[backups(db)[-1]] = contents(db)
+
+    back_up("")
+    db.sql("UPSERT INTO t (k, v) VALUES (3, 'c'); ALTER TABLE t RENAME TO u")
+    back_up("INCREMENTAL")
+    back_up("INCREMENTAL")  # nothing has happened since
+    db.sql("ALTER TABLE u RENAME TO `dir/w`")
+    back_up("INCREMENTAL")  # but for the name
+    db.sql("DELETE FROM `dir/w` WHERE k = 1")
+    back_up("INCREMENTAL")
+    assert [record.kind for record in records(db)] == ["full", *["incremental"] * 4]
+    assert [sorted(record.tables) for record in records(db)] == [
+        ["/t"], ["/u"], ["/u"], ["/dir/w"], ["/dir/w"],
+    ]  # fmt: skip
+    assert [r.tables[p].was for r in records(db) for p in r.tables] == [None, "/t", None, "/u", None]
+    assert db.verify("c", level="restore") == []
+    for number, name in enumerate(expected):
+        db.sql(f"RESTORE c AT '{name}' INTO r{number}")
+    assert rows(db, QUERY.format("`r0/t`")) == [(1, "a"), (2, "b")]
+    assert rows(db, QUERY.format("`r1/u`")) == rows(db, QUERY.format("`r3/dir/w`")) == [
+        (1, "a"), (2, "b"), (3, "c"),
+    ]  # fmt: skip
+    assert rows(db, "SELECT k FROM `r4/dir/w` VIEW by_v WHERE v = 'c'") == [(3,)]
+    assert rows(db, QUERY.format("`r4/dir/w`")) == [(2, "b"), (3, "c")]
+    assert rows(db, f"SELECT k FROM u IN BACKUP c AT '{backups(db)[2]}' ORDER BY k") == [(1,), (2,), (3,)]
+    db.sql(f"PIN BACKUP c '{backups(db)[1]}'; COMPACT c INCREMENTS")
+    left = {name: expected[name] for name in backups(db)}
+    assert len(left) == 3 and {name: contents(db, name) for name in left} == left
+    assert records(db)[-1].tables["/dir/w"].was == "/u"
+    db.sql(f"COMPACT c TO '{backups(db)[1]}'")
+    assert {name: contents(db, name) for name in left} == left
+    assert db.verify("c") == []
+    assert leaks(db) == []
+
+
+def test_an_increment_after_a_column_was_dropped_as_well(filled: Database) -> None:
+    db = filled
+    db.sql("ALTER TABLE t DROP INDEX by_v; BACKUP c; ALTER TABLE t RENAME TO u; ALTER TABLE u DROP COLUMN n")
+    db.sql("UPSERT INTO u (k, v) VALUES (5, 'e'); BACKUP c INCREMENTAL; RESTORE c INTO r")
+    assert rows(db, QUERY.format("`r/u`")) == [(1, "a"), (2, "b"), (5, "e")]
+    assert db.verify("c", level="restore") == []
+
+
+@pytest.mark.parametrize("members", ["DATABASE", "(TABLE t, TABLE other)"])
+def test_names_that_are_exchanged_and_taken_again(on_both: Database, members: str) -> None:
+    db = on_both
+    db.sql(
+        f"{TABLE}; CREATE TABLE other (k Int32, w Utf8, PRIMARY KEY (k)); {COLLECTION.format(members=members)}"
+    )
+    db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); UPSERT INTO other (k, w) VALUES (7, 'o'); BACKUP c")
+    db.sql(
+        "ALTER TABLE t RENAME TO tmp; ALTER TABLE other RENAME TO t; ALTER TABLE tmp RENAME TO other;"
+        "UPSERT INTO other (k, v) VALUES (2, 'b'); BACKUP c INCREMENTAL"
+    )
+    assert {p: t.was for p, t in records(db)[-1].tables.items()} == {"/t": "/other", "/other": "/t"}
+    db.sql(
+        "ALTER TABLE t RENAME TO gone; CREATE TABLE t (k Int32, PRIMARY KEY (k)); UPSERT INTO t (k) VALUES (9)"
+    )
+    if members != "DATABASE":
+        db.sql("ALTER BACKUP COLLECTION c ADD TABLE t")
+    db.sql("BACKUP c INCREMENTAL; UPSERT INTO t (k) VALUES (8); BACKUP c INCREMENTAL; RESTORE c INTO r")
+    assert rows(db, "SELECT * FROM `r/gone`") == [(7, "o")]
+    assert rows(db, "SELECT k FROM `r/other` VIEW by_v WHERE v = 'b'") == [(2,)]
+    assert rows(db, "SELECT k FROM `r/t` ORDER BY k") == [(8,), (9,)]
+    assert db.verify("c", level="restore") == []
+
+
+def test_what_is_refused_changes_nothing(filled: Database) -> None:
+    db = filled
+    db.sql(
+        "CREATE TABLE u (k Int32, PRIMARY KEY (k)); CREATE TABLE `dir/x` (k Int32, PRIMARY KEY (k)); BACKUP c"
+    )
+    before = (db.step, db.ls("/", depth=None), db.describe("/t"))
+    for statement, error, message in (
+        ("ALTER TABLE t RENAME TO u", AlreadyExists, "/u already exists"),
+        ("ALTER TABLE t RENAME TO dir", AlreadyExists, "/dir already exists"),
+        ("ALTER TABLE t RENAME TO t", InvalidArgument, "/t has this name already"),
+        ("ALTER TABLE t RENAME TO `t/by_v`", AlreadyExists, "already exists"),
+        (
+            "ALTER TABLE t RENAME TO `t/below`",
+            InvalidArgument,
+            "/t is a table, so nothing can be created below",
+        ),
+        ("ALTER TABLE t RENAME TO `.backups/t`", InvalidArgument, "only backups live"),
+        ("ALTER TABLE t RENAME TO `.replaced/t`", InvalidArgument, "replaced"),
+        ("ALTER TABLE t RENAME TO indexImplTable", InvalidArgument, "reserved"),
+        ("ALTER TABLE t RENAME TO __ydb_t", InvalidArgument, "reserved"),
+        ("ALTER TABLE nope RENAME TO v", PathNotFound, "there is no table /nope"),
+        ("ALTER TABLE dir RENAME TO v", InvalidArgument, "not a table"),
+        ("ALTER TABLE `t/by_v/indexImplTable` RENAME TO v", InvalidArgument, "belongs to an index"),
+        ("ALTER TABLE t RENAME TO v, ADD COLUMN c Int32", StrandlineError, "statement of its own"),
+    ):
+        with pytest.raises(error, match=message) as fault:
+            db.sql(statement)
+        assert fault.value.hint
+    assert (db.step, db.ls("/", depth=None), db.describe("/t")) == before
+
+
+def test_a_table_or_collection_under_operation_keeps_its_name(filled: Database) -> None:
+    db = filled
+    for path in ("/t", "/t/by_v/indexImplTable", "/.backups/collections/c"):
+        with db.runtime.catalog.write() as tx:
+            row = paths.require(tx.conn, path)
+            paths.set_state(tx, [row.id], "copying", "an operation")
+        with pytest.raises(UnderOperation, match="under operation"):
+            db.sql("ALTER TABLE t RENAME TO u")
+        with db.runtime.catalog.write() as tx:
+            paths.set_state(tx, [row.id], paths.READY, None)
+    db.sql("ALTER TABLE t RENAME TO u")
+    assert len(streams(db, "/u")) == 0
+
+
+def test_other_processes_and_open_transactions(
+    filled: Database, connect: Callable[..., Database], catalog_url: str | None
+) -> None:
+    db, other = filled, connect(catalog_url)
+    assert rows(other, QUERY.format("t")) == [(1, "a"), (2, "b")]
+    other.sql("CREATE TABLE x (k Int32, PRIMARY KEY (k)); BEGIN; UPSERT INTO x (k) VALUES (1)")
+    db.sql("ALTER TABLE t RENAME TO u; CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k))")
+    # At its moment there was no table of this name: it must not get rows of what is called so now.
+    for name in ("u", "t"):
+        with pytest.raises(StrandlineError, match=r"after step|changed"):
+            other.sql(QUERY.format(name))
+    other.sql("ROLLBACK")
+    assert rows(other, QUERY.format("u")) == [(1, "a"), (2, "b")]
+    assert rows(other, QUERY.format("t")) == []
+    other.sql("BEGIN; UPSERT INTO u (k, v) VALUES (3, 'c')")
+    db.sql("ALTER TABLE u RENAME TO w")
+    with pytest.raises(StrandlineError):
+        other.sql("COMMIT")
+    assert rows(other, QUERY.format("w")) == [(1, "a"), (2, "b")]
+    assert_sound(other, "/w")
+
+
+def test_increments_go_on_in_a_repository_after_a_rename_and_a_restore(kept: Database) -> None:
+    db = kept
+    db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); BACKUP c; ALTER TABLE t RENAME TO u; BACKUP c INCREMENTAL")
+    db.sql("UPSERT INTO u (k, v) VALUES (2, 'b'); BACKUP c INCREMENTAL; DROP TABLE u; RESTORE c")
+    db.sql("UPSERT INTO u (k, v) VALUES (3, 'c'); ALTER TABLE u RENAME TO w; BACKUP c INCREMENTAL")
+    assert records(db)[-1].tables["/w"].was == "/u"
+    db.sql("RESTORE c INTO r")
+    assert rows(db, QUERY.format("`r/w`")) == [(1, "a"), (2, "b"), (3, "c")]
+    assert db.verify("c", level="restore") == []
+
+
+def test_a_repository_is_read_elsewhere(kept: Database, repository: Path, tmp_path: Path) -> None:
+    db = kept
+    db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); BACKUP c; ALTER TABLE t RENAME TO u")
+    db.sql("UPSERT INTO u (k, v) VALUES (2, 'b'); BACKUP c INCREMENTAL")
+    with open_at(tmp_path / "another") as other:
+        other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'; RESTORE c")
+        assert rows(other, QUERY.format("u")) == [(1, "a"), (2, "b")]
+        assert other.verify("c") == []
+
+
+@pytest.mark.parametrize("place", ["cluster", "repository"])
+def test_columns_of_a_chain_have_the_names_of_each_moment(
+    db: Database, repository: Path, tmp_path: Path, place: str
+) -> None:
+    storage = "cluster" if place == "cluster" else str(repository)
+    db.sql(f"{TABLE}; {COLLECTION.format(members='(TABLE t)').replace('cluster', storage)}")
+    db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20)")
+    db.compact("/t")
+    db.sql("BACKUP c; ALTER TABLE t RENAME COLUMN v TO name, RENAME COLUMN k TO id")
+    db.sql("UPSERT INTO t (id, name) VALUES (3, 'c'); BACKUP c INCREMENTAL")
+    db.sql("ALTER TABLE t RENAME COLUMN n TO v, RENAME COLUMN name TO n")  # names that others had
+    db.sql("UPSERT INTO t (id, v) VALUES (1, 11); DELETE FROM t WHERE id = 2; BACKUP c INCREMENTAL")
+    db.sql("ALTER TABLE t ADD COLUMN k Utf8; UPSERT INTO t (id, k) VALUES (3, 'k'); BACKUP c INCREMENTAL")
+    assert [record.kind for record in records(db)] == ["full", *["incremental"] * 3]
+    assert db.verify("c", level="restore") == []
+    expected = {name: contents(db, name) for name in backups(db)}
+
+    def look(at: Database, mode: str) -> None:
+        for number, name in enumerate(backups(db)):
+            at.sql(f"RESTORE c AT '{name}' INTO {mode}{number} WITH (MODE = '{mode}')")
+            assert_sound(at, f"/{mode}{number}/t")
+        query = "SELECT {} FROM `{}{}/t` {}"
+        assert rows(at, query.format("k, v, n", mode, 0, "ORDER BY k")) == [(1, "a", 10), (2, "b", 20)]
+        assert rows(at, query.format("id, name, n", mode, 1, "WHERE id = 3")) == [(3, "c", None)]
+        assert rows(at, query.format("id", mode, 1, "VIEW by_v WHERE name = 'b'")) == [(2,)]
+        assert rows(at, query.format("id, n, v", mode, 2, "ORDER BY id")) == [(1, "a", 11), (3, "c", None)]
+        assert rows(at, query.format("id, v", mode, 2, "VIEW by_v WHERE n = 'a'")) == [(1, 11)]
+        assert rows(at, query.format("id, k", mode, 3, "ORDER BY id")) == [(1, None), (3, "k")]
+
+    look(db, "copy")
+    if place == "cluster":
+        look(db, "reference")
+    else:
+        with open_at(tmp_path / "another") as other:
+            other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+            look(other, "copy")
+    last = backups(db)[2]
+    assert rows(db, f"SELECT id, n FROM t VIEW by_v IN BACKUP c AT '{last}' WHERE n = 'c'") == [(3, "c")]
+    db.sql(f"COMPACT c TO '{last}'")
+    assert {name: contents(db, name) for name in expected} == expected
+    assert db.verify("c", level="restore") == []
+    assert leaks(db) == []
