@@ -123,8 +123,7 @@ def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -
         indexes = tuple(
             i if i.slice is None else replace(i, slice=slices[i.slice.target_id or 0]) for i in of.indexes
         )
-        was = _was(run, path)
-        return replace(of, slice=slices[of.slice.target_id or 0], indexes=indexes, was=was)
+        return replace(of, slice=slices[of.slice.target_id or 0], indexes=indexes, was=_was(run, path))
 
     first, last = run[0], run[-1]
     return replace(
@@ -137,11 +136,11 @@ def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -
 
 
 def _was(run: Sequence[BackupRecord], path: str) -> str | None:
-    """The path of a table in the backup before some increments, if it was renamed within them."""
-    at = path
+    """The path that a table has in the parent of some increments, if it is another one than in the last."""
+    name = path
     for record in reversed(run):
-        table = record.tables[at]
-        if table.slice.whole:
-            return None
-        at = table.was or at
-    return None if at == path else at
+        table = record.tables.get(name)
+        if table is None or table.slice.whole:
+            return None  # No earlier backup has it.
+        name = table.was or name
+    return None if name == path else name
