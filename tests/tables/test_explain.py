@@ -28,7 +28,6 @@ ON_SPARK = [
     "SELECT k + 1 FROM t",
     "SELECT k FROM t WHERE length(v) > 3",
     "SELECT a.k FROM t a JOIN t b USING (k)",
-    "SELECT nope FROM t",
     "SELECT 1",
 ]
 
