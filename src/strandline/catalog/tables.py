@@ -69,7 +69,7 @@ class IndexRef:
 
     @cached_property
     def definition(self) -> IndexDef:
-        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique, self.stored)
+        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique, stored=self.stored)
 
 
 @dataclass(frozen=True, kw_only=True)
