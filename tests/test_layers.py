@@ -17,7 +17,7 @@ ROOT = "strandline"
 It may import anything, and only what is above it may import it."""
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "version"}),
+    frozenset({"errors", "version", "work"}),
     frozenset({"types", "records"}),
     frozenset({"model", "settings", "clock", "metrics", "lru", "chunks", "cycles"}),
     frozenset({"names", "retry"}),
@@ -67,7 +67,10 @@ THRESHOLDS = {"bulk_rows", "bulk_bytes", "scan_rows", "inline_rows", "inline_byt
 """Settings that say from how many rows or bytes on something is done in another way."""
 
 ENGINE_INTERNALS = {"_jvm", "sparkContext", "rdd"}
-"""Not there with a Spark Connect server, so nothing may depend on them."""
+"""Not there with a Spark Connect server, so nothing may depend on them ..."""
+
+CLASSIC = {"storage/spark/jobs.py"}
+"""... except what asks first which of the two it is: jobs are known by other means here and there."""
 
 
 @dataclass(frozen=True)
@@ -262,6 +265,8 @@ def test_only_the_store_knows_from_how_many_rows_on() -> None:
 def test_spark_is_used_through_the_dataframe_api_only() -> None:
     wrong = []
     for path, tree in MODULES.items():
+        if path.relative_to(PACKAGE).as_posix() in CLASSIC:
+            continue
         for node in ast.walk(tree):
             name: object = None
             if isinstance(node, ast.Attribute):

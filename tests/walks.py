@@ -34,6 +34,7 @@ EVERYWHERE = frozenset(
         "names",
         "records",
         "retry",
+        "work",
         "catalog/sqltables",
     }
 )

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from strandline.clock import Clock
 from strandline.errors import TimedOut
+from strandline.work import check
 
 _POLL_SECONDS = 0.05
 
@@ -33,6 +34,7 @@ def tries(
     began = clock.now()
     number = 0
     while True:
+        check()
         yield number
         number += 1
         if number == count or (seconds is not None and clock.now() - began >= seconds):
@@ -74,6 +76,7 @@ class _Watched(Generic[T]):
         leaves it alone."""
         try:
             while not self._is_over.wait(_POLL_SECONDS):
+                check()
                 if clock.now() >= until:
                     raise _TookTooLong
                 while_waiting()

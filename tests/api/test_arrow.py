@@ -99,6 +99,7 @@ def test_through_spark_they_are_the_same(spark_db: Database) -> None:
     filled(spark_db)
     found = spark_db.sql("SELECT *, k, greatest(k, k) AS g FROM t WHERE length(j) > 0 OR k = 3 ORDER BY k")
     assert not found.is_here and found.plain is None
+    assert repr(found).startswith("<Result columns=k, n, i, v, ")
     assert list(found.schema) == [*SCHEMA, pa.field("k", pa.uint64()), pa.field("g", pa.decimal128(20, 0))]
     rows = found.rows()
     assert rows == [(*row, row[0], row[0]) for row in ROWS]

@@ -24,6 +24,7 @@ from strandline.errors import (
     SyntaxFault,
 )
 from strandline.storage.external import External
+from strandline.storage.outgoing import Format, encoded
 from tests.backups.reading import open_at
 from tests.backups.test_read_without import EVERY_TYPE, VALUES
 from tests.s3 import S3
@@ -232,6 +233,15 @@ def test_an_existing_target_is_refused_unless_it_may_be_replaced(db: Database, t
         exported(db, Path(db.runtime.files.own.location) / "x.csv", "t")
 
 
+def test_rows_are_bytes_as_soon_as_they_come(db: Database) -> None:
+    formats: list[Format] = ["csv", "jsonl", "parquet"]
+    for format in formats:
+        pieces = list(encoded(format, db.sql("SELECT * FROM t").to_reader(1)))
+        assert len(pieces) > 1
+        if format == "parquet":
+            assert pq.read_table(pa.BufferReader(b"".join(pieces))).num_rows == 2
+
+
 def test_a_folder_gets_files_of_some_size(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +263,7 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         for first in (0, 3000):
             db.table("t").upsert([{"k": k, "v": str(k)} for k in range(first, first + 3000)])
         Path(str(db.files("/t").parts[1].file)).write_bytes(b"damaged")
-    with open_at(tmp_path / "warehouse") as db:
+    with open_at(tmp_path / "warehouse", settings={"scan_rows": 0}) as db:
         reader = db.table("t").scan().to_reader()
         came = 0
         with pytest.raises(Corrupted):

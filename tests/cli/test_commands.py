@@ -270,6 +270,8 @@ def test_compact_backups(shop: Run) -> None:
         "compact-backups", "nightly", "--increments", "--from", second, "--to", third, "--json"
     ).json
     assert (merged["kind"], merged["result"]["backups"]) == ("merge increments", {third: [second]})
+    assert shop("show-backup", "nightly", third, "--json").json["merged"] == [second]
+    assert f"merged    {second}" in shop("show-backup", "nightly", third).out
     assert shop("compact-backups", "nightly", "--from", first).code == 2
     second = third
     done = shop("compact-backups", "nightly", "--to", first, "--json").json

@@ -66,12 +66,7 @@ def test_rows_are_written_in_the_format_that_is_asked_for(shop: Run, monkeypatch
 def test_a_pipe_that_is_closed_ends_it_without_a_word(shop: Run) -> None:
     Path("many.csv").write_text("id,customer\n" + "".join(f"{n},{'x' * 100}\n" for n in range(10, 3000)))
     assert shop("load", "orders", "many.csv").code == 0
-    command = [sys.executable, "-m", "strandline.cli", "sql", "SELECT * FROM orders", "--format", "parquet"]
-    with Path("all.parquet").open("wb") as file:
-        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, env=environment(), check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert pq.read_table("all.parquet").num_rows == 2992
-    command[-1] = "csv"
+    command = [sys.executable, "-m", "strandline.cli", "sql", "SELECT * FROM orders", "--format", "csv"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as process:

@@ -31,6 +31,7 @@ from strandline.errors import (
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
+from strandline.work import Interrupted, attended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -431,6 +432,11 @@ class Database:
         self.note_change()
         return self._running.execute(kind, request)
 
+    def let_go(self) -> None:
+        """What threads of this process do for operations is left at once, so that another process carries it
+        on when this one has closed."""
+        self._running.let_go()
+
     def note_change(self) -> None:
         """Something is changed by this process, which from now on carries on what others left unfinished."""
         if self._carrier is None:
@@ -493,7 +499,7 @@ class Database:
             try:
                 with once(self.runtime, tx.snapshot.mark):
                     return tx.commit(), tx.rows_changed
-            except BaseException:
+            except (Exception, Interrupted):  # Any other interruption may have come after it was decided.
                 tx.abort()
                 raise
 
@@ -546,7 +552,7 @@ class Database:
                     at_the_end.callback(tx.abort)
                     before_abort(tx)
                 raise
-            except Exception:
+            except (Exception, Interrupted):
                 tx.abort()
                 raise
 
@@ -578,7 +584,7 @@ class Database:
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Only Strandline's own errors reach a caller, and only the process that connected gets further than
-        this."""
+        this. What the main thread does here can be looked at, and ends with Ctrl-C."""
         if self._is_inherited:
             raise PreconditionFailed(
                 "this connection belongs to the process that this one was forked from",
@@ -587,7 +593,8 @@ class Database:
         if self._closed:
             raise PreconditionFailed("the database is closed", "Connect again.")
         try:
-            yield
+            with attended():
+                yield
         except (StrandlineError, GeneratorExit):
             raise
         except Stale as stale:

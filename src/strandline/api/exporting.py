@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from strandline.storage.files import LocalFiles
 from strandline.storage.location import is_url
 from strandline.storage.outgoing import Target, export
 from strandline.tables.portions import described
+from strandline.work import Phase, check, phase
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
@@ -45,8 +47,19 @@ def run(db: Database, statement: st.Export) -> Result:
         overwrite=overwrite == "true",
         settings=db.runtime.settings,
     )
-    done = export(target, lambda: _rows(db, statement))
+    with phase(f"exporting to {statement.place}", unit="rows") as exporting:
+        done = export(target, lambda: _looked_on(_rows(db, statement), exporting))
     return Result(("place", "format", "files", "rows"), [(done.place, done.format, done.files, done.rows)])
+
+
+def _looked_on(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            check()
+            yield batch
+            exporting.advance(batch.num_rows)
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:

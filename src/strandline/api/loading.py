@@ -20,6 +20,7 @@ from strandline.storage.rows import Mode
 from strandline.storage.staging import Staging, fresh_folder, stage
 from strandline.tables.transaction import Transaction
 from strandline.types import Type, parse_type
+from strandline.work import check, phase
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
@@ -159,9 +160,12 @@ def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal count
-        for table in incoming.tables(types, not_null):
-            count += table.num_rows
-            yield from table.combine_chunks().to_batches()
+        with phase(f"loading {path}", unit="rows") as loading:
+            for table in incoming.tables(types, not_null):
+                count += table.num_rows
+                yield from table.combine_chunks().to_batches()
+                loading.advance(table.num_rows)
+                check()
 
     try:
         staged = stage(staging, batches())

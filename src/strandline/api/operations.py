@@ -3,6 +3,7 @@ forgotten."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +21,13 @@ from strandline.backups.sweep import SweepRepository
 from strandline.backups.trial import TryRestore
 from strandline.backups.writing import Leases
 from strandline.catalog.operations import Operation
+from strandline.errors import PreconditionFailed
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams
 from strandline.records import Newer, Record
 from strandline.runtime import Runtime
+from strandline.work import Interrupted, ended_by, phase
 
 
 class Operations:
@@ -70,9 +73,18 @@ class Operations:
     def execute(self, kind: str, request: Record) -> str:
         """Run an operation to its end here, and return its id; its error is raised."""
         operation_id = self._plan(kind, request)
-        self._run(operation_id)
-        self._wait(operation_id)
+        try:
+            with phase(kind), ended_by(lambda: self._give_up(operation_id)):
+                self._run(operation_id)
+                self._wait(operation_id)
+        except Interrupted:
+            self._give_up(operation_id)  # It was this statement's, so it is undone with it.
+            raise
         return operation_id
+
+    def _give_up(self, operation_id: str) -> None:
+        with contextlib.suppress(PreconditionFailed):  # It has ended meanwhile, or is being undone.
+            self.engine.cancel(operation_id)
 
     def resume(self) -> list[str]:
         """Carry on what dead processes left unfinished, to its end."""
@@ -135,6 +147,9 @@ class Operations:
 
     def forget(self, operation_id: str) -> None:
         self.engine.forget(operation_id)
+
+    def let_go(self) -> None:
+        self.engine.let_go()
 
     def close(self) -> None:
         self.engine.stopping.set()

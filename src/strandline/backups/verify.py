@@ -35,6 +35,7 @@ from strandline.storage.marker import opened, plain
 from strandline.tables.check import Problem
 from strandline.tables.housekeeping import collect_garbage
 from strandline.tables.snapshot import Snapshot
+from strandline.work import phase
 
 
 class VerifyReport(list[Problem]):
@@ -112,7 +113,8 @@ class _Verification:
 
     def run(self, try_restore: Callable[[str, str], None]) -> VerifyReport:
         self._compare_sizes()
-        inspected = self._inspect()
+        with phase("reading manifests"):
+            inspected = self._inspect()
         if self._level != "chain":
             self._look_at_objects()
         tried = self._try(try_restore) if self._level == "restore" else {}
@@ -231,7 +233,8 @@ class _Verification:
             if verdicts[backup].because is not None:
                 continue  # It would only take long to hear it again.
             try:
-                try_restore(self._path.name, backup)
+                with phase(f"restoring {backup} to nowhere"):
+                    try_restore(self._path.name, backup)
             except Corrupted as error:
                 self._find("failed_restore", backup, f"{backup} cannot be restored: {error.message}")
             except PathNotFound:

@@ -21,6 +21,7 @@ from strandline.operations.kind import pause_after
 from strandline.retry import tries, within
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
+from strandline.work import phase
 
 T = TypeVar("T")
 
@@ -76,9 +77,9 @@ class Objects:
 
     def look_at(self, due: Iterable[Object], *, some: bool) -> None:
         """Look at objects, and keep what was found. ``some``: the collection has others as well."""
-        kept = 0
+        kept, wanted = 0, list(due)
         try:
-            for number, batch in enumerate(self._batches(due), start=1):
+            for number, batch in enumerate(self._looked_on(wanted), start=1):
                 found = patiently(self._runtime, partial(self._findings, batch))
                 self.checked += batch
                 self.findings.update(found)
@@ -89,6 +90,12 @@ class Objects:
             self._keep(self.checked[kept:])
         self._forget_collected()
         self._tidy(some=some)
+
+    def _looked_on(self, wanted: Sequence[Object]) -> Iterator[list[Object]]:
+        with phase("verifying", sum(o.segment.bytes for o in wanted), "bytes") as verifying:
+            for batch in self._batches(wanted):
+                yield batch
+                verifying.advance(sum(o.segment.bytes for o in batch))
 
     def _batches(self, due: Iterable[Object]) -> Iterator[list[Object]]:
         """About a shard at a time: storage that fails now and then costs one of them again, not all."""

@@ -30,11 +30,15 @@ from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, St
 from strandline.lru import Cache
 from strandline.model import Segment
 from strandline.retry import tries
+from strandline.work import check, shielded
 
 HEAD = "0009"
 """The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
 LONGEST_PATH = 504
 """How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""
+
+CONNECT_SECONDS = 4
+"""How long to wait for a PostgreSQL server to answer; connect_timeout in the URL says it otherwise."""
 
 
 class Catalog:
@@ -118,7 +122,9 @@ class Catalog:
         conn = self._patiently(self._open_write)
         try:
             yield conn
-            conn.commit()
+            check()  # The last moment at which nothing has happened.
+            with shielded():
+                conn.commit()
         except BaseException:
             conn.rollback()
             raise
@@ -282,7 +288,9 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
 
 
 def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
-    engine = create_engine(url, pool_pre_ping=True, pool_timeout=wait_seconds)
+    # Without a limit nobody hears for minutes that a host does not answer.
+    limit = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_SECONDS}
+    engine = create_engine(url, pool_pre_ping=True, pool_timeout=wait_seconds, connect_args=limit)
     # Many rows in one statement: sent one by one, each costs the server as much as a statement.
     engine.dialect.use_insertmanyvalues_wo_returning = True
 

@@ -8,6 +8,7 @@ so that a command on metadata answers at once and starts no JVM.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -23,6 +24,12 @@ def main(args: Sequence[str] | None = None) -> int:
     # and finds nothing.
     gc.set_threshold(50_000)
     code = _run(sys.argv[1:])
+    if code == 130:
+        # After Ctrl-C nobody waits for threads that are still busy. A JVM ends by itself when this process
+        # has.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     gc.freeze()
     return code
 

@@ -38,12 +38,14 @@ from strandline.cli import (
     tree,
     verify,
     version,
+    watching,
 )
 from strandline.cli.failures import Fault
 from strandline.cli.output import Output
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
 from strandline.errors import Cancelled, Internal, StrandlineError
+from strandline.work import Interrupted
 
 app = typer.Typer(
     name="strandline",
@@ -124,17 +126,17 @@ def run(args: list[str]) -> int:
     # An error in the command line itself should be told in the right form, too.
     as_json, debug = "--json" in args, "--debug" in args
     try:
-        with logs.as_before():
+        with logs.as_before(), watching.on_terminal(as_json=as_json):
             command = typer.main.get_command(app)
             code = command.main(args, prog_name="strandline", standalone_mode=False, obj=cli)
         sys.stdout.flush()
         if code == failures.INTERRUPTED:
-            return failures.tell(KeyboardInterrupt(), cli.output, as_json=as_json)
+            return failures.tell(Interrupted(is_late=cli.was_late), cli.output, as_json=as_json)
         return code if isinstance(code, int) else 0
     except typer.TyperException as error:
         return _usage(error, cli.output, as_json)
     except (typer.Abort, KeyboardInterrupt):
-        return failures.tell(KeyboardInterrupt(), cli.output, as_json=as_json)
+        return failures.tell(Interrupted(is_late=cli.was_late), cli.output, as_json=as_json)
     except LeftAlone as left:
         return _left(left, cli.output)
     except BrokenPipeError:

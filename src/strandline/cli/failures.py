@@ -12,6 +12,7 @@ from typing import Any
 
 from strandline.cli.output import Output
 from strandline.errors import Cancelled, StrandlineError
+from strandline.work import Interrupted
 
 USAGE = 2
 """The exit code of a command line that cannot be understood."""
@@ -44,8 +45,12 @@ class Fault:
 
 def fault_of(error: StrandlineError | KeyboardInterrupt) -> Fault:
     if isinstance(error, KeyboardInterrupt):
-        hint = "Nothing half done is visible; run it again when you are ready."
-        return Fault(code=Cancelled.code, message="interrupted", hint=hint, exit_code=INTERRUPTED)
+        if isinstance(error, Interrupted) and error.is_late:
+            message, hint = "interrupted when it was done already", "What it has changed is there."
+        else:
+            message = "interrupted"
+            hint = "What was committed before stays, and nothing half done is visible. Run it again at will."
+        return Fault(code=Cancelled.code, message=message, hint=hint, exit_code=INTERRUPTED)
     hint = hint_for_shell(error.hint)
     return Fault(code=error.code, message=error.message, hint=hint, exit_code=error.exit_code)
 

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from strandline.cli.session import Cli
 from strandline.cli.values import duration, size
+from strandline.cli.watching import Left
 from strandline.errors import PreconditionFailed
 
 if TYPE_CHECKING:
@@ -61,10 +63,10 @@ def slowest(operation: OperationInfo) -> list[str]:
     return [f"slowest: {found.kind}{shard}{of} ({duration(max(0.0, time.time() - found.since))}{again})"]
 
 
-def pace(operation: OperationInfo) -> list[str]:
-    """How fast it goes on, and how long it will still take."""
+def pace(operation: OperationInfo, said: Left | None = None) -> list[str]:
+    """How fast it goes on, and how long it will still take, which does not rise above what was ``said``."""
     done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
-    left = operation.seconds_left
+    left = operation.seconds_left if said is None else said.said(operation.seconds_left)
     return [
         *([f"{size(done / seconds)}/s"] if done and seconds > 0 else []),
         *([] if left is None else [f"{duration(left)} left"]),
@@ -143,12 +145,15 @@ class _Lines:
         self._cli = cli
         self._last = ""
         self._at = 0.0
+        self._left: defaultdict[str, Left] = defaultdict(Left)
 
     def __call__(self, operation: OperationInfo) -> None:
         text = f"{operation.kind}: {operation.percent:.0f} %, {words(operation)}"
         if text != self._last and time.monotonic() - self._at >= LINE_SECONDS:
             self._last, self._at = text, time.monotonic()
-            self._cli.output.note(", ".join([text, *pace(operation), *slowest(operation)]))
+            self._cli.output.note(
+                ", ".join([text, *pace(operation, self._left[operation.id]), *slowest(operation)])
+            )
 
 
 @contextmanager
@@ -165,12 +170,14 @@ def _bar() -> Iterator[Show]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task: Any = None
         shown = ""
+        left = Left()
 
         def show(operation: OperationInfo) -> None:
-            nonlocal task, shown
+            nonlocal task, shown, left
             if operation.id != shown:  # What has begun with the end of another has a bar of its own.
                 task, shown = progress.add_task(operation.kind, total=100.0, words=""), operation.id
-            said = ", ".join(filter(None, [words(operation), *pace(operation), *slowest(operation)]))
+                left = Left()
+            said = ", ".join(filter(None, [words(operation), *pace(operation, left), *slowest(operation)]))
             progress.update(task, completed=operation.percent, words=said)
 
         yield show
@@ -185,6 +192,8 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
             f"Go on with: strandline operations wait {operation_id}\n"
             f"Undo it with: strandline operations cancel {operation_id}"
         )
+        if not stay:
+            db.let_go()
         raise LeftAlone(operation_id)
     answer = _answer(
         f"\nOperation {operation_id} is still running. [c]ancel and undo it, [l]eave it running, or [w]ait? "
@@ -200,6 +209,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
     if not stay:
         # Without its session this process no longer owns the operation, and the next one that waits for it
         # carries it on.
+        db.let_go()
         db.close()
         run_in_background(cli, operation_id)
     cli.output.note(

@@ -13,6 +13,7 @@ from strandline.cli.logs import Form, Level
 from strandline.cli.output import Output
 from strandline.errors import Unavailable
 from strandline.names import MARKER
+from strandline.work import Interrupted
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -31,6 +32,8 @@ class Cli:
     log_level: Level | None = None
     log_format: Form | None = None
     output: Output = field(default_factory=Output)
+    was_late: bool = False
+    """It was interrupted when what it did was done already."""
 
     @cached_property
     def configuration(self) -> Configuration:
@@ -75,6 +78,9 @@ class Cli:
         db = connect(folder, catalog=url, settings=settings, create=create, adopt=adopt)
         try:
             yield db
+        except Interrupted as interrupted:
+            self.was_late = interrupted.is_late
+            raise
         finally:
             db.close()
 

@@ -106,8 +106,8 @@ class Shell:
             self._failed(error)
         except LeftAlone:
             pass
-        except KeyboardInterrupt:
-            self._cli.output.note("interrupted")
+        except KeyboardInterrupt as interrupt:
+            failures.tell(interrupt, self._cli.output)
         except Exception as error:
             self._failed(Internal(f"an unexpected {type(error).__name__}: {error}"))
         if self._timing and text:

@@ -16,6 +16,7 @@ from strandline.cli.values import bytes_of, count
 from strandline.errors import PreconditionFailed
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
+from strandline.work import attended, phase
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -153,7 +154,12 @@ def _tell_rows(output: Output, result: Result) -> None:
     if output.as_json:
         output.rows(result.columns, result)
     elif result.is_here or not output.is_terminal:
-        output.table(result.columns, result.rows())
+        output.table(result.columns, _awaited(result))
     else:
-        rows = result.rows(SHOWN_ROWS + 1)  # one more than is shown tells that there are more
+        rows = _awaited(result, SHOWN_ROWS + 1)  # one more than is shown tells that there are more
         output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)
+
+
+def _awaited(result: Result, limit: int | None = None) -> list[tuple[Any, ...]]:
+    with attended(), phase("querying"):
+        return result.rows(limit)

@@ -145,6 +145,9 @@ class Engine:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._plans: dict[str, tuple[str, Any]] = {}
+        self._unwanted: set[str] = set()
+        """The operations that were cancelled here: what their parts still do is for nothing."""
+        self._is_let_go = False
 
     # -- starting and running
     # --------------------------------------------------------------------------------------------------------
@@ -297,6 +300,10 @@ class Engine:
 
         def look() -> None:
             nonlocal looked, is_noted
+            if self._is_let_go:
+                raise _Lost
+            if first.operation_id in self._unwanted:
+                raise _Cancelling
             now = self.catalog.clock.now()
             if not is_noted and now - began >= NOTED_SECONDS:
                 self._note_begun(parts, began)
@@ -491,6 +498,7 @@ class Engine:
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
         self._plans.pop(operation.id, None)
+        self._unwanted.discard(operation.id)
         self.kinds[operation.kind].let_go(operation.id)
         self.metrics.operations.labels(operation.kind, state).inc()
         event(
@@ -660,10 +668,16 @@ class Engine:
                     "Only an operation that is still running can be cancelled.",
                 )
             operations.save(tx, operation_id, state=CANCELLING)
+        self._unwanted.add(operation_id)
         event("operation cancelling", operation=operation_id, kind=operation.kind)
         if self.take_over(operation_id):
             self.run(operation_id)
         return self.get(operation_id)
+
+    def let_go(self) -> None:
+        """Stop at once: what parts are in the middle of is left, and another process begins it again."""
+        self.stopping.set()
+        self._is_let_go = True
 
     def forget(self, operation_id: str) -> None:
         """Remove the record of an operation that has ended."""

@@ -6,7 +6,7 @@ them, and lets everything else stand as it was written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class Query:
     """Every name in the text, of columns or not, in lower case."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """The values that are bound to names in the text for Spark."""
+    tree: Callable[[], exp.Expr] | None = field(default=None, compare=False, repr=False)
+    """Gives sqlglot's tree of the query."""
 
     def render(self, names: Sequence[str]) -> str:
         """The text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, in place of the
@@ -108,10 +110,9 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
             edits=edits,
             names=names_in(tokens),
             args=_arguments(tokens, [simple.table]),
+            tree=lambda: _parsed(source, tokens)[0].tree,
         )
-    folded = _fold(source, tokens)
-    skip = {place for ref_place, (_, end) in folded.items() for place in range(ref_place + 1, end)}
-    parsed = parse_spark(source, tokens, hint=f"The form is: {_FORM}", skip=skip)
+    parsed, folded = _parsed(source, tokens)
     tables, files = _tables(source, tokens, parsed, folded)
     return Query(
         text,
@@ -120,7 +121,22 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
         edits=edits,
         names=names_in(tokens),
         args=_arguments(tokens, tables),
+        tree=lambda: parsed.tree,
     )
+
+
+def _parsed(source: str, tokens: Sequence[Token]) -> tuple[Parsed, dict[int, tuple[TableRef, int]]]:
+    _check_commas(source, tokens)
+    folded = _fold(source, tokens)
+    skip = {place for ref_place, (_, end) in folded.items() for place in range(ref_place + 1, end)}
+    return parse_spark(source, tokens, hint=f"The form is: {_FORM}", skip=skip), folded
+
+
+def _check_commas(source: str, tokens: Sequence[Token]) -> None:
+    """Refuse a comma with nothing behind it, which sqlglot overlooks and Spark does not."""
+    for comma, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if comma.key == "," and (following is None or following.key in (",", ")", "FROM")):
+            raise fault(source, comma.start, "nothing follows this comma", f"The form is: {_FORM}")
 
 
 def _arguments(tokens: Sequence[Token], tables: Sequence[TableRef]) -> dict[str, Any]:

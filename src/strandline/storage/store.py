@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +42,7 @@ from strandline.storage.staging import Staged
 from strandline.storage.stored import Copies
 from strandline.storage.unique import Repeats
 from strandline.types import Type
+from strandline.work import check, phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +88,8 @@ class Store:
         self._settings = settings
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
-        self._starting = threading.Lock()  # Spark takes seconds to start.
+        self._lock = threading.Lock()
+        self._start: Future[SparkSession] | None = None
         self._local = threading.local()
         self._tags: dict[str, bool] = {}
         """Those under which threads work, and whether they were interrupted."""
@@ -97,15 +100,35 @@ class Store:
     def spark(self) -> SparkSession:
         """The Spark session: the caller's own, or one that is started; for work under a tag one whose jobs
         can be ended."""
-        with self._starting:
-            if self._spark is None:
-                from strandline.storage import spark
-
-                options = {**self.shelf.files.spark_options(), **self._settings.spark}
-                self._spark = spark.session.get_session(None, options)
-            session = self._spark
+        session = self._spark if self._spark is not None else self._started()
         tag = getattr(self._local, "tag", None)
         return session if tag is None else self._session_apart(session, tag)
+
+    def _started(self) -> SparkSession:
+        """Start Spark on a thread of its own, or wait for the one that does: whoever is not to wait any more
+        leaves it to come to its end, and others find it there."""
+        with self._lock:
+            if self._start is None or (self._start.done() and self._start.exception() is not None):
+                self._start = Future()
+                threading.Thread(
+                    target=self._begin, args=(self._start,), name="strandline-spark", daemon=True
+                ).start()
+            start = self._start
+        with phase("starting Spark"):
+            while not start.done():
+                wait([start], timeout=0.05)
+                check()
+        self._spark = start.result()
+        return self._spark
+
+    def _begin(self, start: Future[SparkSession]) -> None:
+        try:
+            from strandline.storage import spark
+
+            options = {**self.shelf.files.spark_options(), **self._settings.spark}
+            start.set_result(spark.session.get_session(None, options))
+        except BaseException as error:
+            start.set_exception(error)
 
     # --- jobs that can be ended ----------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from strandline.runtime import Runtime
 from strandline.storage.order import Finding
 from strandline.tables.snapshot import Reader, TableView, repeat
 from strandline.tables.unique import UniqueIndex
+from strandline.work import Phase, phase
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,15 @@ def check(runtime: Runtime, path: str) -> CheckReport:
 
 def _check(runtime: Runtime, reader: Reader, path: str) -> CheckReport:
     view = reader.view(path)
+    with phase(f"checking {path}", 1 + len(view.info.indexes), "tables and indexes") as checking:
+        return _compared(runtime, reader, view, checking)
+
+
+def _compared(runtime: Runtime, reader: Reader, view: TableView, checking: Phase) -> CheckReport:
     problems: list[Problem] = []
     recorded = _recorded(runtime, view, reader.snapshot.step)
     readable = _check_state(runtime, view, recorded, problems)
+    checking.advance()
     for ref in view.info.indexes:
         impl = reader.index(view, ref)
         impl_recorded = _recorded(runtime, impl, reader.snapshot.step)
@@ -72,9 +79,10 @@ def _check(runtime: Runtime, reader: Reader, path: str) -> CheckReport:
             if ref.unique:
                 unique = UniqueIndex(view.info, ref.definition, impl.state)
                 problems += _problems(impl.info.path, unique.findings(runtime.store))
+        checking.advance()
     if problems and runtime.moments.lost_since(reader.snapshot.mark):
         raise Ended(0, "what it read has been collected meanwhile")
-    return CheckReport(path, reader.snapshot.step, recorded.rows, recorded.hex, problems)
+    return CheckReport(view.info.path, reader.snapshot.step, recorded.rows, recorded.hex, problems)
 
 
 def _recorded(runtime: Runtime, view: TableView, step: int) -> Digest:

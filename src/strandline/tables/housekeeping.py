@@ -24,6 +24,7 @@ from strandline.storage import staging
 from strandline.tables import indexes
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, once
+from strandline.work import phase
 
 log = logging.getLogger("strandline")
 
@@ -100,9 +101,10 @@ def compact(runtime: Runtime, path: str) -> bool:
         view = snapshot.table(path)
         if view.info.id != table_id or not any(s.role == "log" for s in view.chain.segments):
             return False  # Another table has taken the name, or there is nothing to fold.
-        made = runtime.store.compact(view.state, runtime.session.file_name(view.info.id), least=least)
         with runtime.catalog.read() as conn:
             recorded = commits.digest_at(conn, view.info.id, snapshot.step)
+        with phase(f"compacting {path}"):
+            made = runtime.store.compact(view.state, runtime.session.file_name(view.info.id), least=least)
         if made.digest != recorded:
             runtime.store.discard(made.new)
             raise Corrupted(
@@ -182,7 +184,7 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
     anything, also beside itself."""
     report = Report()
     failed: StrandlineError | None = None
-    for table in _tables(runtime, path or "/"):
+    for table in _looked_on(_tables(runtime, path or "/")):
         try:
             with once(runtime, runtime.moments.mark()):
                 _maintain_table(runtime, table, report)
@@ -191,10 +193,18 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
         except StrandlineError as error:
             log.warning("maintenance of %s failed: %s", table, error.message)
             failed = failed or error  # One damaged table is no reason to neglect the others.
-    collect_garbage(runtime, report)
+    with phase("removing what nobody needs"):
+        collect_garbage(runtime, report)
     if failed is not None:
         raise failed
     return report
+
+
+def _looked_on(tables_: Sequence[str]) -> Iterator[str]:
+    with phase("maintaining", len(tables_), "tables") as maintaining:
+        for table in tables_:
+            yield table
+            maintaining.advance()
 
 
 def _maintain_table(runtime: Runtime, path: str, report: Report) -> None:

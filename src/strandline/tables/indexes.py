@@ -20,6 +20,7 @@ from strandline.storage.rows import Written
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, TableView
 from strandline.tables.unique import UniqueIndex
+from strandline.work import Interrupted, phase
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
     if that very table is not there any more, or has another description."""
     impl = index.impl_schema(table.info.schema)
     name = runtime.session.file_name(table.info.id)
-    built = _Built(runtime.store.entries(table.state, impl, name), snapshot.step)
+    with phase(f"building the index {index.name} of {table.info.path}"):
+        built = _Built(runtime.store.entries(table.state, impl, name), snapshot.step)
     seen = 0
     while True:
         try:
@@ -46,7 +48,7 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
             if index.unique and (not seen or len(built.entries.segments) > seen):
                 _check_unique(runtime, table, index, built, seen)
                 seen = len(built.entries.segments)
-        except Exception:
+        except (Exception, Interrupted):
             runtime.store.discard(built.entries.segments)
             raise
         with publishing(runtime, built.entries.segments) as tx:

@@ -23,6 +23,7 @@ from strandline.tables.read import key_range, query_frame, resolve
 from strandline.tables.snapshot import Reader, TableView, once
 from strandline.types import Type
 from strandline.types.arrays import outgoing, outgoing_type
+from strandline.work import check
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,6 +59,7 @@ class PlainScan:
         left = self.limit
         with once(self.reader.runtime, self.reader.snapshot.mark):
             for rows in self._rows() if left != 0 else ():
+                check()
                 found = rows if self.keep is None else rows.filter(self.keep(rows))
                 if left is not None:
                     found = found.slice(0, left)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from strandline.catalog.writer import Writer
 from strandline.model import Segment
 from strandline.runtime import Runtime
+from strandline.work import Interrupted
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def publishing(runtime: Runtime, segments: Iterable[Segment]) -> Iterator[Writer
         with runtime.catalog.write() as tx:
             yield tx
             decided = True
-    except Exception:
-        if not decided:
+    except (Exception, Interrupted) as error:
+        if not decided or isinstance(error, Interrupted):
             runtime.store.discard(segments)
         raise

@@ -15,6 +15,8 @@ from strandline.catalog import commits
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import Key, KeyRange, TableSchema
+from strandline.names import did_you_mean
+from strandline.sql.columns import missing_column
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, Range, key_ranges
 from strandline.sql.evaluate.simple import SimpleSelect, sort_rows
@@ -26,6 +28,7 @@ from strandline.storage.rows import Row
 from strandline.tables.snapshot import Reader, Snapshot, TableView
 from strandline.types import Type, parse_type
 from strandline.types.arrays import column_to_python
+from strandline.work import phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,6 +63,11 @@ def named(query: Query) -> list[Named]:
 def select(reader: Reader, query: Query) -> Selected:
     """The rows of a query. A simple one is answered at once if few rows have to be looked at; any other one
     is planned on Spark."""
+    with phase("querying"):
+        return _select(reader, query)
+
+
+def _select(reader: Reader, query: Query) -> Selected:
     found = None if query.simple is None else _select_here(reader, query.simple)
     if found is not None:
         return Selected(lambda: query_frame(reader, query), *found)
@@ -230,7 +238,13 @@ def _rows_here(
 
 def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
     """The query as a DataFrame over the tables as the reader sees them."""
-    frames = {f"t{i}": _reference_frame(reader, query, ref) for i, ref in enumerate(query.tables)}
+    # All are found before Spark is asked for anything, which may have to be started first.
+    found = [_referred(reader, ref) for ref in query.tables]
+    _check_columns(query, [view for _, view, _ in found])
+    frames = {
+        f"t{i}": _reference_frame(query, ref, *each)
+        for i, (ref, each) in enumerate(zip(query.tables, found, strict=True))
+    }
     text = prefix + query.render([f"{{t{i}}}" for i in range(len(query.tables))])
     return reader.runtime.store.sql(text, frames, query.args)
 
@@ -271,14 +285,34 @@ def table_frame(reader: Reader, view: TableView) -> DataFrame:
     return store.increment(view.state) if view.increment else store.frame(view.state)
 
 
-def _reference_frame(reader: Reader, query: Query, ref: TableRef) -> DataFrame:
+def _check_columns(query: Query, views: Sequence[TableView]) -> None:
+    if not views or any(view.increment for view in views):
+        return
+    names = [view.info.schema.names for view in views]
+    missing = missing_column(query, names)
+    if missing is not None:
+        there = dict.fromkeys(name for each in names for name in each)
+        raise InvalidArgument(
+            f"there is no column {missing} in {', '.join(dict.fromkeys(view.info.path for view in views))}",
+            did_you_mean(missing.rpartition(".")[2], there) or f"There are {', '.join(there)}.",
+        )
+
+
+def _referred(reader: Reader, ref: TableRef) -> tuple[Reader, TableView, TableView | None]:
+    """The table that a reference means, where to read it from, and the index through which."""
     reader, view = resolve(reader, ref)
+    impl = None if ref.index is None else reader.index(view, view.info.index(ref.index))
+    return reader, view, impl
+
+
+def _reference_frame(
+    query: Query, ref: TableRef, reader: Reader, view: TableView, impl: TableView | None
+) -> DataFrame:
     reader.read_whole(view)
     reader.lend()
     store, schema = reader.runtime.store, view.info.schema
-    if ref.index is None:
+    if impl is None:
         return store.declared(table_frame(reader, view), schema)
-    impl = reader.index(view, view.info.index(ref.index))
     reader.read_whole(impl)
     rest = [n for n in schema.names if n not in impl.info.schema]
     # A star, a NATURAL JOIN or a query that begins with FROM and has no SELECT may mean columns that it does

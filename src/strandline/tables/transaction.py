@@ -30,6 +30,7 @@ from strandline.storage.staging import Staged
 from strandline.tables import housekeeping
 from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
 from strandline.tables.unique import UniqueIndex
+from strandline.work import phase, shielded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -147,14 +148,14 @@ class Transaction(Reader):
                     impls[ref.definition.name] = self.snapshot.index(view, ref)
             return {name: impl.info.schema for name, impl in impls.items()}
 
-        made = make(
-            Target(
-                state=view.state,
-                indexes=indexes,
-                name=lambda index: self.runtime.session.file_name((impls[index] if index else view).info.id),
-                reads=lambda keys: self.read_keys(view, keys),
-            )
+        target = Target(
+            state=view.state,
+            indexes=indexes,
+            name=lambda index: self.runtime.session.file_name((impls[index] if index else view).info.id),
+            reads=lambda keys: self.read_keys(view, keys),
         )
+        with phase(f"writing {view.info.path}"):
+            made = make(target)
         self._statement += 1
         # The provisional step of the changes: later than any committed one, and than earlier statements'.
         at = PENDING + self._statement
@@ -219,9 +220,10 @@ class Transaction(Reader):
                 self._let_pass()
                 continue
             self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
-            for pending in changed:
-                if self.runtime.store.small_logs(self.snapshot.table(pending.info.path).chain, coming=1):
-                    housekeeping.after_commit(self.runtime, pending.info.path)
+            with shielded():
+                for pending in changed:
+                    if self.runtime.store.small_logs(self.snapshot.table(pending.info.path).chain, coming=1):
+                        housekeeping.after_commit(self.runtime, pending.info.path)
             return step
 
     def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings
 from strandline.types import Type, parse_type
 from strandline.types.arrays import outgoing, outgoing_type
+from strandline.work import attended, phase
 
 __all__ = ["Batches", "declared", "declared_type"]
 
@@ -66,21 +68,30 @@ class Batches:
 
     def whole(self) -> pa.Table:
         """Return all rows."""
-        with spark_errors(), settings(self._frame.sparkSession, MEANING):
+        with self._asking():
             return self._outgoing(self._numbered().toArrow())
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield all rows, of which only a part is in memory at a time."""
-        with spark_errors():
-            session = self._frame.sparkSession
-            with settings(session, MEANING):  # A Connect server plans when the first row is asked for.
-                packed = self._numbered().mapInArrow(_packing(), "rows binary")
-                coming = iter(packed.toLocalIterator(prefetchPartitions=True))
-                first = list(islice(coming, 1))
-            for row in first:
-                yield self._outgoing(_unpacked(row[0]))
-            for row in coming:
-                yield self._outgoing(_unpacked(row[0]))
+        with self._asking():  # A Connect server plans when the first row is asked for.
+            packed = self._numbered().mapInArrow(_packing(), "rows binary")
+            coming = iter(packed.toLocalIterator(prefetchPartitions=True))
+            some = list(islice(coming, 1))
+        while some:
+            yield self._outgoing(_unpacked(some[0][0]))
+            with self._asking():
+                some = list(islice(coming, 1))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Rows are asked for: nobody else's code runs in here, and Ctrl-C ends it."""
+        with (
+            attended(),
+            phase("querying"),
+            spark_errors(),
+            settings(self._frame.sparkSession, MEANING),
+        ):
+            yield
 
     def _numbered(self) -> DataFrame:
         # By place, because two columns of a result may have the same name.

@@ -22,8 +22,12 @@ from strandline.errors import InvalidArgument
 from strandline.storage.spark.batches import declared_type
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings
+from strandline.work import attended, phase
 
 __all__ = ["Collector"]
+
+TOGETHER = 1000
+"""So many rows are asked for at a time by whoever iterates."""
 
 _Convert: TypeAlias = Callable[[Any], Any]
 
@@ -41,19 +45,29 @@ class Collector:
 
     def rows(self, limit: int | None = None) -> list[Row]:
         """All rows, or the first ``limit`` of them; no more than those are computed then."""
-        with _reading(), settings(self._frame.sparkSession, MEANING):
+        with self._asking():
             return list(self._converted(self._frame.collect() if limit is None else self._frame.take(limit)))
 
     def __iter__(self) -> Iterator[Row]:
         """All rows, of which only a part is in memory at a time."""
-        with _reading():
-            with settings(
-                self._frame.sparkSession, MEANING
-            ):  # A Connect server plans when the first row is asked for.
-                coming = iter(self._frame.toLocalIterator(prefetchPartitions=True))
-                first = list(islice(coming, 1))
-            yield from self._converted(first)
-            yield from self._converted(coming)
+        with self._asking():  # A Connect server plans when the first row is asked for.
+            coming = iter(self._frame.toLocalIterator(prefetchPartitions=True))
+            some = list(islice(coming, 1))
+        while some:
+            yield from self._converted(some)
+            with self._asking():
+                some = list(islice(coming, TOGETHER))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Rows are asked for: nobody else's code runs in here, and Ctrl-C ends it."""
+        with (
+            attended(),
+            phase("querying"),
+            _reading(),
+            settings(self._frame.sparkSession, MEANING),
+        ):
+            yield
 
     def _without_zones(
         self, frame: DataFrame, fields: list[T.StructField], zoned: list[_Convert | None]

@@ -21,6 +21,7 @@ from strandline.errors import (
     Unavailable,
     Unsupported,
 )
+from strandline.work import check
 
 __all__ = ["CARRIED", "refuse", "spark_errors", "translate"]
 
@@ -117,6 +118,7 @@ def spark_errors() -> Iterator[None]:
     except Exception as error:
         if not _is_of_spark(error):
             raise
+        check()  # Jobs of work that is to end fail because of that.
         raise translate(error) from None
 
 

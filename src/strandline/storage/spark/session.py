@@ -10,10 +10,10 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, ParamSpec, TypeVar
+from typing import IO
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -22,6 +22,8 @@ from pyspark.sql.types import StructType
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
+from strandline.storage.spark.jobs import attend, inheriting, is_remote
+from strandline.storage.spark.reach import reach
 from strandline.storage.spark.shipping import ship
 
 __all__ = [
@@ -37,9 +39,6 @@ __all__ = [
     "ship",
     "working",
 ]
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 MEANING: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
@@ -104,8 +103,14 @@ def get_session(
     if existing is not None:
         return existing
     with _lock:
-        active = SparkSession.getActiveSession()
+        active = SparkSession.getActiveSession() or _of_another_thread()
         return active if active is not None else _start(dict(options or {}))
+
+
+def _of_another_thread() -> SparkSession | None:
+    """The session of this process, whichever thread has started it."""
+    found = getattr(SparkSession, "_instantiatedSession", None)
+    return found if found is not None and getattr(found._sc, "_jsc", None) is not None else None
 
 
 def _start(options: dict[str, str]) -> SparkSession:
@@ -113,6 +118,8 @@ def _start(options: dict[str, str]) -> SparkSession:
     _hush_pyspark()
     builder = SparkSession.builder.appName(options.pop("spark.app.name", "strandline"))
     if remote:
+        if remote.startswith("sc://"):
+            reach(remote, 15002, "the Spark Connect server")
         try:
             return _configured(builder, options).getOrCreate()
         except (PySparkException, ImportError) as error:
@@ -128,17 +135,23 @@ def _start(options: dict[str, str]) -> SparkSession:
     if _is_here(options):
         # Elsewhere the path of this Python means nothing.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder, _jvm_stderr() as said:
+    if _master(options).startswith("spark://"):
+        reach(_master(options), 7077, "the Spark master")
+    # The JVM greets with a warning about a module of its own, before any setting can stop it; and when it
+    # cannot start, only what it says there tells why.
+    with (
+        tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder,
+        tempfile.TemporaryFile() as said,
+    ):
         log4j = Path(folder, "log4j2.properties")
         log4j.write_text(_LOG4J + "".join(_logger(i, name) for i, name in enumerate(_RAISED_ANYWAY)), "utf-8")
         java_options = (
             f"-Dlog4j2.configurationFile={log4j.as_uri()} {options.pop('spark.driver.extraJavaOptions', '')}"
         )
+        wanted = _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()}
         try:
-            return _configured(
-                builder,
-                _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()},
-            ).getOrCreate()
+            _launch(wanted, said)
+            return _configured(builder, wanted).getOrCreate()
         except Exception as error:
             said.seek(0)
             lines = [
@@ -149,6 +162,18 @@ def _start(options: dict[str, str]) -> SparkSession:
             raise _no_session(
                 "on this machine", next(filter(None, lines), None) or translate(error).message
             ) from None
+
+
+def _launch(options: Mapping[str, str], said: IO[bytes]) -> None:
+    """Start a JVM that writes its errors to a file, if there is none yet. (PySpark itself would let it write
+    to ours.)"""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None and "spark.api.mode" not in options:
+        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+        gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
 def _configured(builder: SparkSession.Builder, options: Mapping[str, str]) -> SparkSession.Builder:
@@ -218,24 +243,6 @@ def _hush_pyspark() -> None:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-@contextmanager
-def _jvm_stderr() -> Iterator[IO[bytes]]:
-    """A file that gets what a JVM started inside writes to stderr. The JVM greets with a warning about a
-    module of its own, before any setting can stop it; and when it cannot start, only stderr says why."""
-    with tempfile.TemporaryFile() as said:
-        try:
-            saved = os.dup(2)
-        except OSError:  # Closed, as in a daemon.
-            yield said
-            return
-        try:
-            os.dup2(said.fileno(), 2)
-            yield said
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
-
-
 # --- settings while we work -------------------------------------------------------------------------------
 
 
@@ -254,7 +261,9 @@ _lent: weakref.WeakKeyDictionary[SparkSession, dict[str, _Lent]] = weakref.WeakK
 @contextmanager
 def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Iterator[None]:
     """Changes settings of a session, which may be the user's own, and puts them back. Threads may need the
-    same settings at the same time, with the same values: the last one to leave puts them back."""
+    same settings at the same time, with the same values: the last one to leave puts them back. What this
+    thread begins there ends with its work."""
+    attend(session)
     with _lock:
         taken = []
         mine = _lent.setdefault(session, {})
@@ -287,11 +296,6 @@ _idle: weakref.WeakKeyDictionary[SparkSession, list[SparkSession]] = weakref.Wea
 
 
 _made_of: weakref.WeakKeyDictionary[SparkSession, weakref.ref[SparkSession]] = weakref.WeakKeyDictionary()
-
-
-def is_remote(session: SparkSession) -> bool:
-    """Whether it is a session of a Spark Connect server."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def apart(session: SparkSession, tag: str) -> SparkSession:
@@ -345,22 +349,6 @@ def interrupt(own: SparkSession, tag: str) -> None:
             own.interruptTag(tag)
         else:
             own.interruptAll()
-
-
-def inheriting(session: SparkSession, work: Callable[P, T]) -> Callable[P, T]:
-    """The same work for another thread, whose jobs bear the tags of this one."""
-    tags = session.getTags() if is_remote(session) else set()
-
-    def tagged(*args: P.args, **kwargs: P.kwargs) -> T:
-        for tag in tags:
-            session.addTag(tag)
-        try:
-            return work(*args, **kwargs)
-        finally:
-            for tag in tags:
-                session.removeTag(tag)
-
-    return tagged
 
 
 @contextmanager

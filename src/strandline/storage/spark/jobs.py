@@ -1,0 +1,112 @@
+"""The jobs of the work that this thread does: seen by whoever looks on, and ended when it is to end.
+
+In the process itself the context knows jobs by their tags, whoever asks; a session knows only its own
+thread's. With a Spark Connect server the session knows them.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from pyspark.sql import SparkSession
+
+from strandline import work
+from strandline.storage.spark.failures import spark_errors
+
+__all__ = ["attend", "inheriting", "is_remote"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_tags: weakref.WeakKeyDictionary[work.Work, str] = weakref.WeakKeyDictionary()
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Return whether it is a session of a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def attend(session: SparkSession) -> None:
+    """From now on the jobs of this thread belong to its work, if somebody may look on at it."""
+    present = work.current()
+    if present is None or present in _tags:
+        return
+    tag = _tags[present] = f"strandline-{uuid.uuid4().hex}"
+    with spark_errors():
+        if is_remote(session):
+            session.addTag(tag)
+            present.elsewhere(lambda: _interrupt(session, tag), lambda: session.removeTag(tag))
+            return
+        context = session.sparkContext
+        context.addJobTag(tag)
+        hush = _Hush()
+        present.elsewhere(hush.begin, hush.end)
+        present.elsewhere(lambda: context.cancelJobsWithTag(tag), lambda: context.removeJobTag(tag))
+        present.counts = lambda: _tasks(context, tag)
+
+
+def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
+    """Return the same for another thread, whose jobs bear the tags of this one."""
+    if is_remote(session):
+        add, remove, tags = session.addTag, session.removeTag, session.getTags()
+    else:
+        context = session.sparkContext
+        add, remove, tags = context.addJobTag, context.removeJobTag, set(context.getJobTags())
+
+    def tagged(*args: P.args, **kwargs: P.kwargs) -> T:
+        for tag in tags:
+            add(tag)
+        try:
+            return act(*args, **kwargs)
+        finally:
+            for tag in tags:
+                remove(tag)
+
+    return tagged
+
+
+class _Hush:
+    """Py4J tells at length, to its own loggers and to the root one, of a conversation with the JVM that is
+    left in the middle. Nobody has asked."""
+
+    def __init__(self) -> None:
+        self._nobody = logging.NullHandler()
+
+    def begin(self) -> None:
+        for name in ("py4j.clientserver", "py4j.java_gateway"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        root = logging.getLogger()
+        root.addFilter(_is_not_of_py4j)
+        if not root.handlers:  # Otherwise Python makes one.
+            root.addHandler(self._nobody)
+
+    def end(self) -> None:
+        logging.getLogger().removeFilter(_is_not_of_py4j)
+        logging.getLogger().removeHandler(self._nobody)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _interrupt(session: SparkSession, tag: str) -> None:
+    session.interruptTag(tag)
+
+
+def _tasks(context: Any, tag: str) -> tuple[int, int]:
+    """How many tasks of the jobs with a tag that run at the moment are done, and how many there are."""
+    tracker = context.statusTracker()
+    done = count = 0
+    for job_id in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
+        job = tracker.getJobInfo(job_id)
+        if job is None or job.status != "RUNNING":
+            continue
+        for stage in filter(None, map(tracker.getStageInfo, job.stageIds)):
+            done += stage.numCompletedTasks
+            count += stage.numTasks
+    return done, count

@@ -1,0 +1,103 @@
+"""A statement that is interrupted in a notebook, in a kernel of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+from jupyter_client.manager import AsyncKernelManager
+from nbformat.v4 import new_code_cell, new_notebook
+
+from tests.effort import EVERY
+
+SRC = str(Path(__file__).parents[2] / "src")
+
+BEGIN = """
+import os, signal, threading, time
+import strandline
+from strandline import work
+db = strandline.connect("wh")
+db.sql("CREATE TABLE t (k Uint64 NOT NULL, v Int64, PRIMARY KEY (k))")
+db.sql("UPSERT INTO t (k, v) VALUES (1, 10)")
+
+class Impatient:
+    # Presses the button of the notebook as soon as it sees what it waits for.
+    def __init__(self, sees):
+        self.sees = sees
+    def begun(self, present):
+        def look():
+            while not self.sees(present):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=look, daemon=True).start()
+    def ended(self, present):
+        pass
+"""
+WRITES = """
+from strandline.storage.store import Store
+write = Store.write
+def slow(self, *args):
+    while True:
+        time.sleep(0.01)
+        work.check()
+Store.write = slow
+try:
+    with work.watched_by(Impatient(lambda present: [p.name for p in present.phases] == ["writing /t"])):
+        db.sql("UPSERT INTO t (k, v) VALUES (2, 20)")
+finally:
+    Store.write = write
+"""
+QUERIES = """
+query = db.sql("SELECT count(*) FROM t JOIN range(100000) r JOIN range(100000) s ON hash(r.id, s.id) = t.v")
+with work.watched_by(Impatient(lambda present: present.counts is not None and present.counts()[1] > 0)):
+    query.rows()
+"""
+GOES_ON = """
+db.sql("UPSERT INTO t (k, v) VALUES (3, 30)")
+print([int(k) for (k,) in db.sql("SELECT k FROM t ORDER BY k").rows()], work.current())
+"""
+COUNTS = """
+print(db.sql("SELECT count(*) FROM t JOIN range(10) r ON r.id = t.k").rows(), work.current())
+"""
+
+
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *cells: str) -> list[nbformat.NotebookNode]:
+    """The cells of a notebook with what came out of them."""
+    monkeypatch.setenv("PYTHONPATH", SRC)
+    notebook = new_notebook(cells=[new_code_cell(text) for text in cells])
+    manager = AsyncKernelManager(kernel_name="python3")
+    assert manager.kernel_spec is not None
+    manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    client = nbclient.NotebookClient(
+        notebook, km=manager, timeout=None, allow_errors=True, resources={"metadata": {"path": str(folder)}}
+    )
+    client.execute()
+    return list(notebook.cells)
+
+
+def interrupted(cell: nbformat.NotebookNode) -> bool:
+    (error,) = [output for output in cell.outputs if output.output_type == "error"]
+    text = "\n".join(error.traceback)
+    assert "During handling of the above exception" not in text
+    assert "py4j" not in text
+    return bool(error.ename == "Interrupted")
+
+
+def printed(cell: nbformat.NotebookNode) -> str:
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream").strip()
+
+
+@pytest.mark.slow
+def test_the_same_connection_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, writes, goes_on, *others = run(
+        tmp_path, monkeypatch, BEGIN, WRITES, GOES_ON, *([QUERIES, COUNTS] if EVERY else [])
+    )
+    assert interrupted(writes)
+    assert printed(goes_on) == "[1, 3] None"
+    if EVERY:
+        queries, counts = others
+        assert interrupted(queries)
+        assert printed(counts) == "[(2,)] None"

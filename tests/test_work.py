@@ -1,0 +1,270 @@
+"""What can be looked at and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+import strandline
+from strandline import Database, Settings, work
+from strandline.cli.watching import Left
+from strandline.storage.files import LocalFiles, Source
+from strandline.work import Interrupted, Phase, Work, attended, check, phase, shielded, watched_by
+
+
+@pytest.fixture(autouse=True)
+def ears() -> Iterator[None]:
+    """What starts the tests may ignore Ctrl-C, and then so do they."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_block_goes_on_until_it_looks() -> None:
+    passed = []
+    with pytest.raises(Interrupted) as told, attended():
+        ctrl_c()
+        passed.append("went on")
+        check()
+        passed.append("went too far")
+    assert passed == ["went on"]
+    assert not told.value.is_late
+    assert told.value.__suppress_context__
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert work.current() is None
+
+
+def test_what_is_undone_on_the_way_out_is_not_interrupted() -> None:
+    undone = []
+    with pytest.raises(Interrupted), attended():
+        try:
+            ctrl_c()
+            check()
+        finally:
+            check()
+            undone.append("all of it")
+    assert undone
+
+
+def test_what_was_done_before_it_could_be_heeded_says_so() -> None:
+    with pytest.raises(Interrupted) as told, attended():
+        ctrl_c()
+    assert told.value.is_late
+
+
+def test_any_error_of_work_that_is_to_end_is_its_end() -> None:
+    with pytest.raises(Interrupted), attended():
+        ctrl_c()
+        raise ValueError("a job was cancelled")
+
+
+def test_another_ctrl_c_is_let_through_except_where_something_is_decided() -> None:
+    decided = []
+    with pytest.raises(Interrupted) as told, attended():
+        ctrl_c()
+        with shielded():
+            ctrl_c()
+            check()
+            decided.append(True)
+        ctrl_c()
+        decided.append(False)
+    assert decided == [True]
+    assert not told.value.is_late
+
+
+def test_who_does_not_look_in_time_is_interrupted_where_he_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "PATIENCE_SECONDS", 0.0)
+    with pytest.raises(Interrupted), attended():
+        ctrl_c()
+        threading.Event().wait(60)
+        pytest.fail("it was not interrupted")
+
+
+def test_what_was_begun_elsewhere_is_ended() -> None:
+    ended = threading.Event()
+    with pytest.raises(Interrupted), attended():
+        present = work.current()
+        assert present is not None
+        present.elsewhere(ended.set)
+        ctrl_c()
+        assert ended.wait(60)
+        check()
+
+
+def test_a_handler_of_the_callers_own_decides() -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    with attended():
+        ctrl_c()
+        assert not heard
+    assert heard == [signal.SIGINT]
+    with pytest.raises(Interrupted), attended():
+        ctrl_c()
+        check()
+    assert len(heard) == 2
+
+
+def test_other_threads_and_deaf_processes_are_left_alone() -> None:
+    found: list[Work | None] = []
+
+    def look() -> None:
+        with attended(), phase("unseen") as unseen:
+            unseen.advance()
+            found.append(work.current())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    look()
+    ctrl_c()
+    assert found == [None, None]
+
+
+class Seen:
+    """Notes the phases of all work."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.works: list[Work] = []
+
+    def begun(self, work: Work) -> None:
+        notes = self.names
+
+        class Noting(list[Phase]):
+            def append(self, phase: Phase) -> None:
+                notes.append(phase.name)
+                super().append(phase)
+
+        work.phases = Noting()
+        self.works.append(work)
+
+    def ended(self, work: Work) -> None:
+        assert not work.phases
+
+
+def test_time_left_does_not_rise() -> None:
+    left = Left()
+    said = [left.said(guess) for guess in (None, 30.0, 20.0, 24.0, 26.0, 100.0, 19.0, 3.0, 0.0, 4.0)]
+    assert said == [None, 30.0, 20.0, 20.0, 20.0, None, 19.0, 3.0, 0.0, 0.0]
+
+
+# --- statements --------------------------------------------------------------------------------------------
+
+
+class Held(LocalFiles):
+    """A disk at which somebody presses Ctrl-C."""
+
+    act: Callable[[], None] = staticmethod(lambda: None)
+
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        self.act()
+        return super().store(name, chunks)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.act()
+        super().write(name, data)
+
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
+        self.act()
+        return super().copy(source, source_name, name, checksum)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    settings = Settings(inline_rows=0, inline_bytes=0)
+    with strandline.connect(tmp_path / "wh", settings=settings, files=Held(tmp_path / "wh")) as opened:
+        opened.sql("CREATE TABLE t (k Uint64 NOT NULL, v Int64, PRIMARY KEY (k))")
+        opened.sql("UPSERT INTO t (k, v) VALUES (1, 10), (2, 20)")
+        opened.sql("CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster')")
+        yield opened
+
+
+@contextlib.contextmanager
+def interrupted_at_a_write(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    pressed = threading.Event()
+
+    def press() -> None:
+        if not pressed.is_set():
+            pressed.set()
+            ctrl_c()
+
+    with pytest.raises(Interrupted), monkeypatch.context() as patch:
+        patch.setattr(Held, "act", staticmethod(press))
+        yield
+
+
+STATEMENTS = {
+    "upsert": "UPSERT INTO t (k, v) VALUES (3, 30)",
+    "index": "ALTER TABLE t ADD INDEX by_v GLOBAL SYNC ON (v)",
+    "compact": None,
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_nothing_is_committed_and_no_file_stays(
+    db: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    def files() -> set[str]:
+        return {str(path) for path in (tmp_path / "wh" / "data").rglob("*") if path.is_file()}
+
+    before, described = files(), db.describe("t")
+    text = STATEMENTS[name]
+    with interrupted_at_a_write(monkeypatch):
+        db.sql(text) if text else db.compact("t")
+    assert files() == before
+    assert db.describe("t") == described
+    db.sql(text) if text else db.compact("t")  # The same connection works on.
+    assert db.describe("t") != described
+    assert db.check("t").ok
+
+
+def test_a_transaction_is_discarded(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    with interrupted_at_a_write(monkeypatch), db.transaction():
+        db.sql("UPSERT INTO t (k, v) VALUES (4, 40)")
+    assert db.table("t").get(4) is None
+    db.sql("UPSERT INTO t (k, v) VALUES (4, 41)")
+    assert db.table("t").get(4) == {"k": 4, "v": 41}
+
+
+def test_an_operation_is_undone_with_its_statement(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    db.sql("BACKUP c")
+    with interrupted_at_a_write(monkeypatch):
+        db.sql("RESTORE c INTO r WITH (MODE = 'copy')")
+    assert [(o.kind, o.state) for o in db.operations()] == [("backup", "done"), ("restore", "cancelled")]
+    assert "r" not in [entry.name for entry in db.ls()]
+    db.sql("RESTORE c INTO r WITH (MODE = 'copy')")
+    assert db.table("r/t").get(1) == {"k": 1, "v": 10}
+
+
+def test_what_takes_long_says_what_it_is(db: Database) -> None:
+    seen = Seen()
+    with watched_by(seen):
+        db.sql("UPSERT INTO t (k, v) VALUES (5, 50); SELECT * FROM t")
+        db.sql("ALTER TABLE t ADD INDEX by_v GLOBAL SYNC ON (v)")
+        db.sql("BACKUP c")
+        db.check("t")
+        db.verify("c")
+        db.compact("t")
+        db.maintain()
+    assert [name for name in dict.fromkeys(seen.names) if not name.startswith("removing")] == [
+        "writing /t",
+        "querying",
+        "building the index by_v of /t",
+        "backup",
+        "checking /t",
+        "reading manifests",
+        "verifying",
+        "compacting /t",
+        "maintaining",
+    ]
