@@ -329,7 +329,7 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
 
 
 COMMANDS = (
-    "init demo version sql load ls tree describe backup restore show-backup copy-backup attach verify "
+    "init demo version help sql load export ls tree describe status config backup restore show-backup copy-backup attach verify "
     "compact-backups drop-backup prune rotate-key operations check maintain metrics"
 )
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.settings import Settings
 from tests.cli.conftest import Run
 from tests.processes import environment
 
@@ -48,9 +47,9 @@ def test_what_is_there_and_what_cannot_be_is_refused(shop: Run) -> None:
 
 def test_rows_are_written_in_the_format_that_is_asked_for(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there are so many that a table of them would be made on Spark."""
-    few = Settings(scan_rows=0, bulk_rows=0)
     with monkeypatch.context() as patch:
-        patch.setattr("strandline.cli.session.settings_here", lambda: few)
+        for setting in ("SCAN_ROWS", "BULK_ROWS"):
+            patch.setenv(f"STRANDLINE_{setting}", "0")
         assert shop("sql", "SELECT * FROM orders", "--format", "csv").out == TWO
         lines = shop("sql", "SELECT id, total FROM orders WHERE id = 2", "--format", "jsonl").out.splitlines()
         assert list(map(json.loads, lines)) == [{"id": 2, "total": 20}]
