@@ -52,6 +52,7 @@ CALLED_BACK = frozenset(
         ),  # a write asks its transaction for names, and tells it what it read
         ("storage/spark/write", "tables"),
         ("retry", "operations"),  # work with a limit of time has a thread of its own
+        ("work", "storage"),  # what a thread works at is looked at, and ended, by what it was given for it
         ("lru", "catalog"),  # what is not remembered is loaded by whoever asks
         ("lru", "storage"),
         ("records", "model"),  # values have a form of their own in a record

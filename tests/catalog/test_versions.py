@@ -79,6 +79,17 @@ def test_apply_moves_all_of_them_and_the_table_lists_its_index_anew(orders: Cata
         assert registry.apply(tx, "op") == {}, "there is nothing left to apply"
 
 
+def test_apply_lets_go_of_what_the_operation_holds_and_of_nothing_else(orders: Catalog) -> None:
+    with orders.write() as tx:
+        held = {"/orders": ("altering", "op"), "/orders/by_v": ("dropping", "op"), IMPL: ("copying", "other")}
+        for name, (state, operation_id) in held.items():
+            paths.set_state(tx, [path(tx.conn, name).id], state, operation_id)
+        registry.move(tx, "op", 1, path(tx.conn, IMPL))
+        registry.apply(tx, "op")
+        found = {name: (path(tx.conn, name).state, path(tx.conn, name).operation_id) for name in held}
+    assert found == {**held, "/orders": (paths.READY, None)}
+
+
 def test_rollback_leaves_the_published_versions(orders: Catalog) -> None:
     with orders.write() as tx:
         registry.move(tx, "op", 1, path(tx.conn, IMPL))
