@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.settings import Settings
 from tests.cli.conftest import Run
 
 TABLE = pa.table({"id": [2, 3], "customer": ["eve", None], "total": [25, 30]})
@@ -107,10 +106,9 @@ def test_a_missing_table_without_a_key_is_refused(shop: Run) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_much_parquet_is_read_on_spark(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = Settings(bulk_bytes=1)
     pq.write_table(TABLE.append_column("tags", pa.array([[1, 2], None])), "rows.parquet")
     with monkeypatch.context() as patch:
-        patch.setattr("strandline.cli.session.settings_here", lambda: few)
+        patch.setenv("STRANDLINE_BULK_BYTES", "1")
         said = shop("load", "tagged", "rows.parquet", "--key", "id", "--json")
     assert (said.code, said.json["rows_read"], said.json["rows"]) == (0, None, 2)
     found = shop("sql", "SELECT id, tags FROM tagged ORDER BY id", "--json").json["rows"]
