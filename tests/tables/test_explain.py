@@ -8,7 +8,7 @@ import pytest
 
 from strandline import Database
 from strandline.cli.statements import plan_lines
-from strandline.errors import PathNotFound
+from strandline.errors import InvalidArgument, PathNotFound
 from strandline.settings import Settings
 
 TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v));
@@ -28,7 +28,6 @@ ON_SPARK = [
     "SELECT k + 1 FROM t",
     "SELECT k FROM t WHERE length(v) > 3",
     "SELECT a.k FROM t a JOIN t b USING (k)",
-    "SELECT nope FROM t",
     "SELECT 1",
 ]
 
@@ -52,8 +51,11 @@ def test_what_it_says_is_what_is_done(filled: Database) -> None:
 def test_more_rows_than_may_be_read_here_go_to_spark(connect: Callable[..., Database]) -> None:
     db = connect(settings=Settings(scan_rows=2))
     db.sql(TABLE)
-    first = db.sql("EXPLAIN SELECT k FROM t").rows()[0]
+    first = db.sql("EXPLAIN SELECT k FROM t ORDER BY v").rows()[0]
     assert first[2] == "on Spark" and "3 rows would have to be read here" in first[3]
+    steps = db.sql("EXPLAIN SELECT k FROM t WHERE k > 1").rows()
+    assert steps[0][2:] == ("in the process", "streamed with Arrow, no JVM")
+    assert sorted(db.sql("SELECT k FROM t WHERE k > 1").rows()) == [(2,), (3,)]
     assert db.sql("EXPLAIN SELECT k FROM t WHERE k = 1").rows()[0][2] == "in the process"
 
 
@@ -75,3 +77,5 @@ def test_the_tree(filled: Database) -> None:
 def test_a_table_that_is_not_there(filled: Database) -> None:
     with pytest.raises(PathNotFound):
         filled.sql("EXPLAIN SELECT * FROM nope")
+    with pytest.raises(InvalidArgument, match="no column nope"):
+        filled.sql("EXPLAIN SELECT nope FROM t")

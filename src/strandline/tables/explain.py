@@ -14,6 +14,7 @@ from strandline.sql.query import Query
 from strandline.sql.references import TableRef
 from strandline.storage.shards import cuts, ranges, spread
 from strandline.tables import read
+from strandline.tables.plain import plain_select
 from strandline.tables.snapshot import Reader, TableView
 from strandline.types import Type
 
@@ -33,13 +34,34 @@ def explain(reader: Reader, query: Query) -> list[Step]:
         why = "only a SELECT of columns or count(*) of one table is answered in the process"
         return list(_on_spark(reader, query, why))
     found = _here(reader, query.simple)
-    return list(_on_spark(reader, query, found)) if isinstance(found, str) else found
+    if not isinstance(found, str):
+        return found
+    return _streamed(reader, query.simple) or list(_on_spark(reader, query, found))
+
+
+def _streamed(reader: Reader, simple: SimpleSelect) -> list[Step] | None:
+    """The steps in the process of a query whose rows are not all in memory at once, if it is one."""
+    plain = plain_select(reader, simple) if reader.is_fixed else None
+    if plain is None:
+        return None
+    _, view = read.resolve(reader, simple.table)
+    steps = [Step(0, "answer", "in the process", "streamed with Arrow, no JVM")]
+    steps += [] if simple.limit is None else [Step(1, "limit", str(simple.limit), "")]
+    steps += [] if simple.where is None else [Step(1, "filter", simple.where.text, "")]
+    steps.append(_table(simple.table, view))
+    if simple.table.index is not None:
+        steps.append(Step(2, "index", simple.table.index, "its entries lead to the rows"))
+    if plain.state is None:
+        return [*steps, Step(2, "nothing", "", "no key satisfies the condition")]
+    whole = view.state if simple.table.index is None else plain.state
+    return [*steps, Step(2, "scan", _name(plain.state.within), _segments(whole, plain.state))]
 
 
 def _on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
     yield Step(0, "answer", "on Spark", why)
-    for ref in query.tables:
-        reader_, view = read.resolve(reader, ref)
+    found = [read.resolve(reader, ref) for ref in query.tables]
+    read.check_columns(query, [view for _, view in found])
+    for ref, (reader_, view) in zip(query.tables, found, strict=True):
         yield _table(ref, view)
         if ref.index is not None:
             impl = reader_.index(view, view.info.index(ref.index))
