@@ -6,14 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-import strandline
 from tests.cli.conftest import Run
-from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, STRANDLINE, Terminal
-from tests.effort import EVERY
+from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -33,6 +29,25 @@ LocalFiles.checksum = held
 sys.exit(main())
 """
 """The command line on a disk that reads no file to its end until there is a file ``go``."""
+
+SLOW = """
+import sys, time
+from strandline.cli import main
+from strandline.storage.store import Store
+from strandline.work import Phase
+advance = Phase.advance
+def slow(self, by=1.0):
+    while self.name.startswith("loading"):
+        time.sleep(0.05)
+    advance(self, by)
+def forever(self, *args):
+    from strandline.storage.spark.session import working
+    with working(self.spark):
+        self.spark.sql("SELECT count(*) FROM range(1000000) r JOIN range(1000000) s ON hash(r.id, s.id) = 1").collect()
+Phase.advance, Store.entries = slow, forever
+sys.exit(main())
+"""
+"""The command line where the first rows of a load, and the entries of an index, take hours."""
 
 FOREVER = (
     "SELECT count(*) FROM orders a JOIN range(100000) r JOIN range(100000) s ON hash(r.id, s.id) = a.total"
@@ -77,26 +92,11 @@ def test_nothing_is_shown_to_programs(shop: Run, env: dict[str, str]) -> None:
         assert terminal.exit_code() == 130
 
 
-@pytest.fixture
-def bulk(shop: Run) -> Run:
-    """A table with more rows than the process works on by itself."""
-    ids = pa.array(range(110_000), pa.uint64())
-    pq.write_table(
-        pa.table({"id": ids, "v": pa.array([f"v{n % 9973}" for n in range(len(ids))])}), "bulk.parquet"
-    )
-    shop("sql", "CREATE TABLE bulk (id Uint64 NOT NULL, v Utf8, PRIMARY KEY (id))")
-    shop("sql", "CREATE TABLE empty (id Uint64 NOT NULL, v Utf8, PRIMARY KEY (id))")
-    with strandline.connect("wh") as db:
-        for start in range(0, len(ids), 55_000):
-            db.table("bulk").upsert(pq.read_table("bulk.parquet").slice(start, 55_000))
-    return shop
-
-
 @pytest.mark.slow
-def test_ctrl_c_in_a_shell_with_spark(bulk: Run, env: dict[str, str]) -> None:
+def test_ctrl_c_in_a_shell_with_spark(shop: Run, env: dict[str, str]) -> None:
     """One session of Spark for all cases: while it starts, in a query, and in an index build."""
     seen = ""
-    with Terminal([*STRANDLINE, "sql"], env) as shell:
+    with Terminal([sys.executable, "-c", SLOW, "sql"], env) as shell:
         shell.expect("strandline>")
         shell.send(f"{FOREVER};{ENTER}")
         seen += shell.expect("starting Spark ...")
@@ -109,29 +109,29 @@ def test_ctrl_c_in_a_shell_with_spark(bulk: Run, env: dict[str, str]) -> None:
         shell.send(CTRL_C)
         seen += shell.expect("error: interrupted [CANCELLED]")
         seen += shell.expect("strandline>")
-        shell.send(f"ALTER TABLE bulk ADD INDEX by_v GLOBAL SYNC ON (v);{ENTER}")
-        seen += shell.expect("building the index by_v of /bulk ...")
+        shell.send(f"ALTER TABLE orders ADD INDEX by_total GLOBAL SYNC ON (total);{ENTER}")
+        seen += shell.expect("building the index by_total of /orders ...")
         shell.send(CTRL_C)
         seen += shell.expect("error: interrupted [CANCELLED]")
         seen += shell.expect("strandline>")
         # The same session works on.
-        shell.send(f"SELECT count(DISTINCT v) AS n FROM bulk;{ENTER}")
-        seen += shell.expect("9973")
+        shell.send(f"SELECT sum(total) + 4000 AS n FROM orders;{ENTER}")
+        seen += shell.expect("4030")
         seen += shell.expect("(1 row)")
+        seen += shell.expect("strandline>")
         shell.send(CTRL_D)
         assert shell.exit_code() == 0
         no_traceback(seen + shell.text)
-    assert bulk("describe", "/bulk", "--json").json["indexes"] == []
+    assert len(shop("describe", "/orders", "--json").json["indexes"]) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not EVERY, reason="starts a JVM of its own for each command")
-@pytest.mark.parametrize("moment", ["starting Spark ...", "writing /empty ..."])
-def test_ctrl_c_in_load(bulk: Run, env: dict[str, str], moment: str) -> None:
-    with Terminal([*STRANDLINE, "load", "/empty", "bulk.parquet"], env) as terminal:
-        seen = terminal.expect(moment)
+def test_ctrl_c_in_load(shop: Run, env: dict[str, str]) -> None:
+    Path("more.csv").write_text("id,customer,total\n7,eve,70\n8,fay,80\n")
+    with Terminal([sys.executable, "-c", SLOW, "load", "/new", "more.csv", "--key", "id"], env) as terminal:
+        seen = terminal.expect("loading /new ...")
         terminal.send(CTRL_C)
         seen += terminal.expect("error: interrupted [CANCELLED]")
         assert terminal.exit_code() == 130
         no_traceback(seen + terminal.text)
-    assert bulk("describe", "/empty", "--json").json["rows"] == 0
+    assert "new" not in shop("ls").out
+    assert shop("load", "/new", "more.csv", "--key", "id").code == 0

@@ -66,7 +66,7 @@ class Connection:
         changes = [isinstance(statement, st.Change) for statement in statements]
         if not all(isinstance(statement, _IN_TRANSACTIONS) for statement in statements):
             self.commit()
-        elif any(changes) and not self.autocommit and not self._is_open():
+        elif any(changes) and not (self.autocommit or self._is_open() or isinstance(statements[0], st.Begin)):
             self.database.begin()
         with translated(changing=any(changes)), self.database.guard():
             try:

@@ -36,25 +36,19 @@ def explain(reader: Reader, query: Query) -> list[Step]:
     found = _here(reader, query.simple)
     if not isinstance(found, str):
         return found
-    return _streamed(reader, query.simple) or list(_on_spark(reader, query, found))
+    if reader.is_fixed and plain_select(reader, query.simple) is not None:
+        return list(_streamed(reader, query.simple, found))
+    return list(_on_spark(reader, query, found))
 
 
-def _streamed(reader: Reader, simple: SimpleSelect) -> list[Step] | None:
-    """The steps in the process of a query whose rows are not all in memory at once, if it is one."""
-    plain = plain_select(reader, simple) if reader.is_fixed else None
-    if plain is None:
-        return None
-    _, view = read.resolve(reader, simple.table)
-    steps = [Step(0, "answer", "in the process", "streamed with Arrow, no JVM")]
-    steps += [] if simple.limit is None else [Step(1, "limit", str(simple.limit), "")]
-    steps += [] if simple.where is None else [Step(1, "filter", simple.where.text, "")]
-    steps.append(_table(simple.table, view))
-    if simple.table.index is not None:
-        steps.append(Step(2, "index", simple.table.index, "its entries lead to the rows"))
-    if plain.state is None:
-        return [*steps, Step(2, "nothing", "", "no key satisfies the condition")]
-    whole = view.state if simple.table.index is None else plain.state
-    return [*steps, Step(2, "scan", _name(plain.state.within), _segments(whole, plain.state))]
+def _streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
+    yield Step(0, "answer", "as a stream", "through the process, no JVM; collect() and df on Spark")
+    if simple.limit is not None:
+        yield Step(1, "limit", str(simple.limit), "")
+    if simple.where is not None:
+        yield Step(1, "filter", simple.where.text, "")
+    yield _table(simple.table, read.resolve(reader, simple.table)[1])
+    yield Step(2, "scan", "some rows at a time", why)
 
 
 def _on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
