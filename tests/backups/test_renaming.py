@@ -11,6 +11,7 @@ from strandline import Database
 from strandline.catalog import paths
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError, UnderOperation
 from tests.backups.reading import TABLE, backups, contents, leaks, open_at, records, streams
+from tests.effort import EVERY
 from tests.tables.examples import assert_sound, rows
 
 COLLECTION = (
@@ -109,7 +110,7 @@ def test_an_increment_after_a_column_was_dropped_as_well(filled: Database) -> No
 
 
 @SQLITE
-@pytest.mark.parametrize("members", ["DATABASE", "(TABLE t, TABLE other)"])
+@pytest.mark.parametrize("members", ["DATABASE", "(TABLE t, TABLE other)"] if EVERY else ["DATABASE"])
 def test_names_that_are_exchanged_and_taken_again(on_both: Database, members: str) -> None:
     db = on_both
     db.sql(
