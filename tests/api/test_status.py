@@ -53,6 +53,7 @@ def test_the_life_of_a_collection(opened: Callable[..., Database]) -> None:
     assert verified is not None and (verified.level, verified.age, verified.broken) == ("checksums", 0, 0)
 
 
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
 def test_a_backup_that_is_damaged_and_one_that_failed(
     opened: Callable[..., Database], tmp_path: Path
 ) -> None:
@@ -83,6 +84,7 @@ def _files(db: Database) -> list[str]:
         return list(conn.execute(text("SELECT file FROM segments WHERE file IS NOT NULL")).scalars())
 
 
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
 def test_a_reader_that_stays_behind(opened: Callable[..., Database]) -> None:
     db = opened()
     db.sql(f"{CREATE}; ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
@@ -94,6 +96,7 @@ def test_a_reader_that_stays_behind(opened: Callable[..., Database]) -> None:
     assert (level, about) == ("warning", "/t/f") and message.endswith("and 2 hours behind")
 
 
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
 def test_a_threshold_that_does_not_exist(opened: Callable[..., Database]) -> None:
     with pytest.raises(InvalidArgument, match="no threshold 'backup_warnin'") as fault:
         opened().status(backup_warnin=1)

@@ -8,7 +8,7 @@ import pytest
 
 from strandline import Database
 from strandline.cli.statements import plan_lines
-from strandline.errors import PathNotFound
+from strandline.errors import InvalidArgument, PathNotFound
 from strandline.settings import Settings
 
 TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v));
@@ -90,3 +90,5 @@ def test_the_tree(filled: Database) -> None:
 def test_a_table_that_is_not_there(filled: Database) -> None:
     with pytest.raises(PathNotFound):
         filled.sql("EXPLAIN SELECT * FROM nope")
+    with pytest.raises(InvalidArgument, match="no column nope"):
+        filled.sql("EXPLAIN SELECT nope FROM t")

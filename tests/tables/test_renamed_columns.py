@@ -10,6 +10,7 @@ import pytest
 from strandline import Database
 from strandline.errors import InvalidArgument, StrandlineError
 from strandline.settings import Settings
+from tests.effort import EVERY
 from tests.tables.examples import assert_sound, content, rows
 
 TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, w Utf8, PRIMARY KEY (k),
@@ -17,7 +18,7 @@ INDEX by_v GLOBAL SYNC ON (v) COVER (n), INDEX only GLOBAL UNIQUE ON (n), INDEX 
 FILLED = "UPSERT INTO t (k, v, n, w) VALUES (1, 'a', 10, 'x'), (2, 'b', 20, 'y'), (3, 'b', 30, 'z')"
 
 
-@pytest.fixture(params=["catalog", "files"])
+@pytest.fixture(params=["catalog", "files"] if EVERY else ["files"])
 def filled(connect: Callable[..., Database], request: pytest.FixtureRequest) -> Database:
     """Rows that are in the catalog, or in files."""
     db = connect("w", settings=Settings(inline_rows=2000 if request.param == "catalog" else 0))

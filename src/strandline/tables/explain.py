@@ -53,8 +53,9 @@ def _streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
 
 def _on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
     yield Step(0, "answer", "on Spark", why)
-    for ref in query.tables:
-        reader_, view = read.resolve(reader, ref)
+    found = [read.resolve(reader, ref) for ref in query.tables]
+    read.check_columns(query, [view for _, view in found])
+    for ref, (reader_, view) in zip(query.tables, found, strict=True):
         yield _table(ref, view)
         if ref.index is not None:
             impl = reader_.index(view, view.info.index(ref.index))

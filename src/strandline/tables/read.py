@@ -240,7 +240,7 @@ def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
     """The query as a DataFrame over the tables as the reader sees them."""
     # All are found before Spark is asked for anything, which may have to be started first.
     found = [_referred(reader, ref) for ref in query.tables]
-    _check_columns(query, [view for _, view, _ in found])
+    check_columns(query, [view for _, view, _ in found])
     frames = {
         f"t{i}": _reference_frame(query, ref, *each)
         for i, (ref, each) in enumerate(zip(query.tables, found, strict=True))
@@ -285,7 +285,8 @@ def table_frame(reader: Reader, view: TableView) -> DataFrame:
     return store.increment(view.state) if view.increment else store.frame(view.state)
 
 
-def _check_columns(query: Query, views: Sequence[TableView]) -> None:
+def check_columns(query: Query, views: Sequence[TableView]) -> None:
+    """Refuse a query that names a column which none of its tables has."""
     if not views or any(view.increment for view in views):
         return
     names = [view.info.schema.names for view in views]
