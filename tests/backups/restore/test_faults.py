@@ -377,9 +377,10 @@ def test_a_shard_is_tried_again_with_growing_pauses(warehouse: tuple[Path, Story
             assert isinstance(ended.failure(), Unavailable)
             with pytest.raises(PathNotFound):
                 db.describe("/r")
-        assert clock.pauses == pytest.approx(RETRY_SECONDS[:times])
-        assert clock.pauses == sorted(clock.pauses)
-        assert counted(db.runtime.metrics, "part_retries_total", kind="shard") == len(clock.pauses)
+        # A pause is slept in pieces, so that whoever cancels does not wait for its end.
+        pauses = RETRY_SECONDS[:times]
+        assert sum(clock.pauses) == pytest.approx(sum(pauses))
+        assert counted(db.runtime.metrics, "part_retries_total", kind="shard") == len(pauses)
         assert unknown_files(db) == set()
 
 
