@@ -56,6 +56,7 @@ CALLED_BACK = frozenset(
         ("lru", "storage"),
         ("records", "model"),  # values have a form of their own in a record
         ("catalog/connection", "runtime"),  # publications are counted
+        ("work", "storage"),  # what was begun elsewhere ends with the work
     }
 )
 """The calls that go up: what was handed down is called back."""
