@@ -44,7 +44,7 @@ SETTINGS = Settings(bulk_rows=10**9, scan_rows=10**9, grace_seconds=5.0)
 class Eager(EagerRegistry):
     """Parts publish for themselves; the end comes all the same, with all versions as they should be."""
 
-    def apply(self, tx: Writer, operation_id: str) -> list[int]:
+    def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
         claim, described = sqltables.claims.c, sqltables.descriptions
         mine = claim.operation_id == operation_id
         for path_id, version in tx.conn.execute(select(claim.path_id, claim.version).where(mine)).all():

@@ -86,13 +86,16 @@ def test_backups_in_the_warehouse_change_nothing_and_are_read_as_well(db: Databa
     db.sql(f"UPSERT INTO {odd} (`K.2`, `k 'x\"`, v) VALUES (5, NULL, 5)")
     db.sql("BACKUP c INCREMENTAL")
     db.sql(f"DELETE FROM {odd} WHERE `K.2` > 10")
+    for v in (1, 2):  # Of two files with the same keys the later one counts.
+        db.table(ODD).upsert([{"K.2": k, "k 'x\"": None, "v": v} for k in range(5)])
     full, increment = backups(db)
-    assert compare(db, f"/{ODD}", tmp_path) == 11
+    assert len(db.files(ODD).changes) > 2
+    assert compare(db, f"/{ODD}", tmp_path) == 13
     assert compare(db, f"/{ODD}", tmp_path, f"IN BACKUP c AT '{full}'", backup=f"c/{full}") == 20
     assert compare(db, f"/{ODD}", tmp_path, "IN BACKUP c", backup=f"c/{increment}") == 20
 
 
-@pytest.mark.parametrize("seed", range(40 if EVERY else 2))
+@pytest.mark.parametrize("seed", range(40 if EVERY else 1))
 def test_duckdb_reads_random_histories_at_every_step(db: Database, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     db.sql("CREATE TABLE t (k Int32, l Utf8, v Utf8, PRIMARY KEY (k, l))")
@@ -114,7 +117,7 @@ def test_duckdb_reads_random_histories_at_every_step(db: Database, tmp_path: Pat
         else:
             db.sql(f"{what} INTO t (k, l, v) VALUES ({k}, {part}, '{v}')")
     kept = range(db.describe("/t")["readable_from"] + 1, db.step + 1)
-    for step in chance.sample(kept, min(len(kept), 4)):
+    for step in chance.sample(kept, min(len(kept), 3)):
         compare(db, "/t", tmp_path, f"VERSION AS OF {step}", at=step)
     compare(db, "/t", tmp_path)
 

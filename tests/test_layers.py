@@ -56,7 +56,6 @@ MIRRORED = (
     "entries",
     "feed",
     "scan",
-    "slices",
     "stored",
     "unique",
     "write",

@@ -44,7 +44,7 @@ CALLED_BACK = frozenset(
     {
         ("tables/snapshot", "api"),  # a statement is repeated
         ("operations/engine", "backups"),  # the engine carries out the kinds that it was given
-        ("operations/workers", "backups"),
+        ("operations/transitions", "backups"),
         ("operations/kind", "backups"),
         (
             "storage/arrow/write",
@@ -55,7 +55,6 @@ CALLED_BACK = frozenset(
         ("lru", "catalog"),  # what is not remembered is loaded by whoever asks
         ("lru", "storage"),
         ("records", "model"),  # values have a form of their own in a record
-        ("catalog/connection", "runtime"),  # publications are counted
         ("work", "storage"),  # what was begun elsewhere ends with the work
     }
 )

@@ -99,9 +99,14 @@ def masked(text: str) -> str:
     return text
 
 
+def is_logged() -> bool:
+    """Whether anybody wants to hear of events."""
+    return log.isEnabledFor(logging.INFO)
+
+
 def event(name: str, **fields: Any) -> None:
     """One structured log line, also reachable as ``record.strandline`` for handlers that want the fields."""
-    if log.isEnabledFor(logging.INFO):
+    if is_logged():
         shown = {key: masked(value) if isinstance(value, str) else value for key, value in fields.items()}
         log.info(
             "%s %s", name, json.dumps(shown, default=str), extra={"strandline": {"event": name, **shown}}

@@ -14,6 +14,7 @@ BACKUPS = "/.backups"
 """The directory that backups live in, and nothing else."""
 REPLACED = "/.replaced"
 """The directory where tables are kept that a restore has replaced, and nothing else."""
+_NO_NAMES = frozenset({"", ".", ".."})
 MARKER = "strandline.json"
 """The file by which a warehouse folder is known."""
 
@@ -28,8 +29,9 @@ def split(path: str) -> tuple[str, ...]:
     if stripped.endswith("/") and stripped != "/":
         stripped = stripped[:-1]
     parts = tuple(stripped.split("/")) if stripped else ()
-    for part in parts:
-        check_name(part, path)
+    if not (_is_plain(stripped) and _NO_NAMES.isdisjoint(parts)):
+        for part in parts:
+            check_name(part, path)
     return parts
 
 
@@ -48,7 +50,14 @@ def above(path: str) -> list[str]:
     return [join(parts[:depth]) for depth in range(1, len(parts))]
 
 
+def _is_plain(text: str) -> bool:
+    """Whether there is nothing to look for in a text, which most are: neither length nor odd characters."""
+    return len(text) <= MAX_NAME and text.isascii() and text.isprintable()
+
+
 def check_name(name: str, path: str | None = None) -> None:
+    if isinstance(name, str) and _is_plain(name) and "/" not in name and name not in _NO_NAMES:
+        return
     if not isinstance(name, str):
         raise InvalidArgument(
             f"a name must be text, not {type(name).__name__}", "Pass a name such as 'orders'."

@@ -12,7 +12,7 @@ there is work: whoever lists names needs none of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
@@ -108,12 +108,12 @@ def from_text(kind: type[R], text: str, what: str) -> R:
             f"up to {kind.FORMAT}",
             "Use the version that wrote it, or a later one.",
         )
-    from cattrs import BaseValidationError, transform_error
-
     try:
         return _converter(exact=False).structure(value, kind)
     except Exception:
         pass  # Again, to say where: to know the place all the time takes longer than to read.
+    from cattrs import BaseValidationError, transform_error
+
     try:
         return _converter().structure(value, kind)
     except (BaseValidationError, _Misfit) as error:
@@ -201,7 +201,8 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
 
     options = _options(kind)
     names = {special.name or name: special for name, special in options.items()}
-    order, needed = (*names,), {name for name, special in names.items() if not special.later}
+    needed = {name for name, special in names.items() if not special.later}
+    shapes = _shapes(names)
     changed: dict[str, Any] = {
         name: override(rename=special.name, struct_hook=special.read and _hook(special.read))
         for name, special in options.items()
@@ -212,12 +213,26 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     def read(value: Any, _: Any) -> Any:
         if type(value) is not dict:
             raise _Misfit(f"{value!r} is not an object")
-        if (*value,) != order and value.keys() != names.keys():  # As it is written, they are in order.
+        if (*value,) not in shapes:  # As it is written, they are in order.
             _refuse(sorted(needed - value.keys()), "the field {} is missing")
             _refuse(sorted(value.keys() - names.keys()), "the field {} is not known")
         return structure(value, kind)
 
     return read
+
+
+_MOST_LATER = 6
+"""With more fields than these that may be missing there are too many ways to miss some."""
+
+
+def _shapes(names: Mapping[str, _Options]) -> set[tuple[str, ...]]:
+    """The fields that a text has, in their order: all of them, or some of those missing that may be."""
+    shapes: set[tuple[str, ...]] = {()}
+    is_listed = sum(special.later for special in names.values()) <= _MOST_LATER
+    for name, special in names.items():
+        without = shapes if special.later and is_listed else set()
+        shapes = {(*shape, name) for shape in shapes} | without
+    return shapes
 
 
 def _refuse(found: list[str], words: str) -> None:

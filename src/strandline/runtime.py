@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,9 +46,8 @@ class Runtime:
         self.limits = settings.limits
         self.clock = clock
         self.session = Session(catalog, settings.session_seconds, settings.grace_seconds)
-        catalog.on_publication = lambda a: self.metrics.published(
-            a.generation, a.step, a.operation_id, a.versions
-        )
+        # By the first, what counts is made, which is told of the others itself.
+        catalog.on_publication = lambda *told: self.metrics.published(*told)
         self.open_backup: Callable[[Runtime, str, str | None], Any]
         """Where a query finds the tables of a backup. Backups stand above tables, so whoever knows both says
         it here."""
@@ -78,6 +77,7 @@ class Runtime:
 
         def make() -> Metrics:
             made = Metrics()
+            self.catalog.on_publication = made.published
             self.catalog.ledger.counted = lambda: {
                 Count.of(name, labels): value for name, labels, value in made.samples()
             }
@@ -115,14 +115,6 @@ class Runtime:
     def spark(self) -> SparkSession:
         """The Spark session: the caller's own, or one that is started."""
         return self.store.spark
-
-    def tagged(self, tag: str) -> AbstractContextManager[None]:
-        """While the block lasts, Spark jobs that this thread begins bear the tag."""
-        return self.store.tagged(tag)
-
-    def interrupt(self, tag: str) -> None:
-        """End all Spark jobs that bear the tag."""
-        self.store.interrupt(tag)
 
     def _made_once(self, name: str, make: Callable[[], T]) -> T:
         """What all threads share, also those that ask for it first at the same time: from Python 3.12 on

@@ -49,7 +49,9 @@ class Settings:
     than this are copied, checked and described by executors; fewer in the process, and up to eight times as
     many if a restore, or the compaction of a chain of backups, has no more to do."""
     scan_rows: int = 200_000
-    """A statement that must look at more rows than this is evaluated on Spark."""
+    """A statement that must look at more rows than this is evaluated on Spark. Rows of one table that leave
+    as Arrow data, or one by one, pass through the process however many they are; with a condition it looks
+    through forty times as many."""
     inline_rows: int = 2_000
     """A commit of at most this many rows to a table is kept in the catalog until it is merged into a file."""
     inline_bytes: int = 262_144

@@ -99,6 +99,7 @@ def test_through_spark_they_are_the_same(spark_db: Database) -> None:
     filled(spark_db)
     found = spark_db.sql("SELECT *, k, greatest(k, k) AS g FROM t WHERE length(j) > 0 OR k = 3 ORDER BY k")
     assert not found.is_here and found.plain is None
+    assert repr(found).startswith("<Result columns=k, n, i, v, ")
     assert list(found.schema) == [*SCHEMA, pa.field("k", pa.uint64()), pa.field("g", pa.decimal128(20, 0))]
     rows = found.rows()
     assert rows == [(*row, row[0], row[0]) for row in ROWS]
@@ -181,13 +182,17 @@ def test_a_stream_shows_one_moment_and_holds_few_rows(connect: Callable[..., Dat
 
 def test_a_plain_query_streams_with_a_condition_and_a_limit(connect: Callable[..., Database]) -> None:
     db = connect(settings=Settings(scan_rows=100))
-    db.sql("CREATE TABLE t (k Uint64 NOT NULL, n Int32, PRIMARY KEY (k))")
+    parts = "WITH (PARTITION_AT_KEYS = (300, 600))"  # Each of them comes by itself.
+    db.sql(f"CREATE TABLE t (k Uint64 NOT NULL, n Int32, PRIMARY KEY (k)) {parts}")
     db.table("t").upsert([{"k": k, "n": k % 10} for k in range(1000)])
     found = db.sql("SELECT n AS m, k FROM t WHERE n IN (?, ?) AND k >= ? LIMIT ?", [1, 2, 500, 60])
     assert not found.is_here and found.columns == ("m", "k")
     table = found.to_arrow()
     assert table.num_rows == 60 and set(table["m"].to_pylist()) <= {1, 2}
     assert min(table["k"].to_pylist()) >= 500
+    with db.transaction():  # Its rows may change before they are read, so such a query is Spark's at once.
+        with pytest.raises(Exception, match="Spark was used"):
+            db.sql("SELECT k FROM t")
 
 
 def test_frames_and_streams_of_others_are_rows_to_write(db: Database) -> None:

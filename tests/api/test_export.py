@@ -24,10 +24,12 @@ from strandline.errors import (
     SyntaxFault,
 )
 from strandline.storage.external import External
+from strandline.storage.outgoing import Format, encoded
 from tests.backups.reading import open_at
 from tests.backups.test_read_without import EVERY_TYPE, VALUES
 from tests.s3 import S3
 
+FORMATS: list[Format] = ["csv", "jsonl", "parquet"]
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NAMES = [
     "b",
@@ -232,6 +234,31 @@ def test_an_existing_target_is_refused_unless_it_may_be_replaced(db: Database, t
         exported(db, Path(db.runtime.files.own.location) / "x.csv", "t")
 
 
+def test_rows_are_bytes_as_soon_as_they_come(db: Database) -> None:
+    for format in FORMATS:
+        pieces = list(encoded(format, db.sql("SELECT * FROM t").to_reader(1)))
+        assert len(pieces) > 1
+        if format == "parquet":
+            assert pq.read_table(pa.BufferReader(b"".join(pieces))).num_rows == 2
+
+
+def test_nested_values_are_json() -> None:
+    table = pa.table(
+        {
+            "m": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int32())),
+            "l": [[{"x": b"a", "f": float("nan")}], []],
+            "d": pa.array([Decimal(2**64), None], pa.decimal128(20, 0)),
+        }
+    )
+    (line, none), (head, first, last) = (
+        b"".join(encoded(format, table.to_reader())).decode().splitlines() for format in FORMATS[1::-1]
+    )
+    assert json.loads(line) == {"m": {"a": 1}, "l": [{"x": "\\x61", "f": "nan"}], "d": 2**64}
+    assert json.loads(none) == {"m": None, "l": [], "d": None}
+    assert (head, last) == ("m,l,d", ',"[]",')
+    assert first.startswith('"{""a"": 1}","[{""x"": ""')
+
+
 def test_a_folder_gets_files_of_some_size(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +280,7 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         for first in (0, 3000):
             db.table("t").upsert([{"k": k, "v": str(k)} for k in range(first, first + 3000)])
         Path(str(db.files("/t").parts[1].file)).write_bytes(b"damaged")
-    with open_at(tmp_path / "warehouse") as db:
+    with open_at(tmp_path / "warehouse", settings={"scan_rows": 0}) as db:
         reader = db.table("t").scan().to_reader()
         came = 0
         with pytest.raises(Corrupted):

@@ -69,7 +69,7 @@ def test_on_spark_they_mean_the_same(spark_db: Database) -> None:
         ("Y", None, None, None),
         (VALUES["v Utf8"] + "!", datetime(2026, 1, 1, tzinfo=UTC), 7, None),
     ]
-    assert "Plan" in spark_db.sql("EXPLAIN SELECT v FROM t WHERE length(v) > ?", [1]).rows()[0][0]
+    assert "Plan" in spark_db.sql("EXPLAIN FORMATTED SELECT v FROM t WHERE length(v) > ?", [1]).rows()[0][0]
 
 
 def test_a_value_that_does_not_fit_is_refused_as_a_literal_is(db: Database) -> None:

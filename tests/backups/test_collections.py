@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline import records
-from strandline.backups.collection import Collection, CollectionSettings, next_name, stream_name, time_of
+from strandline.backups.collection import Collection, CollectionSettings
+from strandline.backups.record import next_name, stream_name, time_of
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError
 
 CLUSTER = ("STORAGE", "cluster")
@@ -24,10 +25,10 @@ def again(collection: Collection) -> Collection:
 def test_settings_and_their_defaults() -> None:
     made = Collection.of(["/a"], [CLUSTER])
     assert (made.tables, made.settings.storage) == (("/a",), "cluster")
-    assert not (made.incremental or made.omit_indexes)
+    assert not (made.settings.incremental or made.settings.omit_indexes)
     assert Collection.of(
         None, [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", True), ("OMIT_INDEXES", "FALSE")]
-    ).incremental
+    ).settings.incremental
     assert again(made) == made
     assert again(Collection.of(None, [CLUSTER])).tables is None
 
@@ -69,7 +70,7 @@ def test_settings_are_changed_and_put_back() -> None:
     changed = Collection(tables=("/a",)).with_settings(
         [("INCREMENTAL_BACKUP_ENABLED", "true"), ("OMIT_INDEXES", "true")]
     )
-    assert (changed.incremental, changed.omit_indexes) == (True, True)
+    assert (changed.settings.incremental, changed.settings.omit_indexes) == (True, True)
     assert changed.without_settings(["OMIT_INDEXES"]) == Collection(
         tables=("/a",), settings=CollectionSettings(incremental=True)
     )

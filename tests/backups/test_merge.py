@@ -144,24 +144,34 @@ def test_columns_tables_and_indexes_that_came_and_went(db: Database, tmp_path: P
     db.sql("ALTER BACKUP COLLECTION c DROP TABLE `dir/u`; BACKUP c INCREMENTAL")
     db.sql("UPSERT INTO `dir/u` (k) VALUES ('y'); ALTER BACKUP COLLECTION c ADD TABLE `dir/u`")
     db.sql("ALTER TABLE t ADD INDEX by_v GLOBAL SYNC ON (v); CREATE TABLE w (k Int32, PRIMARY KEY (k))")
+    db.sql("CREATE TABLE x (k Int32, PRIMARY KEY (k)); ALTER BACKUP COLLECTION c ADD TABLE x")
     db.sql("ALTER BACKUP COLLECTION c ADD TABLE w; UPSERT INTO w (k) VALUES (1), (2); BACKUP c INCREMENTAL")
     db.sql(
         "DELETE FROM w WHERE k = 2; UPSERT INTO t (k, v) VALUES (2, 'again'), (41, 'new'); BACKUP c INCREMENTAL"
     )
+    db.sql("UPSERT INTO x (k) VALUES (1), (2); DELETE FROM x WHERE k = 2; BACKUP c INCREMENTAL")
     whole = last(db).name
     story.held[whole] = contents(db)
     db.sql("ALTER TABLE t DROP COLUMN n; UPSERT INTO t (k, v) VALUES (42, 'n'); BACKUP c INCREMENTAL")
     dropped = last(db).name
     story.held[dropped] = contents(db)
-    for key in (43, 44):
-        db.sql(f"UPSERT INTO t (k, v) VALUES ({key}, 'more'); BACKUP c INCREMENTAL")
+    db.sql("UPSERT INTO t (k, v) VALUES (43, 'more'); UPSERT INTO w (k) VALUES (3); BACKUP c INCREMENTAL")
+    db.sql(
+        "ALTER TABLE w RENAME TO z; ALTER TABLE t RENAME COLUMN extra TO more; UPSERT INTO z (k) VALUES (4)"
+    )
+    db.sql("UPSERT INTO t (k, more) VALUES (44, 9); BACKUP c INCREMENTAL")
     story.held[last(db).name] = contents(db)
     db.sql("COMPACT c INCREMENTS")
+    renamed = last(db).tables["/z"]
+    assert (renamed.was, renamed.slice.whole, renamed.slice.rows) == ("/w", False, 2)
     assert_left(story, [story.names[0], whole, dropped, last(db).name])
     made = record_of(db, whole)
     assert [made.tables[path].slice.whole for path in ("/t", "/dir/u", "/w")] == [False, True, True]
     assert [index.slice.whole for index in made.tables["/t"].indexes if index.slice] == [True]
-    assert made.tables["/w"].slice.tombstones == 0
+    for path in ("/w", "/x"):
+        slice_ = made.tables[path].slice
+        assert (slice_.whole, slice_.rows, slice_.tombstones) == (True, 1, 0)
+        assert {segment.after for segment in segments(db, whole, path)} == {0}, "its rows may be older"
     assert db.verify("c", level="restore") == []
     for name in backups(db):
         assert story.restored(name)["/t"] == story.held[name]["/t"]
@@ -373,7 +383,13 @@ def undone(story: Story, request: MergeRequest) -> str:
 
 
 def test_what_an_undone_try_left_stands(remote: Story, tmp_path: Path) -> None:
-    db, (full, _, second, third) = remote.db, remote.names
+    db, full = remote.db, remote.names[0]
+    for key in "ab":
+        db.sql(f"UPSERT INTO `dir/u` (k) VALUES ('{key}'); BACKUP c INCREMENTAL")
+    second = last(db).name
+    db.sql("BACKUP c INCREMENTAL")
+    remote.names = backups(db)
+    third = remote.names[-1]
     left = undone(remote, MergeRequest(collection="c"))
     assert db.verify("c") == []
     with open_at(tmp_path / "other", clock=ManualClock()) as other:

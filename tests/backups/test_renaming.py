@@ -84,8 +84,12 @@ def test_a_chain_goes_on_and_each_backup_has_the_name_of_its_moment(filled: Data
     assert rows(db, "SELECT k FROM `r4/dir/w` VIEW by_v WHERE v = 'c'") == [(3,)]
     assert rows(db, QUERY.format("`r4/dir/w`")) == [(2, "b"), (3, "c")]
     assert rows(db, f"SELECT k FROM u IN BACKUP c AT '{backups(db)[2]}' ORDER BY k") == [(1,), (2,), (3,)]
-    db.sql(f"COMPACT c TO '{backups(db)[3]}'")
-    assert {name: contents(db, name) for name in expected} == expected
+    db.sql(f"PIN BACKUP c '{backups(db)[1]}'; COMPACT c INCREMENTS")
+    left = {name: expected[name] for name in backups(db)}
+    assert len(left) == 3 and {name: contents(db, name) for name in left} == left
+    assert records(db)[-1].tables["/dir/w"].was == "/u"
+    db.sql(f"COMPACT c TO '{backups(db)[1]}'")
+    assert {name: contents(db, name) for name in left} == left
     assert db.verify("c") == []
     assert leaks(db) == []
 

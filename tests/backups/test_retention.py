@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.backups.collection import BackupKind, next_name
-from strandline.backups.record import BackupRecord
+from strandline.backups.collection import BackupKind
+from strandline.backups.record import BackupRecord, next_name
 from strandline.backups.retention import Decision, decide
 from strandline.sql.statements import Keep
 from tests.sql.test_retention import RULES

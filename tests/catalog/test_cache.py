@@ -213,7 +213,7 @@ def test_threads_share_a_cache(open_catalog: Callable[..., Catalog]) -> None:
 
 def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
     told: list[Announcement] = []
-    catalog.on_publication = told.append
+    catalog.on_publication = lambda *announcement: told.append(Announcement(*announcement))
     create(catalog, "/orders", ())
     failing = TableInfo.of(paths_of(catalog, "/orders"))
 

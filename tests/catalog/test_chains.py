@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import chains, commits, sqltables
+from strandline.catalog import chains, commits, sqltables, tables
 from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
@@ -83,7 +83,7 @@ def test_a_merge_serves_every_step_that_its_segments_served(catalog: Catalog) ->
             [one, two, three],
             [one, two, three],
         ]
-        assert commits.digest_at(conn, table.id, 6) == commits.digest_at(conn, table.id, 5)
+        assert tables.digest_at(conn, table.id, 6) == tables.digest_at(conn, table.id, 5)
         assert chains.state(conn, table.id).step == 5, "a merge changes no rows"
 
 

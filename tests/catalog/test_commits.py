@@ -23,7 +23,7 @@ def test_one_commit_has_one_step_for_all_its_tables(catalog: Catalog) -> None:
     with catalog.read() as conn:
         for table in (a, b):
             assert chains.state(conn, table.id).step == step
-            assert commits.digest_at(conn, table.id, step) == Digest(1, 7)
+            assert tables.digest_at(conn, table.id, step) == Digest(1, 7)
             assert len(chains.load(conn, table.id, step).segments) == 1
             assert chains.load(conn, table.id, step - 1).segments == ()
 
@@ -32,7 +32,7 @@ def test_digests_are_recorded_for_every_step(catalog: Catalog) -> None:
     table = create(catalog)
     steps = [commit(catalog, table, segment(rows), value=2**127) for rows in (1, 2, 3)]
     with catalog.read() as conn:
-        assert [commits.digest_at(conn, table.id, step) for step in (1, *steps, 99)] == [
+        assert [tables.digest_at(conn, table.id, step) for step in (1, *steps, 99)] == [
             Digest(0, 0),
             Digest(1, 2**127),
             Digest(3, 0),

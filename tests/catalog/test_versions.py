@@ -51,7 +51,7 @@ def test_claims_outlive_the_process(orders: Catalog, open_catalog: Callable[[], 
     with another.write() as tx:
         assert VersionRegistry().claim(tx, "op", 2, path(tx.conn)) == Joined(2, writer=1)
         assert VersionRegistry().claim(tx, "op", 1, path(tx.conn)) == Claimed(2)
-        assert VersionRegistry().apply(tx, "op") == [path(tx.conn).id]
+        assert VersionRegistry().apply(tx, "op") == {path(tx.conn).id: 2}
     with orders.read() as conn:
         assert path(conn).version == 2
 
@@ -76,7 +76,7 @@ def test_apply_moves_all_of_them_and_the_table_lists_its_index_anew(orders: Cata
         assert TableInfo.of(path(tx.conn)).indexes[0].version == 2
         assert disagreements(tx.conn) == []
         assert registry.claims(tx.conn, "op") == []
-        assert registry.apply(tx, "op") == [], "there is nothing left to apply"
+        assert registry.apply(tx, "op") == {}, "there is nothing left to apply"
 
 
 def test_rollback_leaves_the_published_versions(orders: Catalog) -> None:
@@ -140,4 +140,4 @@ def test_an_index_out_of_step_is_never_listed(orders: Catalog) -> None:
     with orders.write() as tx:
         paths.set_version(tx, path(tx.conn, IMPL).id, 2)
         with pytest.raises(Internal, match="do not have the same version"):
-            sync_indexes(tx, [path(tx.conn)], {})
+            sync_indexes(tx, [path(tx.conn).id], {})

@@ -270,6 +270,8 @@ def test_compact_backups(shop: Run) -> None:
         "compact-backups", "nightly", "--increments", "--from", second, "--to", third, "--json"
     ).json
     assert (merged["kind"], merged["result"]["backups"]) == ("merge increments", {third: [second]})
+    assert shop("show-backup", "nightly", third, "--json").json["merged"] == [second]
+    assert f"merged    {second}" in shop("show-backup", "nightly", third).out
     assert shop("compact-backups", "nightly", "--from", first).code == 2
     second = third
     done = shop("compact-backups", "nightly", "--to", first, "--json").json
@@ -327,7 +329,7 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
 
 
 COMMANDS = (
-    "init demo version sql load ls tree describe backup restore show-backup copy-backup attach verify "
+    "init demo version help sql load export ls tree describe status config backup restore show-backup copy-backup attach verify "
     "compact-backups drop-backup prune rotate-key operations check maintain metrics"
 )
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.settings import Settings
 from tests.cli.conftest import Run
 from tests.processes import environment
 
@@ -48,9 +47,9 @@ def test_what_is_there_and_what_cannot_be_is_refused(shop: Run) -> None:
 
 def test_rows_are_written_in_the_format_that_is_asked_for(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there are so many that a table of them would be made on Spark."""
-    few = Settings(scan_rows=0, bulk_rows=0)
     with monkeypatch.context() as patch:
-        patch.setattr("strandline.cli.session.settings_here", lambda: few)
+        for setting in ("SCAN_ROWS", "BULK_ROWS"):
+            patch.setenv(f"STRANDLINE_{setting}", "0")
         assert shop("sql", "SELECT * FROM orders", "--format", "csv").out == TWO
         lines = shop("sql", "SELECT id, total FROM orders WHERE id = 2", "--format", "jsonl").out.splitlines()
         assert list(map(json.loads, lines)) == [{"id": 2, "total": 20}]
@@ -66,12 +65,7 @@ def test_rows_are_written_in_the_format_that_is_asked_for(shop: Run, monkeypatch
 def test_a_pipe_that_is_closed_ends_it_without_a_word(shop: Run) -> None:
     Path("many.csv").write_text("id,customer\n" + "".join(f"{n},{'x' * 100}\n" for n in range(10, 3000)))
     assert shop("load", "orders", "many.csv").code == 0
-    command = [sys.executable, "-m", "strandline.cli", "sql", "SELECT * FROM orders", "--format", "parquet"]
-    with Path("all.parquet").open("wb") as file:
-        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, env=environment(), check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert pq.read_table("all.parquet").num_rows == 2992
-    command[-1] = "csv"
+    command = [sys.executable, "-m", "strandline.cli", "sql", "SELECT * FROM orders", "--format", "csv"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as process:

@@ -98,6 +98,10 @@ class MortalFiles(LocalFiles):
     def _sync(self, path: str) -> None:
         self._fate.meet("sync")
 
+    def _rename(self, path: str, name: str) -> None:
+        self._fate.meet("rename")
+        super()._rename(path, name)
+
     def _link(self, path: str, name: str) -> None:
         self._fate.meet("link")
         super()._link(path, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
 from pathlib import Path
 
@@ -83,6 +84,28 @@ def test_a_transaction_begins_with_a_change_and_ends_with_commit_or_rollback(con
     cursor.execute("UPSERT INTO t (k) VALUES (4)")
     connection.rollback()
     assert cursor.execute("SELECT count(*) FROM t").fetchone() == (4,)
+
+
+def test_statements_begin_and_end_transactions_as_well(connection: Connection) -> None:
+    cursor = connection.cursor()
+    cursor.execute("BEGIN")
+    cursor.execute("UPSERT INTO t (k) VALUES (1)")
+    cursor.execute("ROLLBACK")
+    cursor.execute("BEGIN; UPSERT INTO t (k) VALUES (2)")
+    connection.commit()
+    cursor.execute("UPSERT INTO t (k) VALUES (3)")
+    cursor.execute("COMMIT")
+    connection.rollback()
+    assert cursor.execute("SELECT k FROM t ORDER BY k").fetchall() == [(2,), (3,)]
+
+
+def test_a_transaction_is_of_one_thread(connection: Connection) -> None:
+    connection.cursor().execute("UPSERT INTO t (k) VALUES (1)")
+    with ThreadPoolExecutor(1) as other:
+        with pytest.raises(dbapi.ProgrammingError, match="another thread"):
+            other.submit(connection.commit).result()
+    connection.commit()
+    assert connection.cursor().execute("SELECT k FROM t").fetchall() == [(1,)]
 
 
 def test_a_conflict_is_told_by_commit(connection: Connection, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select
 
-from strandline.catalog import chains, collect, commits, paths, sqltables
+from strandline.catalog import chains, collect, commits, paths, sqltables, tables
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.streams import StreamBody
@@ -242,7 +242,7 @@ def test_a_copy_holds_the_state_of_one_step_and_moves_no_data(catalog: Catalog) 
 def describe(catalog: Catalog, path: str, step: int) -> tuple[list[int], Digest]:
     with catalog.read() as conn:
         table_id = paths.require(conn, path).id
-        return sorted(chains.chain_ids(conn, table_id, step)), commits.digest_at(conn, table_id, step)
+        return sorted(chains.chain_ids(conn, table_id, step)), tables.digest_at(conn, table_id, step)
 
 
 def test_compaction_and_collection_during_a_copy_take_nothing_from_it(

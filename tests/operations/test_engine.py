@@ -741,9 +741,7 @@ def test_every_claim_publication_and_transition_is_counted_and_logged(
     orders: Catalog, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = engine_of(orders)
-    orders.on_publication = lambda a: engine.metrics.published(
-        a.generation, a.step, a.operation_id, a.versions
-    )
+    orders.on_publication = engine.metrics.published
     with caplog.at_level(logging.INFO, logger="strandline"):
         operation_id = execute(engine, "copy", COPY).id
     lines = [

@@ -11,15 +11,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from strandline.api.shards import ShardInfo
 from strandline.catalog import shards, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED
 from strandline.catalog.sessions import this_process
+from strandline.catalog.shards import ShardInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, TimedOut, Unavailable
-from strandline.operations.engine import LOOK_SECONDS, NOTED_SECONDS, Engine, NoJobs
+from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
+from strandline.operations.parameters import NoJobs
+from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
 from strandline.records import Nothing, Record
 from tests.world import LEASE_SECONDS, ManualClock, engine_of
 
@@ -77,7 +79,7 @@ class Worked(Kind[Nothing, Body, Nothing]):
 def shown(engine: Engine, operation_id: str, most: int | None = None) -> list[ShardInfo]:
     operation = engine.get(operation_id)
     with engine.catalog.read() as conn:
-        return [ShardInfo.of(part, operation) for part in shards.shown_parts(conn, operation_id, most)]
+        return shards.shown_parts(conn, operation, most)
 
 
 def states(engine: Engine, operation_id: str) -> list[str]:
@@ -120,7 +122,7 @@ def test_a_part_that_takes_a_while_is_in_progress_since_a_time_and_by_a_process(
         first = shown(engine, operation_id)[0]
         assert (first.since, first.process, first.attempt) == (began, this_process(), 1)
         with catalog.read() as conn:
-            slow = shards.slowest(conn, operation_id)
+            slow = shards.slowest(conn, engine.get(operation_id))
         assert slow is not None and slow.id == 1
         clock.sleep(7)
         handler.let_go.set()
@@ -128,7 +130,7 @@ def test_a_part_that_takes_a_while_is_in_progress_since_a_time_and_by_a_process(
     first = shown(engine, operation_id)[0]
     assert (first.since, first.seconds, first.process) == (began, 7 + NOTED_SECONDS, this_process())
     with catalog.read() as conn:
-        assert shards.slowest(conn, operation_id) is None
+        assert shards.slowest(conn, engine.get(operation_id)) is None
 
 
 class Ended(NoJobs):
@@ -252,12 +254,12 @@ def test_the_stages_say_how_long_they_took_how_many_bytes_and_how_many_retries(
     handler.errors = {1: [Unavailable("away")], 2: [Unavailable("away")]}
     engine = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
-    assert engine.run(operation_id).state == DONE
+    operation = engine.run(operation_id)
     with catalog.read() as conn:
-        first, second = shards.stages(conn, operation_id)
-    assert (first.increment, first.parts, first.done, first.bytes, first.retries) == (0, 2, 2, 120, 2)
+        first, second = shards.stages(conn, operation)
+    assert (first.increment, first.parts, first.parts_done, first.bytes, first.retries) == (0, 2, 2, 120, 2)
     assert (second.increment, second.parts, second.bytes, second.retries) == (1, 1, 3, 0)
-    assert first.changed == clock.now(), "two pauses lie before it"
+    assert first.seconds == clock.now() - operation.created > 0, "two pauses lie before it"
 
 
 def test_of_many_parts_those_come_first_that_matter(catalog: Catalog, clock: ManualClock) -> None:

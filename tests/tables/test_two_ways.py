@@ -351,4 +351,4 @@ def test_spark_does_what_the_process_and_the_model_do(folders: Callable[[], Path
             strandline.connect(there, files=QuickFiles(there), spark=NoSpark(), settings=ARROW),  # type: ignore[arg-type]
         ]
 
-    run_state_machine_as_test(lambda: SparkMachine(open_all), settings=profile(3, 8))  # type: ignore[arg-type]
+    run_state_machine_as_test(lambda: SparkMachine(open_all), settings=profile(4, 12))  # type: ignore[arg-type]

@@ -17,11 +17,11 @@ from strandline.backups.collection import (
     MergeRequest,
     SendRequest,
     boolean,
-    collection_path,
     repository_of,
 )
 from strandline.backups.full import FullNeeded
 from strandline.backups.options import LIMITS, limits_of, options_of
+from strandline.backups.record import collection_path
 from strandline.backups.restore_request import restore_request
 from strandline.backups.verify_request import verify_settings
 from strandline.catalog import paths

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from sqlalchemy import Connection
+
 from strandline import records
-from strandline.api.shards import ShardInfo, StageInfo, shards_of, slowest, stages_of
 from strandline.catalog import operations
 from strandline.catalog.operations import Operation
 from strandline.catalog.owners import Owner, owners
+from strandline.catalog.shards import ShardInfo, StageInfo, shown_parts, slowest, stages
 from strandline.runtime import Runtime
 
 T = TypeVar("T")
@@ -44,21 +46,22 @@ class OperationInfo:
     def shards(self) -> list[ShardInfo]:
         """All of its parts, in the order in which they are carried out; read when they are first asked
         for."""
-        return self._look(shards_of)
+        return self._look(shown_parts)
 
     @cached_property
     def stages(self) -> list[StageInfo]:
         """How long each of its stages took, with bytes and retries; read when they are first asked for."""
-        return self._look(stages_of)
+        return self._look(stages)
 
     def first_shards(self, most: int) -> list[ShardInfo]:
         """No more than so many of its parts, those first that matter most to whoever waits: what is in
         progress, what has failed, what is waiting."""
-        return self._look(partial(shards_of, most=most))
+        return self._look(partial(shown_parts, most=most))
 
-    def _look(self, at: Callable[[Runtime, Operation], list[T]]) -> list[T]:
+    def _look(self, at: Callable[[Connection, Operation], list[T]]) -> list[T]:
         runtime, operation = self.__dict__["_source"]
-        return at(runtime, operation)
+        with runtime.catalog.read() as conn:
+            return at(conn, operation)
 
     def _from(self, runtime: Runtime, operation: Operation) -> OperationInfo:
         """It, with where its shards are read."""

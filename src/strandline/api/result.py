@@ -130,8 +130,8 @@ class Result(Tabular):
     def __repr__(self) -> str:
         told = ("step", self.step), ("rows_changed", self.rows_changed), ("operation_id", self.operation_id)
         parts = [f"{name}={value!r}" for name, value in told if value is not None]
-        if self.names:
-            parts.append(f"columns={', '.join(self.names)}")
+        if self.columns:
+            parts.append(f"columns={', '.join(self.columns)}")
         if self.here is not None and self.names:
             parts.append(f"rows={len(self.here)}")
         return f"<Result {' '.join(parts) or 'done'}>"

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result
-from strandline.backups.collection import ROOT, Collection
-from strandline.backups.record import BackupRecord, require_collection
+from strandline.backups.collection import Collection
+from strandline.backups.record import ROOT, BackupRecord, require_collection
 from strandline.backups.restore_plan import plan_restore
 from strandline.backups.restore_request import restore_request
 from strandline.catalog import paths
@@ -138,10 +138,8 @@ def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Res
                 continue
             collection = path.record(Collection)
             members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
-            count = len(paths.backups(conn, path))
-            rows.append(
-                (path.name, members, collection.incremental, collection.omit_indexes, count, path.state)
-            )
+            given, count = collection.settings, len(paths.backups(conn, path))
+            rows.append((path.name, members, given.incremental, given.omit_indexes, count, path.state))
     return Result(("name", "tables", "incremental", "omit_indexes", "backups", "state"), rows)
 
 

@@ -13,10 +13,17 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.backups.collection import META, Collection, collection_path
+from strandline.backups.collection import Collection
 from strandline.backups.lifecycle import check_one_writer, writer_of
 from strandline.backups.manifest import Manifest, ObjectRecord
-from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
+from strandline.backups.record import (
+    META,
+    BackupRecord,
+    IndexRecord,
+    SliceRecord,
+    TableRecord,
+    collection_path,
+)
 from strandline.backups.repository import Repository
 from strandline.backups.send import place_objects
 from strandline.catalog import many, paths, tables, warehouse

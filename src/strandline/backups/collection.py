@@ -1,4 +1,4 @@
-"""What a backup collection is: its tables, its settings, and the names of its backups."""
+"""What a backup collection is: its tables and its settings; and what is asked for of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias
 
 from strandline import names
@@ -19,12 +18,6 @@ from strandline.sql.retention import parse_keep
 from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
-
-ROOT = f"{names.BACKUPS}/collections"
-META = "__ydb_backup_meta"
-STREAM_SUFFIX = "_continuousBackupImpl"
-TIME = "%Y%m%d%H%M%SZ"
-"""How a time is written in names."""
 
 CLUSTER = "cluster"
 """The storage of a collection whose backups are kept in the warehouse."""
@@ -115,19 +108,12 @@ class Collection(Record):
     attached: bool = later(False)
     leaving: tuple[str, ...] = later(())
 
-    @property
-    def incremental(self) -> bool:
-        return self.settings.incremental
-
     def goes_on_after(self, backup: str) -> bool:
         """Whether increments may follow a restore of its last backup: in a repository, whose chain outlives
         the tables that it was taken of. In the cluster a chain ends with its tables."""
         is_open = self.dropped is None or self.dropped < backup
-        return self.incremental and not self.attached and is_open and self.settings.storage != CLUSTER
-
-    @property
-    def omit_indexes(self) -> bool:
-        return self.settings.omit_indexes
+        is_kept = self.settings.incremental and self.settings.storage != CLUSTER
+        return is_kept and is_open and not self.attached
 
     @staticmethod
     def of(tables: Sequence[str] | None, settings: Iterable[tuple[str, Any]]) -> Collection:
@@ -218,35 +204,6 @@ def repository_of(value: str) -> str:
             "'cluster' is the warehouse itself, not a repository", "Name the full path of a folder, or a URL."
         )
     return place
-
-
-def collection_path(name: str) -> str:
-    return f"{ROOT}/{name}"
-
-
-def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Iterable[str] = ()) -> str:
-    """A name for a backup taken now, beside the ``backups`` that the collection has. Names have a resolution
-    of one second and must sort in the order of the backups, so one that comes too soon after another borrows
-    the next second. ``streams`` are names that its streams cannot have, because other collections or users
-    took them."""
-    moment = datetime.fromtimestamp(now, timezone.utc).replace(microsecond=0)
-    earlier = [time_of(name) for name in backups]
-    if earlier and max(earlier) >= moment:
-        moment = max(earlier) + timedelta(seconds=1)
-    taken = set(streams)
-    while stream_name(name := f"{moment.strftime(TIME)}_{kind}") in taken:
-        moment += timedelta(seconds=1)
-    return name
-
-
-def time_of(backup: str) -> datetime:
-    """The moment that a backup's name tells."""
-    return datetime.strptime(backup.split("_", 1)[0], TIME).replace(tzinfo=timezone.utc)
-
-
-def stream_name(backup: str) -> str:
-    """The name of the streams that begin with a backup."""
-    return backup.split("_", 1)[0] + STREAM_SUFFIX
 
 
 def boolean(name: str, value: Any) -> bool:

@@ -17,22 +17,22 @@ from sqlalchemy import Connection
 from strandline import names
 from strandline.backups.collection import (
     CLUSTER,
-    STREAM_SUFFIX,
     BackupKind,
     Collection,
     CollectionRequest,
     Retained,
     SendRequest,
-    next_name,
-    stream_name,
 )
 from strandline.backups.record import (
+    STREAM_SUFFIX,
     BackupRecord,
     IndexRecord,
     SliceRecord,
     TableRecord,
     changefeeds_of,
+    next_name,
     require_collection,
+    stream_name,
 )
 from strandline.catalog import board, chains, many, paths, sizes
 from strandline.catalog.many import NewPath
@@ -224,14 +224,14 @@ class FullBackup(Backup[BackupBody, Nothing]):
         backup = self._make_backup(tx, run, path, members, step)
         stream = (
             StreamSpec(stream_name(backup.name), STREAM_MODE, "JSON", path.id)
-            if collection.incremental
+            if collection.settings.incremental
             else None
         )
         request = CopyRequest(
             tuple((member.path, f"{backup.path}{member.path}") for member, _ in members),
             self._shard_bytes,
             stream,
-            collection.omit_indexes,
+            collection.settings.omit_indexes,
         )
         parts = plan_copy(tx, run, request, step)
         outdated = outdated_streams(tx.conn, run, path)
@@ -254,7 +254,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
             after_step=0,
             step=run.body.step,
             time=run.operation.created,
-            stream=stream_name(backup.name) if collection.incremental else None,
+            stream=stream_name(backup.name) if collection.settings.incremental else None,
             tables=self._tables(tx.conn, run, backup),
         )
         return self._record(tx, run, backup, record)

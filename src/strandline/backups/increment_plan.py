@@ -11,15 +11,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from strandline.backups.collection import META, CollectionRequest, stream_name
+from strandline.backups.collection import CollectionRequest
 from strandline.backups.full import STREAM_MODE, FullNeeded, outdated_streams
 from strandline.backups.record import (
+    META,
     BackupRecord,
     SliceRecord,
     TableRecord,
     backup_records,
     chain_to,
     slices_of,
+    stream_name,
 )
 from strandline.catalog import chains, many, paths, sizes
 from strandline.catalog.many import NewPath
@@ -237,8 +239,8 @@ class _Increment:
     impls: dict[int, Path] = field(default_factory=dict, init=False)
     followed: dict[int, Path] = field(default_factory=dict, init=False)
     """The streams of the parent, by the ids of what they are on."""
-    alike: dict[str, TableBody] = field(default_factory=dict, init=False)
-    """What the slices of indexes keep, by what their implementation tables keep: many of those are alike."""
+    alike: dict[str | TableSchema, TableBody] = field(default_factory=dict, init=False)
+    """What slices keep, by the schemas of tables, and by what implementation tables keep: many are alike."""
 
     def plan(self) -> list[PartPlan]:
         tx, run, cut = self.tx, self.run, self.cut
@@ -322,7 +324,7 @@ class _Increment:
         # What the parent does not have is taken whole.
         table = _Source(
             source=member,
-            body=TableBody(schema=info.schema, increment=True),
+            body=self.alike.setdefault(info.schema, TableBody(schema=info.schema, increment=True)),
             target=f"{backup.path}{member.path}",
             previous=None if before is None else before.slice,
             old_stream=stream,

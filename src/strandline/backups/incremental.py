@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import Collection, CollectionRequest, stream_name
+from strandline.backups.collection import Collection, CollectionRequest
 from strandline.backups.compact_plan import compaction
 from strandline.backups.full import Backup, BackupBody, BackupResult, FullNeeded, retention_here
 from strandline.backups.increment_plan import (
@@ -37,8 +37,9 @@ from strandline.backups.record import (
     last_backup,
     slice_segments,
     slices_of,
+    stream_name,
 )
-from strandline.catalog import board, chains, commits, paths, tables
+from strandline.catalog import board, chains, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
@@ -89,7 +90,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[IncrementBody, IncrementProgress]:
         path, collection, members = self._begin(tx, run)
-        if not collection.incremental:
+        if not collection.settings.incremental:
             raise FullNeeded(
                 f"the collection {path.name!r} does not take incremental backups",
                 "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
@@ -105,7 +106,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             parent=parent,
             backup=backup,
             step=step,
-            omit_indexes=collection.omit_indexes,
+            omit_indexes=collection.settings.omit_indexes,
         )
         parts = plan_increment(tx, run, cut, members, self._shard_bytes)
         body = IncrementBody(
@@ -293,7 +294,7 @@ class SlicePart(StreamPart[CutSlice]):
         (part,) = parts
         body = part.body
         self._cutter.attach(tx, run, body, made)
-        after = commits.digest_at(tx.conn, body.table_id, body.step)
+        after = tables.digest_at(tx.conn, body.table_id, body.step)
         tables.add_state(tx, body.target_id, body.step, Digest(made.made.rows, after.value))
         cut = replace(body.done(made.made), digest=after)
         return super().configure_all(tx, run, [replace(part, body=cut)], made)
@@ -313,9 +314,7 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
     record = Unchanged
     phases: ClassVar[tuple[str, ...]] = ("propose",)
-
-    def is_quick(self, state: str) -> bool:
-        return False  # each of them is many already
+    is_bulky = True
 
     def propose(self, tx: Writer, run: IncrementRun, part: Part[Unchanged], made: Any) -> Unchanged:
         body = part.body

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.backups.collection import CLUSTER, Collection, CollectionRequest, collection_path
+from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.pins import refuse_pinned
-from strandline.backups.record import backup_records, require_collection
+from strandline.backups.record import backup_records, collection_path, require_collection
 from strandline.catalog import many, paths, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.many import NewPath

@@ -119,11 +119,11 @@ def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -
     """The last of some increments when it has swallowed the others. ``slices``: what it holds then, by the
     paths that have it."""
 
-    def table(of: TableRecord) -> TableRecord:
+    def table(path: str, of: TableRecord) -> TableRecord:
         indexes = tuple(
             i if i.slice is None else replace(i, slice=slices[i.slice.target_id or 0]) for i in of.indexes
         )
-        return replace(of, slice=slices[of.slice.target_id or 0], indexes=indexes)
+        return replace(of, slice=slices[of.slice.target_id or 0], indexes=indexes, was=_was(run, path))
 
     first, last = run[0], run[-1]
     return replace(
@@ -131,5 +131,16 @@ def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -
         parent=first.parent,
         after_step=first.after_step,
         merged=tuple(name for each in run[:-1] for name in (*each.merged, each.name)) + last.merged,
-        tables={path: table(each) for path, each in last.tables.items()},
+        tables={path: table(path, each) for path, each in last.tables.items()},
     )
+
+
+def _was(run: Sequence[BackupRecord], path: str) -> str | None:
+    """The path that a table has in the parent of some increments, if it is another one than in the last."""
+    name = path
+    for record in reversed(run):
+        table = record.tables.get(name)
+        if table is None or table.slice.whole:
+            return None  # No earlier backup has it.
+        name = table.was or name
+    return None if name == path else name

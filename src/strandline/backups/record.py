@@ -1,16 +1,18 @@
-"""What a backup records of itself: enough to restore it, and to check it, without looking at anything else;
-and the finished backups of a collection, as the catalog has them."""
+"""What a backup is called, and what it records of itself: enough to restore it, and to check it, without
+looking at anything else; and the finished backups of a collection, as the catalog has them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import BackupKind, collection_path
+from strandline import names
+from strandline.backups.collection import BackupKind
 from strandline.catalog import chains, many, paths
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
@@ -18,6 +20,12 @@ from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Digest, IndexDef, Segment, TableSchema
 from strandline.names import did_you_mean
 from strandline.records import Record, later
+
+ROOT = f"{names.BACKUPS}/collections"
+META = "__ydb_backup_meta"
+STREAM_SUFFIX = "_continuousBackupImpl"
+TIME = "%Y%m%d%H%M%SZ"
+"""How a time is written in names."""
 
 Holds: TypeAlias = Literal["data", "definition"]
 """Whether a backup has an index's entries, or only says how it is defined (asynchronous and omitted
@@ -139,6 +147,35 @@ class BackupRecord(BackupHead):
     @property
     def bytes(self) -> int:
         return sum(s.bytes for s in self.slices)
+
+
+def collection_path(name: str) -> str:
+    return f"{ROOT}/{name}"
+
+
+def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Iterable[str] = ()) -> str:
+    """A name for a backup taken now, beside the ``backups`` that the collection has. Names have a resolution
+    of one second and must sort in the order of the backups, so one that comes too soon after another borrows
+    the next second. ``streams`` are names that its streams cannot have, because other collections or users
+    took them."""
+    moment = datetime.fromtimestamp(now, timezone.utc).replace(microsecond=0)
+    earlier = [time_of(name) for name in backups]
+    if earlier and max(earlier) >= moment:
+        moment = max(earlier) + timedelta(seconds=1)
+    taken = set(streams)
+    while stream_name(name := f"{moment.strftime(TIME)}_{kind}") in taken:
+        moment += timedelta(seconds=1)
+    return name
+
+
+def time_of(backup: str) -> datetime:
+    """The moment that a backup's name tells."""
+    return datetime.strptime(backup.split("_", 1)[0], TIME).replace(tzinfo=timezone.utc)
+
+
+def stream_name(backup: str) -> str:
+    """The name of the streams that begin with a backup."""
+    return backup.split("_", 1)[0] + STREAM_SUFFIX
 
 
 def require_collection(conn: Connection, name: str) -> Path:

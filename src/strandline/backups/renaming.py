@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strandline.backups.collection import ROOT, Collection
+from strandline.backups.collection import Collection
+from strandline.backups.record import ROOT
 from strandline.catalog import paths, tables
 from strandline.catalog.writer import Writer
 from strandline.runtime import Runtime

@@ -153,16 +153,16 @@ def check_time(tx: Writer, run: RestoreRun) -> None:
 
 def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
     """The error of a restore that has run out of time, which says how far it has come."""
-    stages = shards.stages(conn, run.operation.id)
+    stages = shards.stages(conn, run.operation)
     last = run.body.increments
-    there = [stage for stage in stages if stage.stage <= last and stage.done == stage.parts]
+    there = [stage for stage in stages if stage.stage <= last and stage.parts_done == stage.parts]
     words = [f"{len(there)} of {last + 1} backups were there"]
-    if (now := next((stage for stage in stages if stage.done < stage.parts), None)) is not None:
+    if (now := next((stage for stage in stages if stage.parts_done < stage.parts), None)) is not None:
         if now.stage > last:
             what = "parts of what comes after them"
         else:
             what = f"shards of increment {now.stage}" if now.stage else "shards of the full backup"
-        words.append(f"and {now.done} of {now.parts} {what}")
+        words.append(f"and {now.parts_done} of {now.parts} {what}")
     return OutOfTime(
         f"the restore did not finish within {run.request.deadline_seconds:g} seconds: {', '.join(words)}",
         "Nothing was published. Allow more time, or restore fewer tables.",

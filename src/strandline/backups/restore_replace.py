@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import TIME
+from strandline.backups.record import TIME
 from strandline.backups.restore_parts import RestoreRun
 from strandline.backups.restore_plan import Old, Target
 from strandline.catalog import many, paths

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from strandline.backups import verified
-from strandline.backups.collection import ROOT
-from strandline.backups.record import BackupHead, backup_heads
+from strandline.backups.record import ROOT, BackupHead, backup_heads
 from strandline.backups.verified import LEVELS, BackupReport, Level
 from strandline.catalog import paths
 from strandline.catalog.paths import Path

@@ -171,7 +171,7 @@ def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
         tag = f"strandline-verify-{uuid.uuid4().hex[:8]}"
 
         def tagged(tag: str = tag) -> T:
-            with runtime.tagged(tag):
+            with runtime.store.tagged(tag):
                 return act()
 
         try:
@@ -181,7 +181,7 @@ def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
                 tagged,
                 name=tag,
                 what="a shard that is verified",
-                interrupt=partial(runtime.interrupt, tag),
+                interrupt=partial(runtime.store.interrupt, tag),
             )
         except StrandlineError as error:
             if pause_after(error, number + 1, settings.pauses) is None:

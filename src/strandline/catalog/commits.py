@@ -6,17 +6,16 @@ of ``commits``: how many rows a table has had from a step on, with which digest,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from strandline.catalog import chains, sqltables
 from strandline.catalog.chains import TableState
 from strandline.catalog.paths import CLOSED_STATES, under_operation
 from strandline.catalog.stale import RowsChanged, Stale
 from strandline.catalog.writer import Writer
-from strandline.chunks import chunks
 from strandline.model import Digest, Segment
 
 # What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
@@ -124,37 +123,6 @@ def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
         "time": tx.now,
     }
     tx.conn.execute(insert(sqltables.commits), row)
-
-
-def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
-    """Row count and digest that were recorded for the state at ``step``."""
-    row = conn.execute(
-        select(sqltables.commits)
-        .where(sqltables.commits.c.table_id == table_id, sqltables.commits.c.step <= step)
-        .order_by(sqltables.commits.c.step.desc())
-        .limit(1)
-    ).one_or_none()
-    if row is None:
-        raise Stale(table_id, "it was dropped")
-    return Digest.parse(row.rows, row.digest)
-
-
-def digests_at(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, Digest]:
-    """The same for many tables, by their ids; without those that are gone."""
-    table, commit_, earlier = sqltables.tables.c, sqltables.commits.c, sqltables.commits.alias()
-    last = (
-        select(func.max(earlier.c.step))
-        .where(earlier.c.table_id == table.path_id, earlier.c.step <= step)
-        .correlate(sqltables.tables)
-        .scalar_subquery()
-    )
-    at_last = and_(commit_.table_id == table.path_id, commit_.step == last)
-    recorded = select(sqltables.commits).select_from(sqltables.tables.join(sqltables.commits, at_last))
-    found: dict[int, Digest] = {}
-    for chunk in chunks(table_ids):
-        rows = conn.execute(recorded.where(table.path_id.in_(chunk)))
-        found |= {row.table_id: Digest.parse(row.rows, row.digest) for row in rows}
-    return found
 
 
 def step_at(conn: Connection, time: float) -> int | None:

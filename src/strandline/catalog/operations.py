@@ -291,8 +291,8 @@ def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> N
 def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
     it under one generation."""
-    moved = registry.apply(tx, operation_id)
     under = {row.id: row for row in tx.conn.execute(_UNDER, {"operation": operation_id}).all()}
+    moved = registry.apply(tx, operation_id)
     rows = [*under.values(), *_rows(tx.conn, [i for i in moved if i not in under])]
     full = paths.full_names(tx.conn, rows)
     created = [i for i, row in under.items() if row.state in CREATED_STATES]
@@ -303,8 +303,9 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     tables.forget(tx, dropped)
     paths.remove(tx, dropped)
     _unlock(tx, operation_id, created_at=tx.step if created else None)
-    told = [Told(r.id, full[r.id], r.version, dropped=False) for r in rows if r.id in changed]
-    told += [Told(i, full[i], under[i].version, dropped=True) for i in dropped]
+    now = {row.id: row.version for row in rows} | moved
+    told = [Told(i, full[i], version, False) for i, version in now.items() if i in changed]
+    told += [Told(i, full[i], now[i], True) for i in dropped]
     if told:
         board.announce(tx, told, operation_id)
 

@@ -132,10 +132,10 @@ def named(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
     return [of_row(row, full[row.id]) for row in rows]
 
 
-def full_names(conn: Connection, rows: Sequence[Row[Any]]) -> dict[int, str]:
-    """The full names of rows that tell their id, parent and name, by their ids. Each row of a parent is read
-    once."""
-    above: dict[int, tuple[int | None, str]] = {row.id: (row.parent_id, row.name) for row in rows}
+def full_names(conn: Connection, rows: Sequence[Any]) -> dict[int, str]:
+    """The full names of rows that begin with their id, parent and name, by their ids. Each row of a parent is
+    read once."""
+    above: dict[int, tuple[int | None, str]] = {row[0]: (row[1], row[2]) for row in rows}
     missing = {parent for parent, _ in above.values() if parent is not None} - above.keys()
     while missing:
         more = conn.execute(_NAMES, {"row_ids": list(missing)}).all()
@@ -144,14 +144,13 @@ def full_names(conn: Connection, rows: Sequence[Row[Any]]) -> dict[int, str]:
     known: dict[int, str] = {}
 
     def full(path_id: int) -> str:
-        parent, name = above[path_id]
-        if parent is None:
-            return ""
-        if parent not in known:
-            known[parent] = full(parent)
-        return f"{known[parent]}/{name}"
+        found = known.get(path_id)
+        if found is None:
+            parent, name = above[path_id]
+            found = known[path_id] = "" if parent is None else f"{full(parent)}/{name}"
+        return found
 
-    return {row.id: full(row.id) or "/" for row in rows}
+    return {row[0]: full(row[0]) or "/" for row in rows}
 
 
 def full_path(conn: Connection, row: Row[Any]) -> str:

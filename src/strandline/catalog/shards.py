@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, select,
 
 from strandline import records
 from strandline.catalog import sqltables
-from strandline.catalog.operations import DONE, Part
+from strandline.catalog.operations import DONE, Operation, Part
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
 from strandline.errors import StrandlineError
@@ -44,45 +44,43 @@ class Attempts(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownPart:
-    """A part without what its handler keeps. ``attempt``: how often it has failed. ``began`` and ``process``:
-    the present work, or the last one, which took so many ``seconds``."""
+class ShardInfo:
+    """A part of an operation: a shard of a table or an index, or another piece of work.
+
+    ``state``: ``waiting``, ``in progress``, ``done``, ``failed`` (it will be tried again) or ``given up`` (it
+    will not: the operation has ended without it). ``attempt``: the number of the present try, or of the last
+    one. ``since``: when that began, if it works or has worked on files, in the process ``process``
+    (``host:pid``); ``seconds``: how long it took. ``errors``: the tries that failed. ``increment``: 0 is the
+    full backup. ``path``: the table or index that it is about."""
 
     id: int
     kind: str
     stage: int
-    state: str
-    attempt: int
-    changed: float
     increment: int | None
     path: str | None
     shard: int | None
     bytes: int | None
-    began: float | None
+    state: str
+    attempt: int
+    since: float | None
     seconds: float | None
     process: str | None
-    errors: str | None
-
-    @property
-    def is_in_progress(self) -> bool:
-        return self.state != DONE and self.began is not None and self.seconds is None
-
-    def failures(self) -> tuple[Attempt, ...]:
-        return _read(self.errors, self.id)
+    errors: tuple[Attempt, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
-    """How far the parts of one stage have come. ``retries``: how often any of them was tried again.
-    ``changed``: when the last of them went on."""
+class StageInfo:
+    """How far one stage of an operation has come; of a restore the stages from 0 on are the full backup and
+    the increments. ``seconds``: from the end of the stage before it to its last change; None if it has not
+    begun. ``bytes``: those of the parts that are done. ``retries``: how often any of them was tried again."""
 
     stage: int
     increment: int | None
     parts: int
-    done: int
+    parts_done: int
     bytes: int
     retries: int
-    changed: float
+    seconds: float | None
 
 
 def save_failed(tx: Writer, part: Part, attempt: Attempt) -> None:
@@ -126,10 +124,10 @@ def forget_begun(tx: Writer, operation_id: str) -> None:
     )
 
 
-def shown_parts(conn: Connection, operation_id: str, most: int | None = None) -> list[ShownPart]:
+def shown_parts(conn: Connection, operation: Operation, most: int | None = None) -> list[ShardInfo]:
     """The parts in the order in which they are carried out; or no more than so many of them, those first that
     matter most to whoever waits: what is in progress, the longest first, what has failed, what is waiting."""
-    found = select(*_SHOWN).where(_AT.operation_id == operation_id)
+    found = select(*_SHOWN).where(_AT.operation_id == operation.id)
     if most is None:
         found = found.order_by(_AT.stage, _AT.id)
     else:
@@ -142,21 +140,23 @@ def shown_parts(conn: Connection, operation_id: str, most: int | None = None) ->
         )
         begun = case((and_(_IS_BEGUN, sqltables.is_open), _AT.began), else_=0.0)
         found = found.order_by(rank, begun, _AT.stage, _AT.id).limit(most)
-    return [_shown(row) for row in conn.execute(found)]
+    return [_shown(row, operation) for row in conn.execute(found)]
 
 
-def slowest(conn: Connection, operation_id: str) -> ShownPart | None:
+def slowest(conn: Connection, operation: Operation) -> ShardInfo | None:
     """The part that is in progress for the longest time."""
+    if operation.is_over:
+        return None
     row = conn.execute(
         select(*_SHOWN)
-        .where(_AT.operation_id == operation_id, _IS_BEGUN, sqltables.is_open)
+        .where(_AT.operation_id == operation.id, _IS_BEGUN, sqltables.is_open)
         .order_by(_AT.began, _AT.id)
         .limit(1)
     ).one_or_none()
-    return None if row is None else _shown(row)
+    return None if row is None else _shown(row, operation)
 
 
-def stages(conn: Connection, operation_id: str) -> list[Stage]:
+def stages(conn: Connection, operation: Operation) -> list[StageInfo]:
     """The stages of an operation, in their order."""
     is_done = case((sqltables.is_open, 0), else_=1)
     rows = conn.execute(
@@ -169,23 +169,52 @@ def stages(conn: Connection, operation_id: str) -> list[Stage]:
             func.sum(_AT.attempt).label("retries"),
             func.max(_AT.changed).label("changed"),
         )
-        .where(_AT.operation_id == operation_id)
+        .where(_AT.operation_id == operation.id)
         .group_by(_AT.stage)
         .order_by(_AT.stage)
     )
-    return [
-        Stage(
-            stage=row.stage,
-            increment=row.increment,
-            parts=row.parts,
-            done=int(row.done),
-            bytes=int(row.bytes or 0),  # PostgreSQL adds up to numbers of another type.
-            retries=int(row.retries),
-            changed=row.changed,
+    found, began = [], operation.created
+    for row in rows:
+        found.append(
+            StageInfo(
+                stage=row.stage,
+                increment=row.increment,
+                parts=row.parts,
+                parts_done=int(row.done),
+                bytes=int(row.bytes or 0),  # PostgreSQL adds up to numbers of another type.
+                retries=int(row.retries),
+                seconds=max(0.0, row.changed - began) if row.done else None,
+            )
         )
-        for row in rows
-    ]
+        began = max(began, row.changed)
+    return found
 
 
-def _shown(row: Row[Any]) -> ShownPart:
-    return ShownPart(**{name: value for name, value in row._mapping.items() if name != "operation_id"})
+def _shown(row: Row[Any], operation: Operation) -> ShardInfo:
+    state = _state(row, operation)
+    failed_last = state in ("failed", "given up") and row.attempt > 0
+    return ShardInfo(
+        id=row.id,
+        kind=row.kind,
+        stage=row.stage,
+        increment=row.increment,
+        path=row.path,
+        shard=row.shard,
+        bytes=row.bytes,
+        state=state,
+        attempt=row.attempt if failed_last else row.attempt + 1,
+        since=row.began,
+        seconds=row.seconds,
+        process=row.process,
+        errors=_read(row.errors, row.id),
+    )
+
+
+def _state(row: Row[Any], operation: Operation) -> str:
+    if row.state == DONE:
+        return "done"
+    if operation.is_over:
+        return "given up"
+    if row.began is not None and row.seconds is None:
+        return "in progress"
+    return "failed" if row.attempt else "waiting"

@@ -6,12 +6,12 @@ Functions run inside the caller's write transaction and publish what they change
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, select, update
 
 from strandline import records
 from strandline.catalog import board, chains, holds, many, paths, sqltables
@@ -69,7 +69,7 @@ class IndexRef:
 
     @cached_property
     def definition(self) -> IndexDef:
-        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique, self.stored)
+        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique, stored=self.stored)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +193,37 @@ def add_states(
         ("table_id", "step", "kind", "rows", "digest", "time"),
         [(i, step, "create", of.rows, of.hex, tx.now) for i, of in digests.items()],
     )
+
+
+def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
+    """Row count and digest that were recorded for the state at ``step``."""
+    row = conn.execute(
+        select(sqltables.commits)
+        .where(sqltables.commits.c.table_id == table_id, sqltables.commits.c.step <= step)
+        .order_by(sqltables.commits.c.step.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        raise Stale(table_id, "it was dropped")
+    return Digest.parse(row.rows, row.digest)
+
+
+def digests_at(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, Digest]:
+    """The same for many tables, by their ids; without those that are gone."""
+    table, commit_, earlier = sqltables.tables.c, sqltables.commits.c, sqltables.commits.alias()
+    last = (
+        select(func.max(earlier.c.step))
+        .where(earlier.c.table_id == table.path_id, earlier.c.step <= step)
+        .correlate(sqltables.tables)
+        .scalar_subquery()
+    )
+    at_last = and_(commit_.table_id == table.path_id, commit_.step == last)
+    recorded = select(sqltables.commits).select_from(sqltables.tables.join(sqltables.commits, at_last))
+    found: dict[int, Digest] = {}
+    for chunk in chunks(table_ids):
+        rows = conn.execute(recorded.where(table.path_id.in_(chunk)))
+        found |= {row.table_id: Digest.parse(row.rows, row.digest) for row in rows}
+    return found
 
 
 def alter(tx: Writer, info: TableInfo) -> None:

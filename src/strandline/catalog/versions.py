@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, bindparam, delete, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, case, delete, null, select, update
 
+from strandline import records
 from strandline.catalog import board, many, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import TableBody
@@ -41,6 +42,7 @@ _CLAIMED = (
     .order_by(_CLAIM.path_id)
 )
 _HELD = select(sqltables.claims).where(sqltables.among(_CLAIM.path_id, "paths"))
+_TARGETS = select(_CLAIM.path_id, _CLAIM.version).where(_CLAIM.operation_id == bindparam("operation"))
 _MINE = select(_CLAIM.path_id).where(_CLAIM.operation_id == bindparam("operation"))
 _SIBLING = sqltables.claimed.c
 _CAME = (
@@ -50,7 +52,18 @@ _CAME = (
 )
 _CAME_COLUMNS = ("operation_id", "path_id", "part_id", "writer", "published", "version", "time")
 _NEXT = select(_CLAIM.version).where(_CLAIM.path_id == _AT.id).scalar_subquery()
-_GROW = update(sqltables.paths).where(_AT.id.in_(_MINE)).values(version=_NEXT)
+_IS_DONE = and_(_AT.operation_id == bindparam("operation"), _AT.state.not_in(paths.CLOSED_STATES))
+# In one statement, for a database may write the whole row again for each.
+_GROW = (
+    update(sqltables.paths)
+    .where(_AT.id.in_(_MINE))
+    .values(
+        version=_NEXT,
+        state=case((_IS_DONE, paths.READY), else_=_AT.state),
+        operation_id=case((_IS_DONE, null()), else_=_AT.operation_id),
+    )
+)
+_BODIES = select(_AT.id, _AT.body).where(sqltables.among(_AT.id, "tables"))
 
 
 @dataclass(frozen=True)
@@ -169,7 +182,8 @@ class VersionRegistry:
         """The versions that the parts of the operation work with, by the ids of the paths: the claimed one,
         else the published one."""
         ids = list(path_ids)
-        claimed = {held.path_id: held.version for held in self.claims(conn, operation_id)}
+        found = conn.execute(_TARGETS, {"operation": operation_id})
+        claimed = {row.path_id: row.version for row in found}
         others = paths.by_ids(conn, [i for i in ids if i not in claimed])
         versions = claimed | {path.id: path.version for path in others}
         return {i: versions[i] for i in ids}
@@ -186,9 +200,9 @@ class VersionRegistry:
         )
         return [_held(row) for row in rows]
 
-    def apply(self, tx: Writer, operation_id: str) -> list[int]:
-        """Give every claimed path its version, let tables list their indexes at the new ones, and record that
-        as their descriptions; return the ids to announce."""
+    def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
+        """Give every claimed path its version and let others have it again, let tables list their indexes at
+        the new ones, and record that as their descriptions; return the versions, by the ids of the paths."""
         rows = tx.conn.execute(_CLAIMED, {"operation": operation_id}).all()
         for row in rows:
             if row.id is None or row.present != row.published:
@@ -198,12 +212,12 @@ class VersionRegistry:
                 )
         self._check_units(tx.conn, rows)
         tx.conn.execute(_GROW, {"operation": operation_id})
-        tables = [row.id for row in rows if row.type == "table" and row.name != IMPL_TABLE]
-        sync_indexes(tx, paths.by_ids(tx.conn, tables), {row.path_id: row.version for row in rows})
+        versions = {row.path_id: row.version for row in rows}
+        sync_indexes(tx, [r.id for r in rows if r.type == "table" and r.name != IMPL_TABLE], versions)
         mine = _AT.id.in_(_MINE.params(operation=operation_id))
         board.describe(tx, mine & _AT.state.not_in(paths.CLOSED_STATES))
         self.rollback(tx, operation_id)
-        return [row.id for row in rows]
+        return versions
 
     def _check_units(self, conn: Connection, claimed: Sequence[Any]) -> None:
         above = {row.id: row.parent_id for row in claimed}
@@ -232,27 +246,28 @@ def _held(row: Row[Any]) -> Held:
     return Held(row.path_id, row.operation_id, row.part_id, row.published, row.version)
 
 
-def sync_indexes(tx: Writer, moved: Iterable[Path], known: Mapping[int, int]) -> None:
+def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int]) -> None:
     """Write the versions of tables' indexes into their bodies, as their implementation tables have them.
     Those that are ``known`` need not be looked up."""
-    tables = [path for path in moved if path.type == "table" and path.name != IMPL_TABLE]
-    bodies = {table.id: table.record(TableBody) for table in tables}
+    bodies = {
+        path_id: records.from_text(TableBody, text, f"the description of path {path_id}")
+        for path_id, text in tx.conn.execute(_BODIES, {"tables": list(table_ids)})
+    }
     listed = [i for body in bodies.values() for ref in body.indexes for i in (ref.index_id, ref.impl_id)]
     unknown = [i for i in listed if i not in known]
     versions = {**known, **{path.id: path.version for path in paths.by_ids(tx.conn, unknown)}}
     changed = {}
-    for table in tables:
-        body = bodies[table.id]
+    for path_id, body in bodies.items():
         for ref in body.indexes:
             version = versions.get(ref.impl_id)
             if version is None or versions.get(ref.index_id) != version:
+                table = paths.require_id(tx.conn, path_id).path
                 raise Internal(
-                    f"index {ref.name!r} of {table.path} and its implementation table do not have the same "
-                    "version"
+                    f"index {ref.name!r} of {table} and its implementation table do not have the same version"
                 )
-        synced = tuple(replace(ref, version=versions[ref.impl_id]) for ref in body.indexes)
-        if synced != body.indexes:
-            changed[table.id] = replace(body, indexes=synced)
+        if any(versions[ref.impl_id] != ref.version for ref in body.indexes):
+            synced = tuple(replace(ref, version=versions[ref.impl_id]) for ref in body.indexes)
+            changed[path_id] = replace(body, indexes=synced)
     many.set_bodies(tx, changed)
 
 

@@ -1,16 +1,32 @@
-"""The one write transaction of a catalog at a moment.
+"""The transactions of a catalog: snapshots to read, and the one write transaction at a moment.
 
 Whatever changes the catalog takes a ``Writer``, whatever only looks takes a connection, which a writer has as
 well. So a function says by what it takes whether it may change anything.
+
+All writers are serialized. SQLite does it with BEGIN IMMEDIATE, PostgreSQL by locking the one row of
+``clock`` first; so a step is always visible before any later one, and a write transaction sees everything
+that was committed before it. Readers get a snapshot and never wait.
 """
 
 from __future__ import annotations
 
+import contextlib
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, Engine, event, text, update
+from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from strandline.catalog import sqltables
+from strandline.clock import Clock
+from strandline.errors import Corrupted, StrandlineError, Unavailable
+from strandline.lru import Cache
+from strandline.model import Segment
+from strandline.retry import tries
+from strandline.work import check, shielded
 
 # Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
 _NEXT = {
@@ -22,8 +38,7 @@ _NEXT = {
 }
 
 
-@dataclass(frozen=True)
-class Announcement:
+class Announcement(NamedTuple):
     """What one transaction published under one generation, and the operation that it was for, if any."""
 
     generation: int
@@ -59,3 +74,150 @@ class Writer:
     def next_generation(self) -> int:
         """A number for a publication."""
         return int(self.conn.execute(_NEXT["generation"]).scalar_one())
+
+
+class Transactions:
+    """Those of one database. Safe to use from any thread.
+
+    ``after_commit`` is called after each durable write transaction: the place where a test lets the process
+    die. ``on_publication`` is told of each publication that a transaction of this process made, once it is
+    durable: all that an ``Announcement`` says."""
+
+    def __init__(self, engine: Engine, clock: Clock, wait_seconds: float) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.wait_seconds = wait_seconds
+        self.is_sqlite = engine.dialect.name == "sqlite"
+        if self.is_sqlite:
+            event.listen(engine, "begin", _begin)
+        # Segments by id, which never change; bounded by the bytes of inline rows and by number.
+        self._segments: Cache[int, Segment] = Cache(64 << 20, lambda s: len(s.data or b"") + 1300)
+        self.after_commit: Callable[[], None] = lambda: None
+        self.on_publication: Callable[[int, int, str | None, dict[str, int]], None] = lambda *_: None
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A snapshot of the catalog. Nothing written inside it is kept."""
+        with plain_errors():
+            conn = self.patiently(self._open_read)
+            try:
+                yield conn
+            finally:
+                conn.rollback()
+                conn.close()
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Writer]:
+        """The one write transaction at this moment. All of it is durable when the block ends, or none after
+        an exception."""
+        with plain_errors():
+            with self._begin_write() as conn:
+                tx = Writer(conn, self.clock.now())
+                yield tx
+            self.after_commit()
+            for announcement in tx.announced:
+                self.on_publication(*announcement)
+
+    @contextlib.contextmanager
+    def _begin_write(self) -> Iterator[Connection]:
+        conn = self.patiently(self._open_write)
+        try:
+            yield conn
+            check()  # The last moment at which nothing has happened.
+            with shielded():
+                conn.commit()
+        except BaseException:
+            conn.rollback()
+            raise
+        finally:
+            conn.close()
+
+    def _open_read(self) -> Connection:
+        conn = self.engine.connect().execution_options(strandline_segments=self._segments)
+        try:
+            if not self.is_sqlite:
+                conn = conn.execution_options(isolation_level="REPEATABLE READ")
+            conn.begin()
+            if self.is_sqlite:
+                # SQLite takes its snapshot with the first statement, and only that one may have to wait.
+                conn.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
+        except BaseException:
+            conn.close()
+            raise
+        return conn
+
+    def _open_write(self) -> Connection:
+        conn = self.engine.connect().execution_options(strandline_write=True)
+        try:
+            conn.begin()
+            if not self.is_sqlite:
+                conn.execute(text("SELECT step FROM clock WHERE id = 1 FOR UPDATE"))
+        except BaseException:
+            conn.close()
+            raise
+        return conn
+
+    def patiently(self, attempt: Callable[[], Any]) -> Any:
+        """Try until other writers let us in: "database is locked" never reaches a user."""
+        busy: OperationalError | None = None
+        for _ in tries(self.clock, lambda _: random.uniform(0.005, 0.05), seconds=self.wait_seconds):
+            try:
+                return attempt()
+            except OperationalError as error:
+                if not _is_busy(error):
+                    raise
+                busy = error
+        raise Unavailable(
+            f"the catalog was busy for {self.wait_seconds:.0f} seconds",
+            "Look for a process that holds a transaction open on the catalog, then try again.",
+        ) from busy
+
+
+def _begin(conn: Connection) -> None:
+    """Begin a transaction of SQLite, whose driver is told not to do it by itself."""
+    is_write = conn.get_execution_options().get("strandline_write", False)
+    conn.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
+
+
+def _is_busy(error: OperationalError) -> bool:
+    text_ = str(error.orig).lower()
+    return "locked" in text_ or "busy" in text_ or "deadlock" in text_ or "could not serialize" in text_
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn the database driver's errors into ours; a busy database stays what it is, for those who wait for
+    it."""
+    try:
+        yield
+    except OperationalError as error:
+        if _is_busy(error):
+            raise
+        raise Unavailable(
+            f"the catalog cannot be used: {_first_line(error)}",
+            "Check the catalog's address, rights and free space.",
+        ) from error
+    except PoolTimeout as error:
+        raise Unavailable(
+            "all connections to the catalog are in use", "Use fewer threads at once, then try again."
+        ) from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise Unavailable(
+                f"the connection to the catalog cannot be used any more: {_first_line(error)}",
+                "Repeat the statement.",
+            ) from error
+        if isinstance(error, DatabaseError) and "not a database" in str(error.orig):
+            raise Corrupted(
+                "the catalog file is not a SQLite database", "Restore the file from a copy of the warehouse."
+            ) from error
+        if "malformed" in str(error.orig):
+            raise Corrupted(
+                f"the catalog is damaged: {_first_line(error)}",
+                "Restore the file from a copy of the warehouse.",
+            ) from error
+        raise StrandlineError(f"the catalog refused a request: {_first_line(error)}") from error
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__

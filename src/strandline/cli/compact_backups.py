@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
 def compact_backups(
     cli: Cli,
     collection: CollectionArgument,
+    *,
     to: Annotated[
         str | None, typer.Option("--to", metavar="BACKUP", help="The backup; without it, the last one.")
     ] = None,

@@ -70,17 +70,10 @@ class Configuration:
         url = self.text("catalog")
         if url is None or "://" not in url or url.startswith("sqlite"):
             return url
-        from sqlalchemy import make_url
-        from sqlalchemy.exc import ArgumentError
+        from strandline.catalog.connection import has_password, with_password
 
-        try:
-            parsed = make_url(url)
-        except ArgumentError:
-            return url  # Whoever opens it says what is wrong.
-        password = None if parsed.password else os.environ.get(PASSWORD) or self._password()
-        return (
-            url if password is None else parsed.set(password=password).render_as_string(hide_password=False)
-        )
+        password = None if has_password(url) else os.environ.get(PASSWORD) or self._password()
+        return url if password is None else with_password(url, password)
 
     def _password(self) -> str | None:
         from strandline.storage.user_key import secret_of

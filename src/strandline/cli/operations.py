@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from strandline.api.progress import OperationInfo
-    from strandline.api.shards import ShardInfo, StageInfo
+    from strandline.catalog.shards import ShardInfo, StageInfo
 
 SHOWN = 100
 """So many shards are told of if not all are asked for."""

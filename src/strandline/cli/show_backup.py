@@ -109,6 +109,7 @@ def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "time": moment(body["time"]),
         "state": body["state"],
         "pinned": body.get("pinned", False),
+        "merged": body.get("merged", []),
         "rows": sum(part["rows"] for part in parts if part["type"] == "table"),
         "tombstones": sum(part["tombstones"] for part in parts if part["type"] == "table"),
         "parts": parts,
@@ -202,6 +203,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("steps", f"({b['after_step']}, {b['step']}]"),
             *(("verified", _told(report)) for report in b["verified"]),
             *([("pinned", "yes")] if b["pinned"] else []),
+            *([("merged", ", ".join(b["merged"]))] if b["merged"] else []),
         )
     )
     cli.output.line()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from threading import get_ident
 from typing import Any
 
 from strandline.api import Database
@@ -12,14 +12,14 @@ from strandline.api.execute import run
 from strandline.api.result import Result
 from strandline.dbapi import exceptions
 from strandline.dbapi.cursor import Cursor
-from strandline.dbapi.exceptions import InterfaceError, translated
+from strandline.dbapi.exceptions import InterfaceError, ProgrammingError, translated
 from strandline.sql import statements as st
 
 __all__ = ["Connection", "connect"]
 
 
-class _RolledBack(Exception):
-    """Ends a transaction without a commit. Never leaves this module."""
+_IN_TRANSACTIONS = (st.Change, st.Select, st.Explain, st.Begin, st.Commit, st.Rollback)
+"""What does not end a transaction by being run."""
 
 
 def connect(warehouse: str = "warehouse", *, autocommit: bool = False, **options: Any) -> Connection:
@@ -45,7 +45,8 @@ class Connection:
 
     def __init__(self, database: Database, *, autocommit: bool = False) -> None:
         self._database: Database | None = database
-        self._transaction: AbstractContextManager[Database] | None = None
+        self._thread: int | None = None
+        """The thread whose transaction is open."""
         self.autocommit = autocommit
 
     @property
@@ -62,42 +63,45 @@ class Connection:
 
     def run(self, statements: Sequence[st.Statement]) -> Result:
         """Run statements for a cursor, and return the result of the last one."""
-        db = self.database
         changes = [isinstance(statement, st.Change) for statement in statements]
-        about_rows = all(
-            change or isinstance(statement, st.Select | st.Explain)
-            for change, statement in zip(changes, statements, strict=True)
-        )
-        if not about_rows:
+        if not all(isinstance(statement, _IN_TRANSACTIONS) for statement in statements):
             self.commit()
-        elif any(changes) and not self.autocommit and self._transaction is None:
-            self._transaction = db.transaction()
-            self._transaction.__enter__()
-        with translated(changing=any(changes)), db.guard():
-            return run(db, statements)
+        elif any(changes) and not (self.autocommit or self._is_open() or isinstance(statements[0], st.Begin)):
+            self.database.begin()
+        with translated(changing=any(changes)), self.database.guard():
+            try:
+                return run(self.database, statements)
+            finally:
+                is_open = self.database.current_transaction() is not None
+                self._thread = get_ident() if is_open else None
 
     def commit(self) -> None:
         """Make all changes since the last one durable, as one commit at one step. If others have changed the
         same rows meanwhile, this is an OperationalError with the code CONFLICT, and nothing is committed."""
-        self.database  # noqa: B018
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None:
+        if self._is_open():
+            self._thread = None
             with translated(changing=True):
-                transaction.__exit__(None, None, None)
+                self.database.commit()
 
     def rollback(self) -> None:
         """Discard all changes since the last commit."""
-        self.database  # noqa: B018
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None:
-            error = _RolledBack()
+        if self._is_open():
+            self._thread = None
             with translated():
-                transaction.__exit__(_RolledBack, error, None)
+                self.database.rollback()
+
+    def _is_open(self) -> bool:
+        """Whether a transaction is open. A thread knows only its own, so no other must be asked to end it."""
+        self.database  # noqa: B018
+        if self._thread not in (None, get_ident()):
+            raise ProgrammingError("the transaction that is open is of another thread")
+        return self._thread is not None
 
     def close(self) -> None:
         """Discard what is not committed, and close the warehouse."""
         if self._database is not None:
-            self.rollback()
+            if self._thread == get_ident():
+                self.rollback()
             with translated():
                 self._database.close()
             self._database = None

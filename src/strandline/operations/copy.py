@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from strandline import names
-from strandline.catalog import chains, commits, many, paths, sizes, tables
+from strandline.catalog import chains, many, paths, sizes, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
@@ -282,7 +282,7 @@ class TablePart(StreamPart[CopiedTable]):
     ) -> list[CopiedTable]:
         step = parts[0].body.step  # one cut for all
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
-        digests = commits.digests_at(tx.conn, copied.values(), step)
+        digests = tables.digests_at(tx.conn, copied.values(), step)
         tables.add_states(tx, {target: digests[source] for target, source in copied.items()}, step)
         missing = {p.body.target_id: p.body.table_id for p in parts if p.body.is_alone}
         found = chains.all_chain_ids(tx.conn, missing.values(), step)

@@ -10,6 +10,7 @@ any transaction; it may run more than once and must tolerate that.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
@@ -25,7 +26,7 @@ from strandline.catalog.paths import Path
 from strandline.catalog.versions import Claim, Conflict, Joined, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
 from strandline.errors import StrandlineError, TimedOut, Unavailable
-from strandline.metrics import Metrics, event
+from strandline.metrics import Metrics, event, is_logged
 from strandline.records import Record, later
 
 if TYPE_CHECKING:
@@ -174,8 +175,9 @@ class Run(Generic[Q, B, G]):
     def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any] | None, Path]]) -> None:
         """The same for many parts, each with its table; without a part what the end itself changes."""
         wishes = [Wish(0 if part is None else part.id, path) for part, path in moves]
-        for wish, claim in self.registry.move_all(tx, self.operation.id, wishes):
-            self._note_claim(wish, claim)
+        claims = self.registry.move_all(tx, self.operation.id, wishes)
+        self.after_commit(lambda: self._note_claims(claims))
+        for wish, claim in claims:
             if isinstance(claim, Conflict):
                 self.flush()
                 # The transaction that would say so is not going to take place.
@@ -212,27 +214,30 @@ class Run(Generic[Q, B, G]):
             act()
         self._held_back.clear()
 
-    def _note_claim(self, wish: Wish, claim: Claim) -> None:
-        result, operation = type(claim).__name__.lower(), self.operation.id
-        fields: dict[str, Any]
-        if isinstance(claim, Conflict):
-            fields = {"holder": claim.operation_id}
-        else:
-            writer = claim.writer if isinstance(claim, Joined) else wish.part_id
-            fields = {"version": claim.version, "writer": writer, "siblings": claim.siblings}
-
-        def note() -> None:
-            self._metrics.claims.labels(result).inc()
+    def _note_claims(self, claims: Sequence[tuple[Wish, Claim]]) -> None:
+        for result, number in Counter(_result(claim) for _, claim in claims).items():
+            self._metrics.claims.labels(result).inc(number)
+        if not is_logged():
+            return  # There may be very many of them.
+        for wish, claim in claims:
+            fields: dict[str, Any]
+            if isinstance(claim, Conflict):
+                fields = {"holder": claim.operation_id}
+            else:
+                writer = claim.writer if isinstance(claim, Joined) else wish.part_id
+                fields = {"version": claim.version, "writer": writer, "siblings": claim.siblings}
             event(
                 "claim",
-                operation=operation,
+                operation=self.operation.id,
                 part=wish.part_id,
                 path=wish.path.path,
-                result=result,
+                result=_result(claim),
                 **fields,
             )
 
-        self.after_commit(note)
+
+def _result(claim: Claim) -> str:
+    return type(claim).__name__.lower()
 
 
 AnyRun: TypeAlias = Run[Any, Any, Any]
@@ -261,6 +266,8 @@ class Handler(Generic[RunT, P]):
 
     record: type[P]
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure", "wait")
+    is_bulky: ClassVar[bool] = False
+    """Whether one part is as much as should be in one transaction."""
 
     def work(self, run: RunT, part: Part[P]) -> Any:
         """Slow work before the phase's transaction, outside any; its answer is handed to the phase. May be

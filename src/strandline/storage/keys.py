@@ -5,8 +5,10 @@ Everywhere here NULL equals NULL and sorts before every value, and a key is give
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,8 +23,10 @@ __all__ = [
     "Ints",
     "Mask",
     "Wanted",
+    "by_shard",
     "codes",
     "compare",
+    "evenly",
     "firsts_and_lasts",
     "key_text",
     "keys_of",
@@ -154,6 +158,35 @@ def compare(schema: TableSchema, columns: Sequence[pa.ChunkedArray], bound: Key)
         before |= same & ~greater & ~equal
         same &= equal
     return before, after
+
+
+def evenly(schema: TableSchema, rows: pa.Table, pieces: int) -> Iterator[pa.Table]:
+    """Yield the rows in so many ranges of keys with about the same number of rows each."""
+    if pieces > 1:
+        rows = rows.take(sort_indices([rows.column(name) for name in schema.key]))
+    ends = [rows.num_rows * i // pieces for i in range(pieces + 1)]
+    for first, end in pairwise(ends):
+        if first < end:
+            yield rows.slice(first, end - first)
+
+
+def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of each shard that has any."""
+    if not rows.num_rows:
+        return
+    if not schema.bounds:
+        yield rows
+        return
+    rows = rows.take(sort_indices([rows.column(name) for name in schema.key]))
+
+    def key(row: int) -> Any:
+        return order(keys_of(schema, rows.slice(row, 1))[0])
+
+    # A bound may be the beginning of a key, and then it sorts before it.
+    firsts = [bisect_left(range(rows.num_rows), order(bound), key=key) for bound in schema.bounds]
+    for first, end in pairwise([0, *firsts, rows.num_rows]):
+        if first < end:
+            yield rows.slice(first, end - first)
 
 
 class Wanted:

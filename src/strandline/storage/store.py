@@ -429,7 +429,7 @@ class Store:
         is sealed, if anything may be."""
         segments = window.logs if window.chain is None else window.chain.segments
         if self._is_little(segments, FOLDED * self._settings.bulk_rows):
-            return arrow.slices.write_slice(self.shelf, schema, window, name, self._inline)
+            return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
         here = self._settings.bulk_bytes
@@ -438,7 +438,7 @@ class Store:
                 window = replace(window, logs=found)
             else:
                 window = replace(window, chain=replace(window.chain, segments=found))
-            return spark.slices.write_slice(self.spark, self.shelf, schema, window, name, here=here)
+            return spark.changes.write_slice(self.spark, self.shelf, schema, window, name, here=here)
 
     @contextmanager
     def _unsealed(

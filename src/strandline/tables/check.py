@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from strandline.catalog import commits
+from strandline.catalog import tables
 from strandline.catalog.stale import Ended
 from strandline.errors import StrandlineError
 from strandline.model import Digest, Segment
@@ -87,7 +87,7 @@ def _compared(runtime: Runtime, reader: Reader, view: TableView, checking: Phase
 
 def _recorded(runtime: Runtime, view: TableView, step: int) -> Digest:
     with runtime.catalog.read() as conn:
-        return commits.digest_at(conn, view.info.id, step)
+        return tables.digest_at(conn, view.info.id, step)
 
 
 def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:

@@ -14,6 +14,7 @@ from strandline.sql.query import Query
 from strandline.sql.references import TableRef
 from strandline.storage.shards import cuts, ranges, spread
 from strandline.tables import read
+from strandline.tables.plain import plain_select
 from strandline.tables.snapshot import Reader, TableView
 from strandline.types import Type
 
@@ -33,7 +34,21 @@ def explain(reader: Reader, query: Query) -> list[Step]:
         why = "only a SELECT of columns or count(*) of one table is answered in the process"
         return list(_on_spark(reader, query, why))
     found = _here(reader, query.simple)
-    return list(_on_spark(reader, query, found)) if isinstance(found, str) else found
+    if not isinstance(found, str):
+        return found
+    if reader.is_fixed and plain_select(reader, query.simple) is not None:
+        return list(_streamed(reader, query.simple, found))
+    return list(_on_spark(reader, query, found))
+
+
+def _streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
+    yield Step(0, "answer", "as a stream", "through the process, no JVM; collect() and df on Spark")
+    if simple.limit is not None:
+        yield Step(1, "limit", str(simple.limit), "")
+    if simple.where is not None:
+        yield Step(1, "filter", simple.where.text, "")
+    yield _table(simple.table, read.resolve(reader, simple.table)[1])
+    yield Step(2, "scan", "some rows at a time", why)
 
 
 def _on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:

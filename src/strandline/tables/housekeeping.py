@@ -102,7 +102,7 @@ def compact(runtime: Runtime, path: str) -> bool:
         if view.info.id != table_id or not any(s.role == "log" for s in view.chain.segments):
             return False  # Another table has taken the name, or there is nothing to fold.
         with runtime.catalog.read() as conn:
-            recorded = commits.digest_at(conn, view.info.id, snapshot.step)
+            recorded = tables.digest_at(conn, view.info.id, snapshot.step)
         with phase(f"compacting {path}"):
             made = runtime.store.compact(view.state, runtime.session.file_name(view.info.id), least=least)
         if made.digest != recorded:

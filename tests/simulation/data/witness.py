@@ -17,6 +17,7 @@ from sqlalchemy import select
 from strandline.catalog import chains, collect, commits, operations, paths, sqltables
 from strandline.catalog.moment import Moment
 from strandline.catalog.writer import Writer
+from strandline.operations import engine
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.model import History, Refused, State, Violation
 from tests.simulation.data.processes import Process
@@ -148,8 +149,14 @@ def watching(baton: Baton) -> Iterator[None]:
         replaced(commits, replace_segments=noting_housekeeping),
         replaced(operations, complete=noting_end),
         replaced(collect, _drop_unreferenced=noting_collection),
+        # Who waits for work on another thread would go on beside it as soon as that waits for its turn.
+        replaced(engine, within=_on_this_thread),
     ):
         yield
+
+
+def _on_this_thread(clock: Any, seconds: float, work: Callable[[], Any], **_: Any) -> Any:
+    return work()
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.model import OP, STEP, Chain, Key, Segment, State, TableSchema, order
-from strandline.storage.arrow.changes import changes
+from strandline.storage.arrow.changes import changes, write_slice
 from strandline.storage.arrow.scan import scan
-from strandline.storage.arrow.slices import by_shard, write_slice
 from strandline.storage.files import LocalFiles
+from strandline.storage.keys import by_shard
 from strandline.storage.segment import Inline, read_segment
 from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window

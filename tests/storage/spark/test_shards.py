@@ -9,18 +9,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.model import STEP, Digest, KeyRange, State
+from strandline.storage.arrow.changes import write_slice as write_slice_here
 from strandline.storage.arrow.digest import digests as digests_here
 from strandline.storage.arrow.scan import scan as scan_here
-from strandline.storage.arrow.slices import write_slice as write_slice_here
 from strandline.storage.segment import Inline
 from strandline.storage.shards import ranges
 from strandline.storage.slices import Window
 from strandline.storage.spark import rows as reading
+from strandline.storage.spark.changes import write_slice
 from strandline.storage.spark.compact import compact
 from strandline.storage.spark.digest import digests
 from strandline.storage.spark.entries import entries
 from strandline.storage.spark.scan import scan
-from strandline.storage.spark.slices import write_slice
 from tests.effort import EVERY
 from tests.storage.spark.tables import ALL_TYPES, BY_V, HERE, SMALL, random_table
 

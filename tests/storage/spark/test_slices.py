@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, Segment, TableSchema, order
-from strandline.storage.arrow.slices import write_slice as write_slice_here
+from strandline.storage.arrow.changes import write_slice as write_slice_here
 from strandline.storage.segment import Inline, read_segment
 from strandline.storage.slices import Slice, Window
+from strandline.storage.spark.changes import shard_number, write_slice
 from strandline.storage.spark.columns import col
-from strandline.storage.spark.slices import shard_number, write_slice
 from strandline.storage.spark.sort import write_sorted
 from strandline.types.arrays import column_to_python
 from tests.storage.spark.tables import ALL_TYPES, HERE, SMALL, Table, comparable, frame, random_table

@@ -1,18 +1,33 @@
-"""What logs say happened: every change, or the last one of each key."""
+"""What logs say happened: every change, or the last one of each key; and slices, which hold these."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, KeyRange, Segment, TableSchema, cover
+from strandline.model import (
+    EVERYWHERE,
+    OP,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    KeyRange,
+    Segment,
+    State,
+    TableSchema,
+    cover,
+)
 from strandline.storage.arrow.parts import empty, part
-from strandline.storage.keys import firsts_and_lasts, sort_indices
-from strandline.storage.segment import read_segment
+from strandline.storage.arrow.scan import scan
+from strandline.storage.digest import digest_of, row_hashes, unsigned
+from strandline.storage.keys import by_shard, firsts_and_lasts, sort_indices
+from strandline.storage.segment import ERASE, Inline, read_segment, write_segment
 from strandline.storage.shelf import Shelf
+from strandline.storage.slices import Slice, Window
 
-__all__ = ["changes", "fold"]
+__all__ = ["changes", "fold", "write_slice"]
 
 
 def changes(
@@ -67,3 +82,42 @@ def _log(
         elif covered != "none":
             parts.append(part(shelf, schema, segment, columns, after=after, upto=upto, within=within))
     return pa.concat_tables(parts) if parts else empty(schema, columns)
+
+
+def write_slice(shelf: Shelf, schema: TableSchema, window: Window, name: str, inline: Inline) -> Slice:
+    """Fold the window, and make it durable under the fresh name ``name``. No file is left when it raises."""
+    rows = _rows(shelf, schema, window)
+    segments: list[Segment] = []
+    try:
+        for number, part in enumerate(by_shard(schema, rows)):
+            fresh = part[WAS_HI].null_count == part.num_rows and not pc.any(pc.equal(part[OP], ERASE)).as_py()
+            segments.append(
+                write_segment(
+                    shelf.files,
+                    schema,
+                    part,
+                    name=f"{name}-{number}.parquet",
+                    role="log",
+                    fresh=fresh,
+                    stepped=True,
+                    after=window.after,
+                    upto=window.upto,
+                    inline=inline,
+                )
+            )
+    except BaseException:
+        shelf.discard(segments)
+        raise
+    written = rows.filter(pc.invert(pc.equal(rows[OP], ERASE)))
+    now = digest_of(*row_hashes(schema, {n: written[n] for n in schema.names}))
+    was = digest_of(*(unsigned(rows[n].drop_null().to_numpy()) for n in (WAS_HI, WAS_LO)))
+    return Slice(tuple(segments), rows.num_rows, rows.num_rows - written.num_rows, now - was)
+
+
+def _rows(shelf: Shelf, schema: TableSchema, window: Window) -> pa.Table:
+    if window.chain is None:
+        return fold(shelf, schema, window.logs, after=window.after, upto=window.upto, within=window.within)
+    rows = scan(shelf, State(schema, window.chain, window.within), [*schema.names, STEP])
+    nothing = pa.nulls(rows.num_rows, pa.int64())
+    rows = rows.append_column(OP, pa.array(["U"] * rows.num_rows, pa.string()))
+    return rows.append_column(WAS_HI, nothing).append_column(WAS_LO, nothing)

@@ -11,9 +11,9 @@ from strandline.storage.arrow.base import write_base, write_in_order
 from strandline.storage.arrow.merge import Objects
 from strandline.storage.arrow.passing import in_order
 from strandline.storage.arrow.scan import scan
-from strandline.storage.arrow.slices import by_shard, evenly
 from strandline.storage.compacted import Compacted
 from strandline.storage.digest import digest_of, row_digests, row_hashes
+from strandline.storage.keys import by_shard, evenly
 from strandline.storage.rows import Written
 from strandline.storage.shelf import Shelf
 

@@ -193,7 +193,9 @@ class _told:
 def _column(file: str, before: int, column: tuple[str, Type, pa.Array], not_null: bool) -> pa.Array:
     name, type_, array = column
     if type_.kind == "json" and _is_nested(array.type):
-        array = pa.array([None if v is None else _json(v) for v in array.to_pylist()], pa.string())
+        array = pa.array(
+            [None if v is None else _json(v) for v in array.to_pylist(maps_as_pydicts="lossy")], pa.string()
+        )
     if not_null and array.null_count:
         row = before + array.is_null().index(True).as_py() + 1
         raise InvalidArgument(

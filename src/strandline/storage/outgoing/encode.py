@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -117,7 +117,8 @@ def _csv_type(type_: pa.DataType) -> pa.DataType:
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.string())
-    return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
+    values = column.to_pylist(maps_as_pydicts="lossy")
+    return pa.array([None if value is None else _text(value) for value in values], pa.string())
 
 
 def _text(value: Any) -> str:
@@ -125,8 +126,8 @@ def _text(value: Any) -> str:
 
 
 class _JsonLines:
-    """Decimals, dates and times are texts, so that nothing is rounded; whole numbers are numbers of any
-    size."""
+    """Decimals with a fraction, dates and times are texts, so that nothing is rounded; whole numbers are
+    numbers of any size."""
 
     def __init__(self, schema: pa.Schema, sink: Pieces) -> None:
         self._sink = sink
@@ -150,15 +151,15 @@ def _dumped(value: Any) -> str:
 def _json_column(column: pa.Array) -> Iterable[str]:
     """The values of a column, each as JSON."""
     type_ = column.type
-    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+    is_whole = pa.types.is_integer(type_) or (pa.types.is_decimal(type_) and type_.scale == 0)
+    if is_whole or pa.types.is_boolean(type_):
         return ["null" if text is None else text for text in column.cast(pa.string()).to_pylist()]
     if pa.types.is_decimal(type_) or pa.types.is_date(type_):
         return ["null" if text is None else f'"{text}"' for text in column.cast(pa.string()).to_pylist()]
     if pa.types.is_timestamp(type_):
         texts = column.cast(pa.string()).to_pylist()
         return ["null" if text is None else f'"{text.replace(" ", "T")}"' for text in texts]
-    show: Callable[[Any], Any] = _plain
-    return [_dumped(show(value)) for value in column.to_pylist()]
+    return [_dumped(_plain(value)) for value in column.to_pylist(maps_as_pydicts="lossy")]
 
 
 def _plain(value: Any) -> Any:

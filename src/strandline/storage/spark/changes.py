@@ -1,19 +1,24 @@
-"""What logs say happened, as a DataFrame: every change, or the last one of each key."""
+"""What logs say happened, as a DataFrame: every change, or the last one of each key; and slices, which hold
+these, written by jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, KeyRange, Segment, TableSchema
+from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, Key, KeyRange, Segment, State, TableSchema
 from strandline.storage.shelf import Shelf
-from strandline.storage.spark.columns import col, inside
+from strandline.storage.slices import Slice, Window
+from strandline.storage.spark.columns import before, col, inside
 from strandline.storage.spark.rows import POSITION, one_commit, rows_of
+from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
+from strandline.storage.spark.sort import write_sorted
 
-__all__ = ["changes", "fold"]
+__all__ = ["changes", "fold", "write_slice"]
 
 _NUMBER = "__strandline_number"
 
@@ -54,11 +59,59 @@ def fold(
             return inside(rows_of(spark, shelf, schema, logs, names, after=after, upto=upto), schema, within)
         rows = rows_of(spark, shelf, schema, logs, names, after=after, upto=upto, position=True)
         rows = inside(rows, schema, within)
-        newest = Window.partitionBy(*map(col, schema.key)).orderBy(F.desc(POSITION), F.desc(STEP))
-        everything = newest.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+        newest = Over.partitionBy(*map(col, schema.key)).orderBy(F.desc(POSITION), F.desc(STEP))
+        everything = newest.rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
         numbered = rows.select(
             *(col(n) for n in (*schema.names, OP, STEP)),
             *(F.last(col(n)).over(everything).alias(n) for n in (WAS_HI, WAS_LO)),
             F.row_number().over(newest).alias(_NUMBER),
         )
         return numbered.where(col(_NUMBER) == 1).select(*map(col, names))
+
+
+def write_slice(
+    spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window, name: str, *, here: int
+) -> Slice:
+    """Fold the window, and make it durable under the fresh name ``name``. No file is left when it raises. Up
+    to ``here`` bytes are described in this process."""
+    written = write_sorted(
+        _rows(spark, shelf, schema, window),
+        shelf,
+        schema,
+        name,
+        role="log",
+        stepped=True,
+        after=window.after,
+        upto=window.upto,
+        cut=shard_number(schema) if schema.bounds else None,
+        here=here,
+    )
+    segments, tombstones = written.segments, 0
+    if window.chain is None and any(not s.fresh for s in segments):
+        log = changes(spark, shelf, schema, segments, after=window.after, upto=window.upto)
+        tombstones = log.where(F.col(OP) == "E").count()
+    return Slice(segments, sum(s.rows for s in segments), tombstones, written.delta)
+
+
+def _rows(spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window) -> DataFrame:
+    if window.chain is None:
+        return fold(
+            spark, shelf, schema, window.logs, after=window.after, upto=window.upto, within=window.within
+        )
+    rows = scan(spark, shelf, State(schema, window.chain, window.within), [*schema.names, STEP])
+    nothing = F.lit(None).cast("bigint")
+    return rows.withColumns({OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing})
+
+
+def shard_number(schema: TableSchema) -> Column:
+    """The number of the shard that a row's key is in."""
+
+    def search(bounds: Sequence[Key], first: int) -> Column:
+        # A tree, so that a row is compared with a few of many bounds.
+        if not bounds:
+            return F.lit(first)
+        middle = len(bounds) // 2
+        lower, upper = search(bounds[:middle], first), search(bounds[middle + 1 :], first + middle + 1)
+        return F.when(before(schema, bounds[middle]), lower).otherwise(upper)
+
+    return search(schema.bounds, 0)
