@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, event
 
 import strandline
 from strandline import Database, Settings, work
+from strandline.catalog import sessions
 from strandline.cli.watching import Left
 from strandline.storage.files import LocalFiles, Source
 from strandline.work import Interrupted, Phase, Work, attended, check, phase, shielded, watched_by
@@ -227,6 +229,28 @@ def test_nothing_is_committed_and_no_file_stays(
     db.sql(text) if text else db.compact("t")  # The same connection works on.
     assert db.describe("t") != described
     assert db.check("t").ok
+
+
+def test_ctrl_c_before_a_commit_prevents_it(db: Database) -> None:
+    with pytest.raises(Interrupted) as told, attended(), db.runtime.catalog.write() as tx:
+        sessions.add_pin(tx, "mine", 0)
+        ctrl_c()
+    assert not told.value.is_late
+    assert db.pins() == {}
+
+
+def test_ctrl_c_in_a_commit_does_not_tear_it(db: Database) -> None:
+    def press(_: Connection) -> None:
+        ctrl_c()
+        ctrl_c()
+
+    engine = db.runtime.catalog.engine
+    with pytest.raises(Interrupted) as told, attended(), db.runtime.catalog.write() as tx:
+        sessions.add_pin(tx, "mine", 0)
+        event.listen(engine, "commit", press)
+    event.remove(engine, "commit", press)
+    assert told.value.is_late
+    assert db.pins() == {"mine": 0}
 
 
 def test_a_transaction_is_discarded(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ CALLED_BACK = frozenset(
         ("lru", "catalog"),  # what is not remembered is loaded by whoever asks
         ("lru", "storage"),
         ("records", "model"),  # values have a form of their own in a record
+        ("work", "storage"),  # what was begun elsewhere ends with the work
     }
 )
 """The calls that go up: what was handed down is called back."""

@@ -18,10 +18,10 @@ import sys, time
 from pathlib import Path
 from strandline.cli import main
 from strandline.storage.files import LocalFiles
-from strandline.work import check
 checksum = LocalFiles.checksum
 def held(self, *args):
     until = time.monotonic() + 300
+    Path("held").touch()
     while not Path("go").exists() and time.monotonic() < until:
         time.sleep(0.05)
     return checksum(self, *args)
@@ -85,7 +85,8 @@ def test_nothing_is_shown_to_programs(shop: Run, env: dict[str, str]) -> None:
     shop("maintain", "/orders", "--compact")
     shop("backup", "nightly")
     with Terminal([sys.executable, "-c", HELD, "verify", "nightly", "--json"], env) as terminal:
-        time.sleep(2)
+        while not Path("held").exists():
+            time.sleep(0.05)
         terminal.send(CTRL_C)
         assert '"code": "CANCELLED"' in (seen := terminal.expect('"exit_code": 130}'))
         assert "verifying" not in seen
