@@ -64,7 +64,7 @@ def test_a_later_table_is_read_at_the_same_step(catalog: Catalog, moments: Momen
     found = moments.table(moment, "/u")
     assert (found.info.version, len(found.chain.segments), found.chain.step) == (1, 1, moment.step)
     assert moments.index(moment, moment.tables["/t"].info, t.indexes[0]).chain.step == moment.step
-    with pytest.raises(Stale, match="created or restored after step"):
+    with pytest.raises(Stale, match="created, restored or renamed after step"):
         moments.table(moment, "/late")
 
 
