@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -227,7 +228,7 @@ def cancelled(folder: str) -> None:
         _until_there(folder, "soon-begun")
         for handler.apart in (False, True):
             ended.clear()
-            engine = engine_of(catalog, kinds=[kind], jobs=store)
+            engine = engine_of(catalog, kinds=[kind], jobs=SimpleNamespace(store=store))
             operation_id = engine.start("worked", Nothing())
             driven = threads.submit(engine.run, operation_id)
             _until_there(folder, f"never-{handler.apart}-begun")

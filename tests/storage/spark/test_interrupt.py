@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -112,11 +113,12 @@ def test_an_operation_that_is_cancelled_leaves_no_job_behind(
                 ended.set()
 
     catalog = open_catalog(tmp_path)
-    engine = engine_of(catalog, kinds=[Worked(OnSpark())], jobs=store)
+    engine = engine_of(catalog, kinds=[Worked(OnSpark())], jobs=SimpleNamespace(store=store))
     operation_id = engine.start("worked", Nothing())
     with ThreadPoolExecutor() as threads:
         driven = threads.submit(engine.run, operation_id)
-        until(lambda: running(spark) == 1)
+        until(lambda: running(spark) == 1 or driven.done())
+        assert not driven.done()
         elsewhere = open_catalog(tmp_path)
         engine_of(elsewhere, kinds=[Worked(OnSpark())]).cancel(operation_id)
         elsewhere.close()
