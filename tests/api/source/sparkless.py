@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import CaseInsensitiveDict, Filter, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline import Database
 from strandline.api.source.source import StrandlineSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 Rows = list[tuple[Any, ...]]
 
