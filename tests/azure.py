@@ -8,18 +8,16 @@ import hashlib
 import hmac
 import itertools
 import os
-import socket
-import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from strandline.settings import Settings
+from tests.s3 import free_port, listening
 
 PROGRAM = os.environ.get("STRANDLINE_AZURITE")
 ACCOUNT = "strandlinetests"
@@ -53,9 +51,7 @@ class Azure:
 @contextmanager
 def server() -> Iterator[Azure]:
     assert PROGRAM is not None
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="strandline-azure-") as folder:
         command = [
             PROGRAM,
@@ -68,15 +64,5 @@ def server() -> Iterator[Azure]:
         ]
         command += ["--disableTelemetry", "--loose"]
         env = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
-        with Path(folder, "log").open("wb") as log:
-            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
-        try:
-            while True:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                assert process.poll() is None, Path(folder, "log").read_text()
-                time.sleep(0.05)
+        with listening(command, env, port, Path(folder, "log")):
             yield Azure(f"http://127.0.0.1:{port}/{ACCOUNT}")
-        finally:
-            process.terminate()
-            process.wait()

@@ -108,25 +108,37 @@ def _moto() -> Iterator[str]:
 
 @contextmanager
 def _gateway(program: str) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="strandline-s3-") as folder:
         env = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": "a/plain+secret"}
         Path(folder, "objects").mkdir()
         command = [program, "--port", f"127.0.0.1:{port}", "posix", f"{folder}/objects"]
-        with Path(folder, "log").open("wb") as log:
-            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
-        try:
-            while True:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                assert process.poll() is None, Path(folder, "log").read_text()
-                time.sleep(0.05)
+        with listening(command, env, port, Path(folder, "log")):
             yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
+
+
+@contextmanager
+def listening(command: list[str], env: dict[str, str], port: int, log: Path) -> Iterator[None]:
+    """A program that answers at a port of this machine while the block lasts."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=env, stdout=out, stderr=out)
+    try:
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 Answer = Callable[[socket.socket, bytes], bool]

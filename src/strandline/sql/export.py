@@ -9,7 +9,7 @@ from strandline.sql.query import Query, parse_query, query_of
 from strandline.sql.references import TableRef, read_moment, read_reference
 from strandline.sql.settings import read_settings
 from strandline.sql.statements import Export
-from strandline.sql.tokens import NUMBER, quote, value
+from strandline.sql.tokens import NUMBER, value
 
 __all__ = ["read_export"]
 
@@ -29,7 +29,7 @@ def read_export(cursor: Cursor) -> Export:
     else:
         cursor.accept("TABLE")
         table = _read_table(cursor)
-        query = parse_query(f"SELECT * FROM {_text(table)}")
+        query = parse_query(f"SELECT * FROM {table.text}")
     cursor.form = EXPORT_FORM
     cursor.expect("TO")
     place = cursor.string("a file, a folder or a URL in quotes")
@@ -65,17 +65,3 @@ def _read_table(cursor: Cursor) -> TableRef:
         raise cursor.fault("expected a step number")
     cursor.take()
     return replace(ref, version=step)
-
-
-def _text(ref: TableRef) -> str:
-    parts = [quote(ref.path)]
-    if ref.index is not None:
-        parts.append(f"VIEW {quote(ref.index)}")
-    if ref.version is not None:
-        parts.append(f"VERSION AS OF {ref.version}")
-    if ref.timestamp is not None:
-        parts.append(f"TIMESTAMP AS OF '{ref.timestamp.isoformat()}'")
-    if ref.backup is not None:
-        collection, backup = ref.backup
-        parts.append(f"IN BACKUP {quote(collection)}" + ("" if backup is None else f" AT {quote(backup)}"))
-    return " ".join(parts)

@@ -12,7 +12,7 @@ from datetime import datetime
 from strandline.errors import InvalidArgument
 from strandline.sql.cursor import Cursor
 from strandline.sql.keywords import CLAUSES
-from strandline.sql.tokens import BOUND, NAME, NUMBER, STRING, WORD, Token, value
+from strandline.sql.tokens import BOUND, NAME, NUMBER, STRING, WORD, Token, quote, value
 from strandline.types import coerce, parse_type
 
 __all__ = ["TableRef", "has_extras", "read_moment", "read_reference"]
@@ -48,6 +48,23 @@ class TableRef:
     def qualifier(self) -> str:
         """What columns of this table may be qualified with in the query."""
         return self.alias if self.alias is not None else self.name
+
+    @property
+    def text(self) -> str:
+        """The reference as a query writes it, without an alias."""
+        parts = [quote(self.path)]
+        if self.index is not None:
+            parts.append(f"VIEW {quote(self.index)}")
+        if self.version is not None:
+            parts.append(f"VERSION AS OF {self.version}")
+        if self.timestamp is not None:
+            parts.append(f"TIMESTAMP AS OF '{self.timestamp.isoformat()}'")
+        if self.backup is not None:
+            collection, backup = self.backup
+            parts.append(
+                f"IN BACKUP {quote(collection)}" + ("" if backup is None else f" AT {quote(backup)}")
+            )
+        return " ".join(parts)
 
 
 def read_reference(cursor: Cursor) -> TableRef:

@@ -150,15 +150,5 @@ def scan_frame(
     items = "*" if columns is None else ", ".join(quote(name) for name in columns)
     condition = "" if where is None else f" WHERE ({where.named})"
     params = {} if where is None else where.params
-    return query_frame(reader, parse_query(f"SELECT {items} FROM {_text(ref)}{condition}", params))
-
-
-def _text(ref: TableRef) -> str:
-    parts = [quote(ref.path)]
-    if ref.index is not None:
-        parts.append(f"VIEW {quote(ref.index)}")
-    if ref.version is not None:
-        parts.append(f"VERSION AS OF {ref.version}")
-    if ref.timestamp is not None:
-        parts.append(f"TIMESTAMP AS OF '{ref.timestamp.isoformat()}'")
-    return " ".join([*parts, f"AS {quote(ref.qualifier)}"])
+    source = f"{ref.text} AS {quote(ref.qualifier)}"
+    return query_frame(reader, parse_query(f"SELECT {items} FROM {source}{condition}", params))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,64 +43,63 @@ def _endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-class DeltaTables(Typed):
-    """Each of them in its newest version."""
+class Lake(Typed):
+    """Tables of one kind, each at its own place. A subclass opens one. ``kind``: what they are."""
+
+    kind: str
 
     def __init__(self, source: External) -> None:
+        super().__init__(len(source.places))
         self._places = source.places
         self._settings = source.settings
 
-    @property
-    def files(self) -> int:
-        return len(self._places)
-
     def opened(self) -> Iterator[Batches]:
+        for place in self._places:
+            try:
+                reader = self._reader(place)
+                yield Batches(place, self.kind, reader.schema, reader)
+            except StrandlineError:
+                raise
+            except Exception as error:  # Clients have many kinds, and this is what they have in common.
+                raise _unreadable(place, f"{self.kind} table", error) from None
+
+    @abstractmethod
+    def _reader(self, place: str) -> pa.RecordBatchReader:
+        """Return the rows of a table."""
+
+
+class DeltaTables(Lake):
+    """Each of them in its newest version."""
+
+    kind = "Delta"
+
+    def _reader(self, place: str) -> pa.RecordBatchReader:
         try:
             from deltalake import DeltaTable, QueryBuilder
         except ImportError:
             raise needs("deltalake", "delta") from None
-        for place in self._places:
-            try:
-                table = DeltaTable(located(place), storage_options=delta_options(self._settings))
-                found: Any = QueryBuilder().register("t", table).execute("SELECT * FROM t")
-                reader = pa.RecordBatchReader.from_stream(found)
-                yield Batches(place, "Delta", reader.schema, reader)
-            except StrandlineError:
-                raise
-            except Exception as error:  # It has many kinds, and this is what they have in common.
-                raise _unreadable(place, "Delta table", error) from None
+        table = DeltaTable(located(place), storage_options=delta_options(self._settings))
+        found: Any = QueryBuilder().register("t", table).execute("SELECT * FROM t")
+        return pa.RecordBatchReader.from_stream(found)
 
 
-class IcebergTables(Typed):
+class IcebergTables(Lake):
     """Each of them in its present snapshot: its folder, or one of its metadata files."""
 
-    def __init__(self, source: External) -> None:
-        self._places = source.places
-        self._settings = source.settings
+    kind = "Iceberg"
 
-    @property
-    def files(self) -> int:
-        return len(self._places)
-
-    def opened(self) -> Iterator[Batches]:
+    def _reader(self, place: str) -> pa.RecordBatchReader:
         try:
             from pyiceberg.table import StaticTable
         except ImportError:
             raise needs("pyiceberg", "iceberg") from None
-        for place in self._places:
-            try:
-                metadata = _metadata(located(place), self._settings)
-                table = StaticTable.from_metadata(metadata, iceberg_properties(self._settings))
-                schema = table.schema()
-                names = [schema.find_column_name(i) for i in schema.identifier_field_ids]
-                if names:
-                    self.key = tuple(name for name in names if name is not None)
-                reader = table.scan().to_arrow_batch_reader()
-                yield Batches(place, "Iceberg", reader.schema, reader)
-            except StrandlineError:
-                raise
-            except Exception as error:
-                raise _unreadable(place, "Iceberg table", error) from None
+        metadata = _metadata(located(place), self._settings)
+        table = StaticTable.from_metadata(metadata, iceberg_properties(self._settings))
+        schema = table.schema()
+        names = [schema.find_column_name(i) for i in schema.identifier_field_ids]
+        if names:
+            self.key = tuple(name for name in names if name is not None)
+        return table.scan().to_arrow_batch_reader()
 
 
 def _metadata(place: str, settings: Settings) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -35,18 +36,17 @@ class Batches:
         self.batches = batches
 
 
-class Typed:
-    """Sources that know their columns. A subclass opens them."""
+class Typed(ABC):
+    """Sources that know their columns. A subclass opens them. ``files``: how many files or tables it has."""
 
     key: tuple[str, ...] | None = None
 
-    @property
-    def files(self) -> int:
-        raise NotImplementedError
+    def __init__(self, files: int) -> None:
+        self.files = files
 
+    @abstractmethod
     def opened(self) -> Iterator[Batches]:
         """Yield each file or table of the source. It is closed when the next one is asked for."""
-        raise NotImplementedError
 
     @cached_property
     def _schemas(self) -> list[tuple[str, pa.Schema]]:
@@ -94,11 +94,8 @@ class Typed:
 
 class ParquetFiles(Typed):
     def __init__(self, files: Sequence[File]) -> None:
+        super().__init__(len(files))
         self.paths = files
-
-    @property
-    def files(self) -> int:
-        return len(self.paths)
 
     @property
     def size(self) -> int:
@@ -118,11 +115,8 @@ class ArrowFiles(Typed):
     """IPC files (Feather) and streams."""
 
     def __init__(self, files: Sequence[File]) -> None:
+        super().__init__(len(files))
         self._files = files
-
-    @property
-    def files(self) -> int:
-        return len(self._files)
 
     def opened(self) -> Iterator[Batches]:
         for file in self._files:
