@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event
@@ -292,3 +295,46 @@ def test_what_takes_long_says_what_it_is(db: Database) -> None:
         "compacting /t",
         "maintaining",
     ]
+
+
+WAYS: dict[str, Callable[[Database], Iterator[Any]]] = {
+    "rows of a query": lambda db: iter(db.sql("SELECT k FROM t")),
+    "batches of a query": lambda db: iter(db.sql("SELECT k FROM t").to_reader(1)),
+    "rows of a scan": lambda db: iter(db.table("t").scan(["k"])),
+    "batches of a scan": lambda db: iter(db.table("t").scan(["k"]).to_reader(1)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_between_two_rows_ctrl_c_is_the_callers_own(db: Database, way: str) -> None:
+    coming = WAYS[way](db)
+    next(coming)
+    with pytest.raises(KeyboardInterrupt) as told:
+        ctrl_c()
+    assert not isinstance(told.value, Interrupted)
+    assert len(list(coming)) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_may_be_taken_by_one_thread_after_another(db: Database, way: str) -> None:
+    coming = WAYS[way](db)
+    next(coming)
+    with ThreadPoolExecutor(1) as other:
+        assert len(other.submit(list, coming).result()) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_nobody_waits_for_a_caller_while_ctrl_c_is_ours() -> None:
+    """A generator that yields inside of ``guard`` or ``attended`` keeps Ctrl-C from whoever reads it."""
+    held = [
+        f"{path}:{block.lineno}"
+        for path in Path(strandline.__file__).parent.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        and not any("contextmanager" in ast.unparse(each) for each in function.decorator_list)
+        for block in ast.walk(function)
+        if isinstance(block, ast.With)
+        and any("guard(" in text or "attended(" in text for text in map(ast.unparse, block.items))
+        and any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(block))
+    ]
+    assert held == []

@@ -13,7 +13,9 @@ from strandline.errors import InvalidArgument
 from strandline.types import Type, parse_type
 from strandline.types.arrays import column_to_python, outgoing_type
 
-__all__ = ["Tables", "Whole", "reader_of", "rows_of", "table_of"]
+__all__ = ["Tables", "Whole", "guarded", "reader_of", "rows_of", "table_of"]
+
+Guard = Callable[[], AbstractContextManager[None]]
 
 _TIME = parse_type("Timestamp")
 
@@ -41,19 +43,29 @@ class Whole:
         return [self.table]
 
 
-def reader_of(
-    source: Tables, batch_rows: int, guard: Callable[[], AbstractContextManager[None]]
-) -> pa.RecordBatchReader:
+def guarded(source: Tables, guard: Guard) -> Iterator[pa.Table]:
+    """Yield the tables, each taken under ``guard``. What is done between two of them is the caller's, Ctrl-C
+    included, and so is the thread that takes the next one."""
+    with guard():
+        tables = iter(source.tables())
+    while True:
+        with guard():
+            table = next(tables, None)
+        if table is None:
+            return
+        yield table
+
+
+def reader_of(source: Tables, batch_rows: int, guard: Guard) -> pa.RecordBatchReader:
     """Return a stream of batches with at most so many rows. What goes wrong while it is read is said as
     ``guard`` says it."""
     if not isinstance(batch_rows, int) or isinstance(batch_rows, bool) or batch_rows < 1:
         raise InvalidArgument(f"a batch cannot have {batch_rows!r} rows", "Give a number from 1 on.")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with guard():
-            for table in source.tables():
-                # A table may be of many small parts, some of them empty.
-                yield from table.combine_chunks().to_batches(max_chunksize=batch_rows)
+        for table in guarded(source, guard):
+            # A table may be of many small parts, some of them empty.
+            yield from table.combine_chunks().to_batches(max_chunksize=batch_rows)
 
     return pa.RecordBatchReader.from_batches(source.schema, batches())
 

@@ -116,10 +116,9 @@ class Result(Tabular):
         if self.is_here:
             yield from self.here or ()
         elif self.plain is not None:
-            from strandline.api.batches import rows_of
+            from strandline.api.batches import guarded, rows_of
 
-            with self.guard():
-                yield from rows_of(self.plain.tables())
+            yield from rows_of(guarded(self.plain, self.guard))
         else:
             yield from map(tuple, self._collector)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from strandline.api.batches import Tables, reader_of, rows_of
+from strandline.api.batches import Tables, guarded, reader_of, rows_of
 from strandline.api.tabular import BATCH_ROWS, Tabular
 from strandline.catalog.moment import Named
 from strandline.sql.references import TableRef
@@ -59,9 +59,7 @@ class Scan(Tabular):
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as plain tuples, of which only some are in memory at a time."""
-        source = self._planned()
-        with self._database.guard():
-            yield from rows_of(source.tables())
+        yield from rows_of(guarded(self._planned(), self._database.guard))
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples, or some ``limit`` of them."""
