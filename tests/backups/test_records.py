@@ -95,7 +95,7 @@ def again(record: BackupRecord) -> BackupRecord:
 def test_they_come_back_as_they_were() -> None:
     for record in (FULL, ONE, TWO, replace(FULL, stream=None, tables={})):
         assert again(record) == record
-    dropped = with_slice(ONE, delta=None, target_id=None)
+    dropped = with_slice(ONE, delta=None)
     assert again(dropped) == dropped
     bounded = replace(
         FULL, tables={"/t": replace(FULL.tables["/t"], schema=replace(SCHEMA, bounds=((None,), (1,))))}

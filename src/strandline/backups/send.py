@@ -183,7 +183,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         """The segments of a backup, in parts of about a shard each."""
         waiting: list[SentSlice] = []
         size = 0
-        held = slice_segments(conn, record, [s for s in record.slices if s.target_id is not None])
+        held = slice_segments(conn, record, record.slices)
         for target_id, segments in held.items():
             for piece in _pieces(segments, self._shard_bytes):
                 bytes_ = sum(s.bytes for s in piece)
@@ -304,8 +304,8 @@ class ObjectsPart(WritingPart[SendRun, Batch]):
         return tuple(replace(s, objects=objects) for s, objects in zip(slices, made, strict=True))
 
     def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
-        size, beside = part.body.bytes, part.body.bytes * (self.runtime.settings.workers - 1)
-        run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, beside=beside))
+        size, workers = part.body.bytes, self.runtime.settings.workers
+        run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, workers=workers))
         return made
 
     def time_limit(self, run: SendRun, part: Part[Batch]) -> float | None:
@@ -378,7 +378,7 @@ def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> Ba
     """A backup's record with the sizes that its slices have as objects."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
-        return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id or 0, ())))
+        return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id, ())))
 
     return replace(
         record,
@@ -399,7 +399,7 @@ def place_objects(
     tx: Writer, record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]], root: str
 ) -> None:
     """Let the objects of a repository be what a backup's paths hold."""
-    targets = [s.target_id for s in record.slices if s.target_id is not None]
+    targets = [s.target_id for s in record.slices]
     chains.supersede(tx, targets)
     placed: dict[int, list[int]] = {}
     for target_id in targets:
