@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from strandline import Database, records
+from strandline.backups.manifest import after_in, backup_of, file_of
 from strandline.backups.record import (
     BackupHead,
     BackupRecord,
@@ -189,3 +191,14 @@ def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
         tx.conn.execute(damaged.values(body=text.replace('"step"', '"stop"')))
     with pytest.raises(Corrupted, match="'step' is missing"):
         db.sql("PRUNE c KEEP LAST 1 FULL")
+
+
+def test_the_names_of_manifests_tell_from_where_on_a_backup_holds_changes() -> None:
+    """Of several manifests of one backup the one with the least counts."""
+    swallowed = replace(TWO, merged=("2_incremental",), after_step=10)
+    forms = [replace(TWO, synthetic=True), swallowed, TWO]
+    files = [file_of(record) for record in forms]
+    assert files == [f"backups/3_incremental{form}.json" for form in (".full", ".after-10", "")]
+    assert [backup_of(file) for file in files] == ["3_incremental"] * 3
+    assert [after_in(file) for file in files] == [-1, 10, inf]
+    assert (backup_of("owners/1.json"), after_in("owners/1.json")) == (None, inf)

@@ -36,6 +36,7 @@ from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
+from strandline.chunks import batches
 from strandline.errors import Corrupted, Internal, InvalidArgument
 from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
@@ -181,19 +182,20 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
 
     def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[Batch]:
         """The segments of a backup, in parts of about a shard each."""
-        waiting: list[SentSlice] = []
-        size = 0
-        held = slice_segments(conn, record, record.slices)
-        for target_id, segments in held.items():
-            for piece in _pieces(segments, self._shard_bytes):
-                bytes_ = sum(s.bytes for s in piece)
-                if waiting and (size + bytes_ > self._shard_bytes or len(waiting) == TOGETHER):
-                    yield Batch(bytes=size, slices=tuple(waiting))
-                    waiting, size = [], 0
-                waiting.append(SentSlice(target_id=target_id, segments=tuple(s.id for s in piece)))
-                size += bytes_
-        if waiting:
-            yield Batch(bytes=size, slices=tuple(waiting))
+        most = self._shard_bytes
+        pieces = [
+            (target_id, piece)
+            for target_id, segments in slice_segments(conn, record, record.slices).items()
+            for piece in batches(segments, lambda segment: segment.bytes, most)
+        ]
+        for batch in batches(pieces, lambda pair: _bytes(pair[1]), most, TOGETHER):
+            yield Batch(
+                bytes=sum(_bytes(piece) for _, piece in batch),
+                slices=tuple(
+                    SentSlice(target_id=target_id, segments=tuple(s.id for s in piece))
+                    for target_id, piece in batch
+                ),
+            )
 
     def finish(self, tx: Writer, run: SendRun) -> SendResult:
         result = SendResult(
@@ -233,18 +235,8 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             retain(engine, operation, result)
 
 
-def _pieces(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
-    """The segments in their order, about so many bytes at a time."""
-    piece: list[Segment] = []
-    size = 0
-    for segment in segments:
-        if piece and size + segment.bytes > most:
-            yield piece
-            piece, size = [], 0
-        piece.append(segment)
-        size += segment.bytes
-    if piece:
-        yield piece
+def _bytes(segments: Sequence[Segment]) -> int:
+    return sum(segment.bytes for segment in segments)
 
 
 class RepositoryPart(WritingPart[SendRun, Nothing]):
