@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from strandline import Database
 from strandline.api.progress import OperationInfo
-from strandline.backups.restore_parts import RestoreProgress, Shard
+from strandline.backups.restore_parts import RestoreProgress, RestoreRun, Shard, is_late, out_of_time
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.backups.restore_verify import CheckedShard
 from strandline.catalog import operations
 from strandline.catalog.shards import ShardInfo
+from strandline.operations.kind import read_part
 from strandline.records import from_text
 from tests.backups.reading import backups, open_at
 from tests.world import ManualClock
@@ -49,8 +52,9 @@ def shards(kind: str, path: str, number: int, stage: int = 0, first: int = 0) ->
 
 def test_each_part_says_what_it_is_about(tmp_path: Path) -> None:
     """Of an increment, of sending it to a repository, of a restore from there, and of folding the chain."""
-    settings = {"inline_rows": 0, "shard_bytes": SHARD_BYTES}
-    with open_at(tmp_path / "w", clock=ManualClock(), settings=settings) as db:
+    settings = {"inline_rows": 0, "shard_bytes": SHARD_BYTES, "shard_seconds": 100.0, "parts_together": 1}
+    clock = ManualClock()
+    with open_at(tmp_path / "w", clock=clock, settings=settings) as db:
         db.sql(TABLE)
         fill(db, "a")
         db.sql(
@@ -63,7 +67,7 @@ def test_each_part_says_what_it_is_about(tmp_path: Path) -> None:
         check_increment(db)
         check_sending(db)
         check_explained(db)
-        check_restore(db)
+        check_restore(db, clock)
         check_folding(db)
 
 
@@ -123,19 +127,45 @@ def check_explained(db: Database) -> None:
     ]
 
 
-def check_restore(db: Database) -> None:
+def check_restore(db: Database, clock: ManualClock) -> None:
     engine = db._running.engine
-    started = engine.start("restore", RestoreRequest(collection="c", into="r", deadline_seconds=60.0))
+    started = engine.start("restore", RestoreRequest(collection="c", into="r", deadline_seconds=1_000.0))
     with db.runtime.catalog.read() as conn:
         whole, planned = operations.get(conn, started), operations.parts(conn, started, "shard")
     assert whole.progress is not None
-    progress = from_text(RestoreProgress, whole.progress, "the progress")
+    progress, until = from_text(RestoreProgress, whole.progress, "the progress"), whole.created + 1_000.0
     assert (progress.increment, progress.bytes, progress.increments) == (0, 0, 2)
-    assert {from_text(Shard, p.body, "a shard").until for p in planned} == {whole.created + 60.0}
-    engine.run(started)
+    assert {from_text(Shard, p.body, "a shard").until for p in planned} == {until}
+    said: list[str] = []
+    limits: dict[str, Callable[[], float | None]] = {}
+    while engine.step(started):
+        with db.runtime.catalog.read() as conn:
+            operation = operations.get(conn, started)
+            run, waiting = engine.run_of(operation), operations.open_parts(conn, started, 1)
+            said.append(out_of_time(conn, run).message.partition(": ")[2])
+        for part in waiting:
+            handler = engine.handler_of(operation, part)
+            limits[part.kind] = partial(handler.time_limit, run, read_part(part, handler.record))
+    assert {kind: limit() for kind, limit in limits.items()} == {
+        "shard": 100.0,
+        "rebuild": 100.0,
+        "verify": None,
+        "verify shard": 100.0,
+    }
+    check_time(clock, run, limits["rebuild"])
+    full, one, two = (f"{n} of 3 backups were there, and " for n in range(3))
+    assert list(dict.fromkeys(said)) == [
+        *(f"{full}{n} of 6 shards of the full backup" for n in range(1, 6)),
+        *(f"{one}{n} of 6 shards of increment 1" for n in range(6)),
+        *(f"{two}{n} of 4 shards of increment 2" for n in range(4)),
+        "3 of 3 backups were there, and 0 of 1 parts of what comes after them",
+        *(f"3 of 3 backups were there, and {n} of 2 parts of what comes after them" for n in range(2)),
+        *(f"3 of 3 backups were there, and {n} of 10 parts of what comes after them" for n in range(10)),
+        "3 of 3 backups were there",
+    ]
     with db.runtime.catalog.read() as conn:
         checked = operations.parts(conn, started, "verify shard")
-    assert {from_text(CheckedShard, p.body, "a shard").until for p in checked} == {whole.created + 60.0}
+    assert {from_text(CheckedShard, p.body, "a shard").until for p in checked} == {until}
     found = db.operation(started)
     assert told(found) == [
         *[("shard", 0, 0, "/r/t", n) for n in range(3)],
@@ -154,6 +184,17 @@ def check_restore(db: Database) -> None:
     ]
     assert progress.parts == len(found.shards)
     assert progress.bytes_total == moved(found.shards) == found.progress["bytes"]
+
+
+def check_time(clock: ManualClock, run: RestoreRun, limit: Callable[[], float | None]) -> None:
+    """A part has no more time than the whole restore has left."""
+    until = run.operation.created + 1_000.0
+    assert (is_late(run, until), is_late(run, until + 0.5)) == (False, True)
+    found = []
+    for seconds in (until - 70.0 - clock.now(), 69.5, 100.0):
+        clock.sleep(seconds)
+        found.append(limit())
+    assert found == [70.0, 0.5, 0.0]
 
 
 def check_folding(db: Database) -> None:

@@ -148,6 +148,23 @@ def test_slices_that_do_not_fit(chain: list[BackupRecord]) -> None:
         slices_of(chain, "/t")
 
 
+def test_a_table_that_was_no_member_for_a_while_does_not_go_on() -> None:
+    """Also if it is as it was."""
+    back = replace(TWO, tables={"/t": table(False, digest(3), digest(2))})
+    assert len(slices_of([FULL, replace(back, after_step=10)], "/t")) == 2
+    with pytest.raises(Corrupted, match="continues something that no earlier backup has"):
+        slices_of([FULL, replace(ONE, tables={}), back], "/t")
+
+
+def test_what_begins_anew_needs_nothing_of_before() -> None:
+    damaged = with_slice(FULL, delta=digest(9))
+    anew = replace(ONE, tables={"/t": table(True, Digest(), digest(4))})
+    assert [place for place, _ in slices_of([damaged, anew, TWO], "/t")] == [1, 2]
+    without = replace(ONE, tables={"/t": table(False, digest(3), digest(4), index=False)})
+    built = replace(TWO, tables={"/t": replace(TWO.tables["/t"], indexes=anew.tables["/t"].indexes)})
+    assert [place for place, _ in slices_of([FULL, without, built], "/t", "by_v")] == [2]
+
+
 def test_a_slice_after_a_column_was_dropped_has_no_arithmetic() -> None:
     assert len(slices_of([FULL, with_slice(ONE, delta=None)], "/t")) == 2
 
