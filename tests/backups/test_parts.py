@@ -8,6 +8,8 @@ from pathlib import Path
 
 from strandline import Database
 from strandline.api.progress import OperationInfo
+from strandline.backups.collection import Collection
+from strandline.backups.record import require_collection
 from strandline.backups.restore_parts import RestoreProgress, RestoreRun, Shard, is_late, out_of_time
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.backups.restore_verify import CheckedShard
@@ -212,6 +214,8 @@ def check_folding(db: Database) -> None:
         ("manifest", 1, None, swallowed, None),
         ("sweep", 2, None, COLLECTION, None),
     ]
+    with db.runtime.catalog.read() as conn:
+        assert require_collection(conn, "c").record(Collection).leaving == (), "all of it has left"
     db.sql("COMPACT c")
     found = last(db, "compact backups")
     assert told(found) == [
