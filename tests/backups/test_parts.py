@@ -112,7 +112,8 @@ def check_explained(db: Database) -> None:
     """What is in a repository has to be copied, though nobody asks for it."""
     full, one, two = backups(db)
     lines = [tuple(line) for line in db.sql("EXPLAIN RESTORE c").rows()]
-    steps = [line[2].rpartition(" ")[2] for line in lines[:3]]
+    # Between two backups three commits, and the ends of taking and of sending one.
+    steps = [int(lines[0][2].rpartition(" ")[2]) + 5 * place for place in range(3)]
     in_table, in_index = (int(lines[place][2].split()[-2]) for place in (3, 4))
     assert in_table > in_index > 6_000
     assert lines == [
@@ -130,8 +131,9 @@ def check_explained(db: Database) -> None:
 
 
 def check_restore(db: Database, clock: ManualClock) -> None:
-    engine = db._running.engine
+    engine, before = db._running.engine, db.step
     started = engine.start("restore", RestoreRequest(collection="c", into="r", deadline_seconds=1_000.0))
+    assert db.step == before, "nothing has happened yet"
     with db.runtime.catalog.read() as conn:
         whole, planned = operations.get(conn, started), operations.parts(conn, started, "shard")
     assert whole.progress is not None
@@ -168,6 +170,7 @@ def check_restore(db: Database, clock: ManualClock) -> None:
     with db.runtime.catalog.read() as conn:
         checked = operations.parts(conn, started, "verify shard")
     assert {from_text(CheckedShard, p.body, "a shard").until for p in checked} == {until}
+    assert db.step == before + 1, "all of it at once"
     found = db.operation(started)
     assert told(found) == [
         *[("shard", 0, 0, "/r/t", n) for n in range(3)],
@@ -201,7 +204,9 @@ def check_time(clock: ManualClock, run: RestoreRun, limit: Callable[[], float | 
 
 def check_folding(db: Database) -> None:
     _, swallowed, backup = (f"{COLLECTION}/{name}" for name in backups(db))
+    before = db.step
     db.sql("COMPACT c INCREMENTS")
+    assert db.step == before + 2, "the end of the merge, and that of the sweep"
     found = last(db, "merge increments")
     assert told(found) == [
         *shards("merge", "/t", 3),
@@ -217,6 +222,7 @@ def check_folding(db: Database) -> None:
     with db.runtime.catalog.read() as conn:
         assert require_collection(conn, "c").record(Collection).leaving == (), "all of it has left"
     db.sql("COMPACT c")
+    assert db.step == before + 3
     found = last(db, "compact backups")
     assert told(found) == [
         *shards("fold", "/t", 3),
