@@ -63,9 +63,11 @@ def test_each_part_says_what_it_is_about(tmp_path: Path) -> None:
             "CREATE TABLE u (k Int64, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t, TABLE u) "
             f"WITH (STORAGE = '{tmp_path}/repository', INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP c"
         )
-        for value in "bc":
-            fill(db, value)
-            db.sql("BACKUP c INCREMENTAL")
+        fill(db, "b")
+        db.sql("BACKUP c INCREMENTAL")
+        fill(db, "c")
+        db.sql("CREATE TABLE w (k Int64, PRIMARY KEY (k)); UPSERT INTO w (k) VALUES (1), (2)")
+        db.sql("ALTER BACKUP COLLECTION c ADD TABLE w; BACKUP c INCREMENTAL")
         check_increment(db)
         check_sending(db)
         check_explained(db)
@@ -81,6 +83,7 @@ def check_increment(db: Database) -> None:
         *shards("slice shard", "/t", 2, first=1),
         ("slice", 0, None, "/t/by_v", 0),
         *shards("slice shard", "/t/by_v", 1, first=1),
+        ("slice", 0, None, "/w", 0),
         ("unchanged", 0, None, None, None),
         ("drop stream", 0, None, f"/t/{stream}", None),
         ("drop stream", 0, None, f"/t/by_v/indexImplTable/{stream}", None),
@@ -90,6 +93,9 @@ def check_increment(db: Database) -> None:
         "nobody knows how they are spread"
     )
     assert 2 * moved(index) > moved(table) > moved(index) > 3_000
+    assert [p.bytes for p in found.shards if p.path == "/w"] == [db.describe("/w")["bytes"]], (
+        "all of it is new"
+    )
     assert found.result is not None
     assert found.progress["bytes"] == found.result["bytes"]
 
@@ -101,6 +107,7 @@ def check_sending(db: Database) -> None:
         ("repository", 0, None, None, None),
         *[("objects", 1, None, f"{backup}/t", None)] * 3,
         ("objects", 1, None, f"{backup}/__ydb_backup_meta/indexes/t/by_v", None),
+        ("objects", 1, None, f"{backup}/w", None),
         ("manifest", 2, None, backup, None),
     ]
     assert found.result is not None
@@ -112,9 +119,10 @@ def check_explained(db: Database) -> None:
     """What is in a repository has to be copied, though nobody asks for it."""
     full, one, two = backups(db)
     lines = [tuple(line) for line in db.sql("EXPLAIN RESTORE c").rows()]
-    # Between two backups three commits, and the ends of taking and of sending one.
-    steps = [int(lines[0][2].rpartition(" ")[2]) + 5 * place for place in range(3)]
-    in_table, in_index = (int(lines[place][2].split()[-2]) for place in (3, 4))
+    first = int(lines[0][2].rpartition(" ")[2])
+    # Three commits, and the ends of taking and of sending one; then those of the new table as well.
+    steps = [first, first + 5, first + 13]
+    in_table, in_index, in_new = (int(lines[place][2].split()[-2]) for place in (3, 4, 7))
     assert in_table > in_index > 6_000
     assert lines == [
         ("apply", full, f"full backup, up to step {steps[0]}"),
@@ -124,9 +132,9 @@ def check_explained(db: Database) -> None:
         ("index", "/t/by_v", f"9 entries, {in_index} bytes"),
         ("rebuild index", "/t/by_n", "GLOBAL ASYNC, not in the backup"),
         ("table", "/u", "0 rows, 1 shards, 3 slices, 0 bytes"),
-        ("move", f"{in_table + in_index} bytes", "copied and checked"),
-        ("in the way", "/t", "a table in state ready"),
-        ("in the way", "/u", "a table in state ready"),
+        ("table", "/w", f"2 rows, 1 shards, 1 slices, {in_new} bytes"),
+        ("move", f"{in_table + in_index + in_new} bytes", "copied and checked"),
+        *(("in the way", path, "a table in state ready") for path in ("/t", "/u", "/w")),
     ]
 
 
@@ -161,10 +169,10 @@ def check_restore(db: Database, clock: ManualClock) -> None:
     assert list(dict.fromkeys(said)) == [
         *(f"{full}{n} of 6 shards of the full backup" for n in range(1, 6)),
         *(f"{one}{n} of 6 shards of increment 1" for n in range(6)),
-        *(f"{two}{n} of 4 shards of increment 2" for n in range(4)),
+        *(f"{two}{n} of 5 shards of increment 2" for n in range(5)),
         "3 of 3 backups were there, and 0 of 1 parts of what comes after them",
-        *(f"3 of 3 backups were there, and {n} of 2 parts of what comes after them" for n in range(2)),
-        *(f"3 of 3 backups were there, and {n} of 10 parts of what comes after them" for n in range(10)),
+        *(f"3 of 3 backups were there, and {n} of 3 parts of what comes after them" for n in range(3)),
+        *(f"3 of 3 backups were there, and {n} of 11 parts of what comes after them" for n in range(11)),
         "3 of 3 backups were there",
     ]
     with db.runtime.catalog.read() as conn:
@@ -178,14 +186,17 @@ def check_restore(db: Database, clock: ManualClock) -> None:
         *[("shard", 1, 1, "/r/t", n) for n in range(3)],
         *[("shard", 1, 1, "/r/t/by_v", n) for n in range(3)],
         *[("shard", 2, 2, "/r/t", n) for n in range(3)],
+        ("shard", 2, 2, "/r/w", 0),
         ("shard", 2, 2, "/r/t/by_v", 0),
         ("rebuild", 3, None, "/r/t/by_n", None),
         ("verify", 4, None, "/r/t", None),
         ("verify", 4, None, "/r/u", None),
+        ("verify", 4, None, "/r/w", None),
         *shards("verify shard", "/r/t", 3, stage=5),
         *shards("verify shard", "/r/t/by_v", 3, stage=5, first=3),
         *shards("verify shard", "/r/t/by_n", 3, stage=5, first=6),
         *shards("verify shard", "/r/u", 1, stage=5),
+        *shards("verify shard", "/r/w", 1, stage=5),
     ]
     assert progress.parts == len(found.shards)
     assert progress.bytes_total == moved(found.shards) == found.progress["bytes"]
