@@ -22,7 +22,7 @@ from tests.world import ManualClock
 
 Told = tuple[str, int, int | None, str | None, int | None]
 COLLECTION = "/.backups/collections/c"
-SHARD_BYTES = 2_500
+SHARD_BYTES = 2_000
 TABLE = (
     "CREATE TABLE t (k Int64, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v), "
     "INDEX by_n GLOBAL ASYNC ON (n)) WITH (PARTITION_AT_KEYS = ((300), (600)))"
@@ -98,6 +98,8 @@ def check_increment(db: Database) -> None:
     )
     assert found.result is not None
     assert found.progress["bytes"] == found.result["bytes"]
+    backup = f"{COLLECTION}/{found.result['backup']}"
+    assert [db.describe(f"{backup}/{name}")["rows"] for name in ("t", "u", "w")] == [9, 0, 2]
 
 
 def check_sending(db: Database) -> None:
