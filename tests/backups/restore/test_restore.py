@@ -138,6 +138,14 @@ def test_reading_a_backup_without_restoring_it(told: tuple[Database, Story]) -> 
         )
 
 
+def test_what_a_backup_does_not_hold_is_not_read_from_it(on_sqlite: tuple[Database, Story]) -> None:
+    db, _ = on_sqlite
+    for name, hint in (("ordes", "orders"), ("zzzzzzzz", "It holds /dir/items, /orders.")):
+        with pytest.raises(PathNotFound, match=f"/{name} is not in the backup") as refused:
+            db.sql(f"SELECT * FROM {name} IN BACKUP c").rows()
+        assert hint in refused.value.hint
+
+
 def test_explain_changes_nothing_and_says_what_is_in_the_way(told: tuple[Database, Story]) -> None:
     db, story = told
     step = db.step
@@ -400,6 +408,8 @@ def test_omitted_and_asynchronous_indexes_are_rebuilt_and_said_so(
         )
         db.sql("BACKUP c; UPSERT INTO t (k, v) VALUES (3, 30)")
         db.sql("BACKUP c INCREMENTAL; DROP TABLE t")
+        with pytest.raises(PreconditionFailed, match="no data of the index 's'"):
+            db.sql("SELECT k FROM t VIEW s IN BACKUP c WHERE v = 30").rows()
         operation = db.sql("RESTORE c WITH (VERIFY = 'data')").operation_id
         assert operation is not None
         result = db.operation(operation).result
