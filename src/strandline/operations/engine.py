@@ -191,7 +191,6 @@ class Engine(Transitions):
                 operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
         except Lost:
             return
-        run.flush()
         self._ended(operation, state, error)
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:

@@ -156,7 +156,7 @@ class Transitions(ABC):
         cancelled, or has ended."""
         first, (began, seconds) = parts[0], time
         name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
-        tag, jobs = f"{name}-{uuid.uuid4().hex[:8]}", self._jobs.store
+        tag, jobs = f"{name}-{uuid.uuid4().hex}", self._jobs.store
 
         def tagged() -> Sequence[Any]:
             with jobs.tagged(tag):
