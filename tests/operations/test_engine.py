@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Table, func, select
 
 from strandline.catalog import many, operations, paths, sqltables
 from strandline.catalog.connection import Catalog
@@ -35,7 +35,7 @@ from strandline.errors import (
 )
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
-from strandline.records import Nothing, Record, later
+from strandline.records import Newer, Nothing, Record, later
 from tests.copies import copy_request
 from tests.operations.worked import Work, Worked
 from tests.world import (
@@ -495,6 +495,21 @@ def test_kinds_that_a_process_does_not_know_are_left_to_others(orders: Catalog, 
     clock.sleep(LEASE_SECONDS + 1)
     assert resume(engine_of(orders, kinds=[Tried(Trouble())])) == []
     assert [o.id for o in resume(engine_of(orders))] == [operation_id]
+
+
+@pytest.mark.parametrize("table", [sqltables.operations, sqltables.parts])
+def test_what_a_newer_version_began_is_left_to_it(orders: Catalog, clock: ManualClock, table: Table) -> None:
+    newer = engine_of(orders).start("copy", COPY)
+    with orders.write() as tx:
+        body = func.replace(table.c.body, '"record_format": 1', '"record_format": 99')
+        tx.conn.execute(table.update().values(body=body))
+    create(orders, "/users", ())
+    known = engine_of(orders).start("create stream", stream_on("/users"))
+    clock.sleep(LEASE_SECONDS + 1)
+    other = engine_of(orders)
+    assert other.take_over() == [known]
+    with pytest.raises(Newer, match="was written by a newer version"):
+        other.take_over(newer)
 
 
 def test_a_closing_process_leaves_its_operations_to_others(orders: Catalog, clock: ManualClock) -> None:
