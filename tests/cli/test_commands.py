@@ -300,7 +300,9 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
     shop("sql", "UPSERT INTO orders (id, total) VALUES (1, 11)")
     shop("backup", "nightly", "--incremental")
     shop("verify", "nightly", "--sample", "25")
-    assert "against restoring it, but not all of it was looked at" in shop("show-backup", "nightly", "last").out
+    assert (
+        "against restoring it, but not all of it was looked at" in shop("show-backup", "nightly", "last").out
+    )
     well = shop("verify", "nightly", "--again", "--json")
     assert well.code == 0
     full, increment = (backup["backup"] for backup in well.json["backups"])
