@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.catalog import board, paths, tables
+from strandline.catalog import board, definitions, paths
 from strandline.catalog.board import Publication
 from strandline.catalog.cache import SchemeCache, Unit
 from strandline.catalog.connection import Catalog
@@ -47,7 +47,7 @@ def unit(cache: SchemeCache, path: str) -> Unit:
 
 def alter(catalog: Catalog, path: str) -> None:
     with catalog.write() as tx:
-        tables.alter(tx, TableInfo.of(paths.require(tx.conn, path)))
+        definitions.alter(tx, TableInfo.of(paths.require(tx.conn, path)))
 
 
 def touch_index(catalog: Catalog, name: str = "s") -> None:
@@ -181,7 +181,7 @@ def test_a_table_is_not_found_by_the_name_that_it_had(catalog: Catalog, is_late:
     cache = SchemeCache(catalog, delivery=Held()) if is_late else SchemeCache(catalog)
     table = unit(cache, "/orders").table
     with catalog.write() as tx:
-        tables.rename(tx, paths.require(tx.conn, "/orders"), "/sales")
+        definitions.rename(tx, paths.require(tx.conn, "/orders"), "/sales")
     assert unit(cache, "/sales").table.id == table.id
     with pytest.raises(PathNotFound):
         unit(cache, "/orders")
@@ -261,7 +261,7 @@ def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
 
     def fail() -> None:
         with catalog.write() as tx:
-            tables.alter(tx, failing)
+            definitions.alter(tx, failing)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from strandline.catalog import chains, commits, holds
+from strandline.catalog import chains, commits, tables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.holds import Hold
+from strandline.catalog.tables import Hold
 from strandline.model import Segment
 from tests.catalog.examples import commit, create, segment
 
@@ -19,33 +19,33 @@ def test_a_hold_moves_and_changes_alone(catalog: Catalog) -> None:
     a, b = create(catalog, "/a"), create(catalog, "/b")
     mine, others = Hold(OWNER, a.id, 1, False), Hold(OTHER, b.id, 1, False)
     with catalog.write() as tx:
-        holds.add(tx, mine, others)
-        holds.move(tx, OWNER, 5)
-        holds.keep_state(tx, OWNER, True)
+        tables.add_holds(tx, mine, others)
+        tables.move_hold(tx, OWNER, 5)
+        tables.keep_held_state(tx, OWNER, True)
     with catalog.read() as conn:
-        assert holds.find(conn, OWNER) == Hold(OWNER, a.id, 5, True)
-        assert holds.find(conn, OTHER) == others
-        assert holds.find(conn, 999) is None
+        assert tables.find_hold(conn, OWNER) == Hold(OWNER, a.id, 5, True)
+        assert tables.find_hold(conn, OTHER) == others
+        assert tables.find_hold(conn, 999) is None
 
 
 def test_a_table_is_held_by_any_number_of_streams(catalog: Catalog) -> None:
     a, b = create(catalog, "/a"), create(catalog, "/b")
     with catalog.write() as tx:
-        holds.add(tx, Hold(OWNER, a.id, 1, False), Hold(OTHER, a.id, 1, False))
+        tables.add_holds(tx, Hold(OWNER, a.id, 1, False), Hold(OTHER, a.id, 1, False))
     with catalog.read() as conn:
-        assert (holds.is_held(conn, a.id), holds.is_held(conn, b.id)) == (True, False)
+        assert (tables.is_held(conn, a.id), tables.is_held(conn, b.id)) == (True, False)
 
 
 def test_holds_end_with_their_stream_and_with_their_table(catalog: Catalog) -> None:
     a, b = create(catalog, "/a"), create(catalog, "/b")
     with catalog.write() as tx:
-        holds.add(tx, Hold(OWNER, a.id, 1, False), Hold(OTHER, b.id, 1, False))
-        holds.remove(tx, [])
-        assert holds.find(tx.conn, OWNER) is not None
-        holds.remove(tx, [OWNER])
-        assert (holds.find(tx.conn, OWNER), holds.is_held(tx.conn, b.id)) == (None, True)
-        holds.remove(tx, [b.id])
-        assert holds.find(tx.conn, OTHER) is None
+        tables.add_holds(tx, Hold(OWNER, a.id, 1, False), Hold(OTHER, b.id, 1, False))
+        tables.forget(tx, [])
+        assert tables.find_hold(tx.conn, OWNER) is not None
+        tables.forget(tx, [OWNER])
+        assert (tables.find_hold(tx.conn, OWNER), tables.is_held(tx.conn, b.id)) == (None, True)
+        tables.forget(tx, [b.id])
+        assert tables.find_hold(tx.conn, OTHER) is None
 
 
 def test_what_only_a_hold_keeps_is_counted(catalog: Catalog) -> None:
@@ -55,7 +55,7 @@ def test_what_only_a_hold_keeps_is_counted(catalog: Catalog) -> None:
 
     def kept(step: int, keeps_state: bool) -> tuple[int, int]:
         with catalog.read() as conn:
-            return holds.kept_by(conn, Hold(OWNER, table.id, step, keeps_state))
+            return tables.kept_by(conn, Hold(OWNER, table.id, step, keeps_state))
 
     assert kept(0, True) == (0, 0), "the table needs all of it itself"
     with catalog.read() as conn:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, select
 
-from strandline.catalog import chains, collect, commits, paths, sqltables, tables
+from strandline.catalog import chains, collect, commits, definitions, paths, sqltables, tables
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog
@@ -432,7 +432,7 @@ def test_what_is_large_is_copied_shard_by_shard(tmp_path: Path, clock: ManualClo
     catalog = open_catalog(tmp_path, clock=clock)
     cut = replace(world.SCHEMA, bounds=((10,),))
     with catalog.write() as tx:
-        info = tables.create(tx, "/orders", cut, indexes=[BY_V])
+        info = definitions.create(tx, "/orders", cut, indexes=[BY_V])
     for key in (1, 20):
         ids = [(info.id, info.version), (info.indexes[0].impl_id, info.indexes[0].version)]
         with catalog.write() as tx:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import board, holds, paths, sqltables
+from strandline.catalog import board, paths, sqltables, tables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.holds import Hold
 from strandline.catalog.streams import StreamBody
-from strandline.catalog.writer import Writer
+from strandline.catalog.tables import Hold
+from strandline.catalog.writer import Writer, current_step
 from strandline.errors import (
     AlreadyExists,
     Internal,
@@ -61,11 +61,11 @@ def test_creating_and_dropping_moves_exactly_what_it_should(
     engine = engine_of(orders)
     before = versions(orders)
     with orders.read() as conn:
-        now = board.current_step(conn)
+        now = current_step(conn)
     step = kept(execute(engine, "create stream", request(table)).result)
     assert moved(orders, before) == moves
     with orders.read() as conn:
-        assert board.current_step(conn) == now + 1, "all of it happens at one step"
+        assert current_step(conn) == now + 1, "all of it happens at one step"
         stream = paths.require(conn, f"{table}/feed", "stream")
         hold = conn.execute(select(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id)).one()
         body = stream.record(StreamBody)
@@ -185,7 +185,7 @@ def test_a_stream_keeps_the_state_of_its_table_only_if_it_shows_it(orders: Catal
     execute(engine_of(orders), "create stream", StreamRequest(table="/orders", stream=spec))
     with orders.read() as conn:
         stream = paths.require(conn, "/orders/feed")
-        hold = holds.find(conn, stream.id)
+        hold = tables.find_hold(conn, stream.id)
         owner = conn.execute(select(sqltables.paths.c.owner_id).where(sqltables.paths.c.id == stream.id))
         assert owner.scalar_one() == 7
     body = stream.record(StreamBody)
@@ -201,8 +201,8 @@ class Beginning(Handler[AnyRun, Nothing]):
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def configure(self, tx: Writer, run: AnyRun, part: Part[Nothing], made: Any) -> Nothing:
-        tables = [paths.require(tx.conn, path) for path in ("/orders", IMPL)]
-        begin_streams(tx, run, part, tables, StreamSpec("feed"), step=2)
+        on = [paths.require(tx.conn, path) for path in ("/orders", IMPL)]
+        begin_streams(tx, run, part, on, StreamSpec("feed"), step=2)
         return part.body
 
 
@@ -223,12 +223,12 @@ def test_streams_that_begin_at_once_are_seen_at_the_end(orders: Catalog) -> None
     operation_id = engine.start("begun", Nothing())
     assert engine.step(operation_id)
     with orders.read() as conn:
-        assert board.current_step(conn) == 2
+        assert current_step(conn) == 2
         made = [paths.require(conn, f"{table}/feed") for table in ("/orders", IMPL)]
         for stream in made:
             assert (stream.state, stream.operation_id) == ("creating", operation_id)
             assert (stream.created_step, stream.record(StreamBody).cursor) == (2, 2)
-            assert holds.find(conn, stream.id) == Hold(stream.id, stream.parent_id or 0, 2, True)
+            assert tables.find_hold(conn, stream.id) == Hold(stream.id, stream.parent_id or 0, 2, True)
     assert moved(orders, before) == {}
     assert not engine.step(operation_id)
     assert moved(orders, before) == {"/orders": 1, INDEX: 1, IMPL: 1}
@@ -245,7 +245,7 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
             alter_stream(tx, paths.require(tx.conn, "/orders/feed"), mode=mode)
         with orders.read() as conn:
             stream = paths.require(conn, "/orders/feed")
-            hold = holds.find(conn, stream.id)
+            hold = tables.find_hold(conn, stream.id)
             assert hold is not None
             published = max(p.version for p in board.since(conn, 0) if p.path == "/orders/feed")
             assert published == stream.version
@@ -272,6 +272,6 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
         with orders.write() as tx:
             paths.set_state(tx, [paths.require(tx.conn, path).id], paths.READY, None)
     with orders.write() as tx:
-        holds.remove(tx, [paths.require(tx.conn, "/orders/feed").id])
+        tx.conn.execute(sqltables.holds.delete())
     with pytest.raises(Internal, match="holds nothing"):
         alter("NEW_IMAGE")

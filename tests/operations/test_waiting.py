@@ -16,7 +16,7 @@ from strandline.errors import TimedOut, Unavailable
 from strandline.operations.engine import Engine
 from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
 from strandline.records import Nothing
-from tests.operations.worked import Ended, Work, Worked, running
+from tests.operations.worked import Work, Worked, running
 from tests.world import ManualClock, Process, engine_of, open_catalog
 
 
@@ -88,29 +88,30 @@ def test_slow_work_is_written_down_once_and_asked_after_now_and_then(catalog: Ca
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_cancels_in_the_same_process_is_heard_at_once(catalog: Catalog, workers: int) -> None:
-    handler, jobs = Work(), Ended()
+    handler = Work()
     handler.hangs = {1}
-    engine = engine_of(catalog, kinds=[Worked(handler)], jobs=jobs)
+    engine = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, workers):
         assert handler.reached.wait(60)
         engine.cancel(operation_id)
     assert engine.get(operation_id).state == CANCELLED, "no time has gone by"
-    assert len(jobs.tags) == 1
+    assert handler.ended.wait(60)
     assert (engine._unwanted, engine._plans) == (set(), {}), "nothing of it stays in memory"
     handler.let_go.set()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_is_let_go_leaves_what_hangs_to_others(catalog: Catalog, workers: int) -> None:
-    handler, jobs = Work(), Ended()
+    handler = Work()
     handler.hangs = {1}
-    engine = engine_of(catalog, kinds=[Worked(handler)], jobs=jobs)
+    engine = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, workers):
         assert handler.reached.wait(60)
         engine.let_go()
-    assert (engine.get(operation_id).state, len(jobs.tags)) == (RUNNING, 1)
+    assert engine.get(operation_id).state == RUNNING
+    assert handler.ended.wait(60)
     with pytest.raises(Unavailable, match="the database was closed"):
         engine.wait(operation_id)
     handler.let_go.set()
@@ -125,9 +126,8 @@ def test_who_carries_out_what_it_waits_for_is_told_of_each_step(catalog: Catalog
     operation_id = engine.start("worked", Nothing())
     seen: list[Operation] = []
     assert engine.wait(operation_id, on_progress=seen.append, workers=workers).state == DONE
-    assert [o.parts_done for o in seen][:2] == [0, 1]
-    assert [o.state for o in seen][-2:] == [RUNNING, DONE], "the last part is done, and then the whole"
-    assert [o.parts_done for o in seen][-2:] == [3, 3]
+    assert [o.state for o in seen] == [RUNNING] * 4 + [DONE], "before it, after each part, and at the end"
+    assert [o.parts_done for o in seen][::3] == [0, 3]
 
 
 def test_who_stops_while_it_carries_out_what_it_waits_for_says_so(catalog: Catalog) -> None:

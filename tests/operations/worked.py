@@ -12,18 +12,8 @@ from strandline.catalog.shards import ShardInfo
 from strandline.catalog.writer import Writer
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
-from strandline.operations.parameters import NoJobs
 from strandline.records import Nothing, Record
-
-
-class Ended(NoJobs):
-    """Notes under which tags work was interrupted."""
-
-    def __init__(self) -> None:
-        self.tags: list[str] = []
-
-    def interrupt(self, tag: str) -> None:
-        self.tags.append(tag)
+from strandline.work import current
 
 
 class Work(Handler[AnyRun, Nothing]):
@@ -36,10 +26,13 @@ class Work(Handler[AnyRun, Nothing]):
         self.errors: dict[int, list[Exception]] = {}
         self.hangs: set[int] = set()
         self.reached, self.let_go = threading.Event(), threading.Event()
+        self.ended = threading.Event()
+        """What it has begun elsewhere was ended."""
         self.pauses = pauses
 
     def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
-        if part.id in self.hangs:
+        if part.id in self.hangs and (present := current()):
+            present.elsewhere(self.ended.set)
             self.reached.set()
             assert self.let_go.wait(60)
         if self.errors.get(part.id):
