@@ -20,6 +20,7 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.ledger import Notice
 from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING
+from strandline.catalog.versions import VersionRegistry
 from strandline.catalog.writer import Writer
 from strandline.clock import SystemClock
 from strandline.errors import (
@@ -38,6 +39,7 @@ from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPl
 from strandline.records import Newer, Nothing, Record, later
 from tests.copies import copy_request
 from tests.operations.worked import Work, Worked
+from tests.schedulers import Explicit
 from tests.world import (
     BY_V,
     LEASE_SECONDS,
@@ -899,6 +901,15 @@ def test_a_claim_that_another_operation_holds_is_a_conflict(orders: Catalog) -> 
             part_id=1,
         )
     ]
+
+
+def test_an_engine_uses_what_it_is_given(orders: Catalog) -> None:
+    registry = VersionRegistry()
+    engine = engine_of(orders, scheduler=Explicit((3, 1, 2)), registry=registry)
+    assert engine.registry is registry
+    operation_id = engine.start("copy", COPY)
+    assert engine.step(operation_id)
+    assert [p.state for p in parts_of(engine, operation_id)] == ["propose", "propose", "configure"]
 
 
 def test_a_kind_that_nobody_knows_is_refused(orders: Catalog) -> None:
