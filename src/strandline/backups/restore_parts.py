@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.restore_plan import RestoreRequest
-from strandline.catalog import board, chains, shards, tables
+from strandline.catalog import chains, shards, tables
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
@@ -278,4 +278,4 @@ class RebuildPart(RestorePart[Rebuilt]):
 
 def incoming_chain(conn: Connection, table_id: int) -> Chain:
     """The chain of a table that nobody sees yet."""
-    return chains.load(conn, table_id, board.current_step(conn))
+    return chains.load(conn, table_id, current_step(conn))

@@ -50,7 +50,7 @@ from strandline.operations.kind import (
     Run,
 )
 from strandline.operations.moving import Moving
-from strandline.records import Nothing, Record, later
+from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
 from strandline.storage.marker import plain
@@ -65,7 +65,7 @@ TOGETHER = 256
 @dataclass(frozen=True, kw_only=True)
 class SendBody(Body):
     """``backups``: what is sent, in the order of the chain. ``moves``: afterwards they are there and not in
-    the warehouse. ``retention``: the rules to apply then."""
+    the warehouse. ``retention``: the rules to apply then. ``known``: others of the collection are there."""
 
     collection_id: int
     root: str
@@ -73,6 +73,7 @@ class SendBody(Body):
     moves: bool
     encrypted: bool
     retention: str | None = later()
+    known: bool = later(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +88,13 @@ class SendResult(Retained):
     repository: str
     backups: tuple[str, ...]
     bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Present(Record):
+    """The backups that the repository had when it was opened, of those that are copied there."""
+
+    backups: tuple[str, ...] = later(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +160,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
         run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
         batches = [batch for record in sent for batch in self._batches(tx.conn, record)]
-        parts = [PartPlan("repository", Nothing())]
+        parts = [PartPlan("repository", Present())]
         total = sum(batch.bytes for batch in batches)
         slowed = request.limits.seconds_for(total)
         first = {p.id: p.path for p in paths.by_ids(tx.conn, [b.slices[0].target_id for b in batches])}
@@ -177,6 +185,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             moves=moves,
             encrypted=collection.settings.encryption if moves else request.encryption,
             retention=collection.settings.retention if moves else None,
+            known=moves and any(head.stored == root for _, head in backup_heads(tx.conn, path)),
         )
         return Plan(parts, body, SendProgress(bytes=0, bytes_total=total))
 
@@ -198,21 +207,21 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             )
 
     def finish(self, tx: Writer, run: SendRun) -> SendResult:
-        result = SendResult(
-            repository=run.body.root,
-            backups=run.body.backups,
-            bytes=run.progress.bytes_total,
-            retention=run.body.retention,
-        )
-        if not run.body.moves:
-            return result
-        made = _objects(tx.conn, run)
         collection = require_id(tx.conn, run.body.collection_id)
         sent = {path.name: path for path in paths.backups(tx.conn, collection)}
-        for name in run.body.backups:
-            record = sized(sent[name].record(BackupRecord), made)
-            place_objects(tx, record, made, run.body.root)
-            paths.set_body(tx, sent[name].id, replace(record, stored=run.body.root))
+        (present,) = run.bodies(tx.conn, "repository", Present)
+        new = [sent[name].record(BackupRecord) for name in run.body.backups if name not in present.backups]
+        result = SendResult(
+            repository=run.body.root,
+            backups=tuple(record.name for record in new),
+            bytes=sum(slice_.bytes for record in new for slice_ in record.slices),
+            retention=run.body.retention,
+        )
+        if run.body.moves:
+            made = _objects(tx.conn, run)
+            for record in (sized(each, made) for each in new):
+                place_objects(tx, record, made, run.body.root)
+                paths.set_body(tx, sent[record.name].id, replace(record, stored=run.body.root))
         return result
 
     def let_go(self, operation_id: str) -> None:
@@ -239,18 +248,24 @@ def _bytes(segments: Sequence[Segment]) -> int:
     return sum(segment.bytes for segment in segments)
 
 
-class RepositoryPart(WritingPart[SendRun, Nothing]):
+class RepositoryPart(WritingPart[SendRun, Present]):
     """Makes the repository, and sees to it that it is this warehouse's."""
 
-    record = Nothing
+    record = Present
 
-    def work(self, run: SendRun, part: Part[Nothing]) -> None:
-        root, now = run.body.root, self.runtime.clock.now()
-        files = plain(self.runtime.files.at(root))
-        Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
-        Repository(files, root).check_owner(self.leases.here())  # Before anything of it is taken.
+    def work(self, run: SendRun, part: Part[Present]) -> Present:
+        body, now = run.body, self.runtime.clock.now()
+        files, settings = plain(self.runtime.files.at(body.root)), self.runtime.settings
+        Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
+        Repository(files, body.root).check_owner(self.leases.here())  # Before anything of it is taken.
         with self.writing(run) as (there, _):
             there.own(self.leases.here(), now)
+            if body.moves:
+                return part.body  # What is there, the catalog knows.
+            return Present(backups=tuple(name for name in there.backups() if name in body.backups))
+
+    def configure(self, tx: Writer, run: SendRun, part: Part[Present], made: Present) -> Present:
+        return made
 
 
 def as_objects(
@@ -317,10 +332,12 @@ class ManifestPart(WritingPart[SendRun, Listed]):
         with self.runtime.catalog.read() as conn:
             path = require_id(conn, run.body.collection_id)
             collection = path.record(Collection)
-            backup = next(p for p in paths.backups(conn, path) if p.name == name)
+            backups = {p.name: p for p in paths.backups(conn, path)}
             made = _objects(conn, run)
         here = self.leases.here()
-        record = sized(backup.record(BackupRecord), made)
+        record = sized(backups[name].record(BackupRecord), made)
+        if record.parent is not None and record.parent not in run.body.backups:
+            there.require(backups[record.parent].record(BackupRecord), name)
         manifest = Manifest(
             repository=there.marker.id,
             engine=VERSION,

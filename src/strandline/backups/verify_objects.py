@@ -6,7 +6,6 @@ that a run that ends early was not for nothing.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -158,20 +157,13 @@ def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
     """What ``act`` returns, which is tried again while storage does not answer, or not in time."""
     settings = runtime.settings
     for number in tries(runtime.clock, settings.pauses.__getitem__):
-        tag = f"strandline-verify-{uuid.uuid4().hex[:8]}"
-
-        def tagged(tag: str = tag) -> T:
-            with runtime.store.tagged(tag):
-                return act()
-
         try:
             return within(
                 runtime.clock,
                 settings.shard_seconds,
-                tagged,
-                name=tag,
+                act,
+                name="strandline-verify",
                 what="a shard that is verified",
-                interrupt=partial(runtime.store.interrupt, tag),
             )
         except StrandlineError as error:
             if pause_after(error, number + 1, settings.pauses) is None:
