@@ -254,3 +254,5 @@ def check_folding(db: Database) -> None:
         ("full manifest", 1, None, backup, None),
     ]
     assert moved(found.shards) == found.progress["bytes"] == found.progress["bytes_total"] > 15_000
+    again = db.operation(db.sql("COMPACT c").operation_id or "")
+    assert (again.progress["bytes"], again.progress["bytes_total"], again.shards) == (0, 0, [])
