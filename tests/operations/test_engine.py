@@ -32,6 +32,7 @@ from strandline.errors import (
     UnderOperation,
 )
 from strandline.operations.engine import Engine
+from strandline.operations.failure import part_failed, undo
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
 from strandline.records import Nothing, Record, later
 from tests.copies import copy_request
@@ -284,7 +285,7 @@ def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> N
     operation_id = engine.start("tried", Nothing())
     operation, (late, *_) = engine.runnable(operation_id)
     engine.advance(operation, late)
-    assert engine.part_failed(operation, late, Corrupted("long ago"))
+    assert part_failed(engine, operation, late, Corrupted("long ago"))
     assert engine.run(operation_id).state == DONE
 
 
@@ -333,7 +334,7 @@ def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:
     before = state(orders)
     assert not engine.advance(operation, late)
     engine.finish(operation)
-    engine.undo(operation, FAILED, Corrupted("long ago"))
+    undo(engine, operation, FAILED, Corrupted("long ago"))
     assert state(orders) == before
 
 
@@ -418,7 +419,7 @@ def test_a_process_that_comes_back_after_its_lease_changes_nothing(
     before = state(orders)
     assert not engine.advance(operation, part)
     engine.finish(operation)
-    engine.undo(operation, FAILED, Internal("too late"))
+    undo(engine, operation, FAILED, Internal("too late"))
     assert not engine.step(operation_id)
     assert state(orders) == before
     assert other.run(operation_id).state == DONE

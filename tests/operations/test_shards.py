@@ -19,9 +19,10 @@ from strandline.catalog.shards import ShardInfo
 from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, TimedOut, Unavailable
 from strandline.operations.engine import Engine
+from strandline.operations.failure import LOOK_SECONDS
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
 from strandline.operations.parameters import NoJobs
-from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
+from strandline.operations.transitions import NOTED_SECONDS
 from strandline.records import Nothing, Record
 from tests.world import LEASE_SECONDS, ManualClock, engine_of
 
