@@ -53,7 +53,6 @@ class Operations:
             runtime.session,
             kinds,
             metrics=runtime.metrics,
-            jobs=runtime,
             together=runtime.settings.parts_together,
             workers=runtime.settings.workers,
         )

@@ -263,7 +263,7 @@ class _Targets:
         segments = [slice_segments(self.tx.conn, *each) for each in zip(chain, held, strict=True)]
         whole: dict[int, tuple[Filled, list[Segment]]] = {of.table_id: (of, []) for of in filled}
         for of, place, slice_ in slices:
-            there = segments[place][slice_.target_id or 0]
+            there = segments[place][slice_.target_id]
             whole[of.table_id][1].extend(there)
             limits = cuts(of.schema.bounds, there, self.shard_bytes, of.least)
             self.objects.update(map(key_of, there))

@@ -218,8 +218,7 @@ class ShardPart(RestorePart[Shard]):
         body, step = part.body, run.body.step
         ids = chains.insert_segments(tx, made, step) if body.copy else body.segments
         chains.attach(tx, body.table_id, ids, step)
-        beside = body.bytes * (self.runtime.settings.workers - 1)
-        _report(tx, run, body.increment, body.bytes, beside=beside)
+        _report(tx, run, body.increment, body.bytes, workers=self.runtime.settings.workers)
         return body
 
     def discard(self, made: list[Segment]) -> None:
@@ -229,8 +228,8 @@ class ShardPart(RestorePart[Shard]):
         return body.slowed
 
 
-def _report(tx: Writer, run: RestoreRun, increment: int, size: int, *, beside: int = 0) -> None:
-    moved = run.progress.moved(size, began=run.operation.created, now=tx.now, beside=beside)
+def _report(tx: Writer, run: RestoreRun, increment: int, size: int, *, workers: int) -> None:
+    moved = run.progress.moved(size, began=run.operation.created, now=tx.now, workers=workers)
     run.report(tx, replace(moved, increment=increment))
 
 
@@ -248,7 +247,8 @@ class InlineShardPart(QuickPart[Shard]):
         for body in bodies:
             attached.setdefault(body.table_id, []).extend(body.segments)
         chains.attach_all(tx, attached, run.body.step)
-        _report(tx, run, bodies[0].increment, sum(body.bytes for body in bodies))
+        size = sum(body.bytes for body in bodies)
+        _report(tx, run, bodies[0].increment, size, workers=1)
         return bodies
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any
@@ -27,7 +26,7 @@ from strandline.metrics import Metrics, event
 from strandline.operations.failure import LOOK_SECONDS, Cancelling, Lost, part_failed
 from strandline.operations.kind import AnyRun, Handler, Kind, Run, read_part
 from strandline.operations.kind import Part as TypedPart
-from strandline.operations.parameters import Lease, NoJobs, Scheduler, Worker
+from strandline.operations.parameters import Lease, Scheduler
 from strandline.retry import within
 
 _WINDOW = 64
@@ -56,7 +55,6 @@ class Transitions:
     metrics: Metrics = field(default_factory=Metrics)
     scheduler: Scheduler = field(default_factory=InOrder)
     registry: VersionRegistry = field(default_factory=VersionRegistry)
-    jobs: Worker = field(default_factory=NoJobs)
     together: int = 1
     kinds: dict[str, Kind[Any, Any, Any]] = field(init=False)
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -140,11 +138,6 @@ class Transitions:
         cancelled, or has ended."""
         first, (began, seconds) = parts[0], time
         name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
-        tag, jobs = f"{name}-{uuid.uuid4().hex[:8]}", self.jobs.store
-
-        def tagged() -> Sequence[Any]:
-            with jobs.tagged(tag):
-                return work()
 
         def discard(made: Sequence[Any]) -> None:
             for each in made:
@@ -168,10 +161,9 @@ class Transitions:
         return within(
             self.catalog.clock,
             seconds,
-            tagged,
+            work,
             name=name,
             what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
-            interrupt=lambda: jobs.interrupt(tag),
             late=discard,
             while_waiting=look,
         )
