@@ -153,13 +153,15 @@ def _tell_file(output: Output, result: Result) -> None:
 def _tell_rows(output: Output, result: Result) -> None:
     if output.as_json:
         output.rows(result.columns, result)
-    elif result.is_here or not output.is_terminal:
-        output.table(result.columns, _awaited(result))
-    else:
+    elif result.is_here:
+        output.table(result.columns, result.rows())
+    elif output.is_terminal:
         rows = _awaited(result, SHOWN_ROWS + 1)  # one more than is shown tells that there are more
         output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)
+    else:
+        output.table(result.columns, iter(result))
 
 
-def _awaited(result: Result, limit: int | None = None) -> list[tuple[Any, ...]]:
+def _awaited(result: Result, limit: int) -> list[tuple[Any, ...]]:
     with attended(), phase("querying"):
         return result.rows(limit)
