@@ -62,11 +62,18 @@ def run_group(
     if isinstance(first, st.Begin | st.Rollback) and not cli.output.as_json:
         cli.output.line("a transaction is open" if isinstance(first, st.Begin) else "rolled back")
         return
-    if isinstance(first, st.Explain) and not first.mode and not cli.output.as_json:
+    if _is_tree(first) and not cli.output.as_json:
         for line in plan_lines(result.rows()):
             cli.output.line(line)
         return
     tell_result(cli, result)
+
+
+def _is_tree(statement: st.Statement) -> bool:
+    """Whether its answer is a plan whose steps have levels."""
+    if isinstance(statement, st.ExplainStatement):
+        return isinstance(statement.statement, st.Change | st.Export)
+    return isinstance(statement, st.Explain) and not statement.mode
 
 
 def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
