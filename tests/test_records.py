@@ -276,7 +276,7 @@ def test_bounds_that_are_no_keys_are_refused(bounds: Any) -> None:
 def test_no_record_has_the_mark_that_python_3_10_takes_for_a_type() -> None:
     """cattrs asks for the types of all that a class is annotated with, and there KW_ONLY is none."""
 
-    def below(kind: type) -> Iterator[type]:
+    def below(kind: type[Any]) -> Iterator[type[Any]]:
         for each in kind.__subclasses__():
             yield each
             yield from below(each)

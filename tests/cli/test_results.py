@@ -73,7 +73,7 @@ def test_who_reads_only_the_first_lines_of_a_table_does_not_have_all_rows_read(
     Path("big.csv").write_text("k,t\n" + "".join(f"{n},{'x' * 90}\n" for n in range(5000)))
     assert shop("load", "big", "big.csv").code == 0
     monkeypatch.setenv("STRANDLINE_SCAN_ROWS", "0")
-    portions = []
+    portions: list[int] = []
 
     def counted(scan: PlainScan) -> Iterator[pa.Table]:
         for table in tables(scan):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable, Unsupported
 from strandline.settings import Settings
-from strandline.storage.external.places import place_of
+from strandline.storage.external.places import bare, is_web, place_of
 from strandline.storage.external.source import External
 from strandline.storage.external.typed import Batches, Typed
 from strandline.storage.location import is_url
@@ -55,6 +55,11 @@ class Lake(Typed):
 
     def opened(self) -> Iterator[Batches]:
         for place in self._places:
+            if is_web(place):
+                raise Unsupported(
+                    f"a {self.kind} table cannot be read from a web server, as {bare(place)} is",
+                    "Name it by its folder or by a URL of its object store.",
+                )
             try:
                 reader = self._reader(place)
                 yield Batches(place, self.kind, reader.schema, reader)
