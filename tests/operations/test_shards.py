@@ -20,9 +20,9 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, TimedOut, Unavailable
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
-from strandline.operations.parameters import NoJobs
 from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
 from strandline.records import Nothing, Record
+from strandline.work import current
 from tests.world import LEASE_SECONDS, ManualClock, engine_of
 
 
@@ -36,10 +36,13 @@ class Work(Handler[AnyRun, Nothing]):
         self.errors: dict[int, list[Exception]] = {}
         self.hangs: set[int] = set()
         self.reached, self.let_go = threading.Event(), threading.Event()
+        self.ended = threading.Event()
+        """What it has begun elsewhere was ended."""
         self.pauses = pauses
 
     def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
-        if part.id in self.hangs:
+        if part.id in self.hangs and (present := current()):
+            present.elsewhere(self.ended.set)
             self.reached.set()
             assert self.let_go.wait(60)
         if self.errors.get(part.id):
@@ -133,25 +136,15 @@ def test_a_part_that_takes_a_while_is_in_progress_since_a_time_and_by_a_process(
         assert shards.slowest(conn, engine.get(operation_id)) is None
 
 
-class Ended(NoJobs):
-    """Notes under which tags work was interrupted."""
-
-    def __init__(self) -> None:
-        self.tags: list[str] = []
-
-    def interrupt(self, tag: str) -> None:
-        self.tags.append(tag)
-
-
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_cancelled_is_interrupted_while_it_works(
     catalog: Catalog, clock: ManualClock, workers: int, noted: bool
 ) -> None:
     """By whoever cancels it: the one who waits for the work finds it in the catalog."""
-    handler, jobs = Work(), Ended()
+    handler = Work()
     handler.hangs = {1}
-    engine = engine_of(catalog, kinds=[Worked(handler)], jobs=jobs)
+    engine = engine_of(catalog, kinds=[Worked(handler)])
     other = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, workers):
@@ -163,14 +156,14 @@ def test_what_is_cancelled_is_interrupted_while_it_works(
         clock.sleep(LOOK_SECONDS)
     assert not handler.let_go.is_set(), "the work has not ended"
     assert engine.get(operation_id).state == CANCELLED
-    assert [tag.rpartition("-")[0] for tag in jobs.tags] == [f"strandline-{operation_id}-1"]
+    assert handler.ended.wait(60), "what it has begun elsewhere goes on"
     handler.let_go.set()
 
 
 def test_what_another_process_has_taken_over_is_interrupted(catalog: Catalog, clock: ManualClock) -> None:
-    handler, jobs = Work(), Ended()
+    handler = Work()
     handler.hangs = {1}
-    engine = engine_of(catalog, kinds=[Worked(handler)], jobs=jobs)
+    engine = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, 1):
         assert handler.reached.wait(60)
@@ -179,7 +172,7 @@ def test_what_another_process_has_taken_over_is_interrupted(catalog: Catalog, cl
             tx.conn.execute(sqltables.sessions.update().values(expires=0.0))
         assert other.take_over() == [operation_id]
         clock.sleep(LOOK_SECONDS)
-    assert len(jobs.tags) == 1
+    assert handler.ended.wait(60)
     assert other.run(operation_id).state == DONE
     handler.let_go.set()
 
