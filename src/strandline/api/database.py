@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from strandline.backups.verify import VerifyReport
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
+    from strandline.operations.kind import Kind
     from strandline.records import Record
     from strandline.sql.binding import Params
     from strandline.storage.recipe import Recipe
@@ -428,6 +429,10 @@ class Database:
     def start(self, kind: str, request: Record) -> str:
         self.note_change()
         return self._running.start(kind, request)
+
+    def kind(self, name: str) -> Kind[Any, Any, Any]:
+        """What carries out operations of a kind."""
+        return self._running.engine.kind_of(name)
 
     def run_operation(self, kind: str, request: Record) -> str:
         self.note_change()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 
@@ -41,7 +40,7 @@ from strandline.cli import (
     watching,
 )
 from strandline.cli.failures import Fault
-from strandline.cli.output import Output
+from strandline.cli.output import Output, nobody_reads
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
 from strandline.errors import Cancelled, Internal, StrandlineError
@@ -140,9 +139,7 @@ def run(args: list[str]) -> int:
     except LeftAlone as left:
         return _left(left, cli.output)
     except BrokenPipeError:
-        # The reader has gone (| head). Python would complain once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return nobody_reads()
     except StrandlineError as error:
         if debug:
             traceback.print_exc()
