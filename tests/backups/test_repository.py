@@ -227,6 +227,23 @@ def test_an_increment_does_not_go_where_its_parent_is_not(
     assert kept.verify("c") == []
 
 
+def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
+    kept: Database, repository: Path, tmp_path: Path
+) -> None:
+    """Both take themselves for the owner, for they were one."""
+    kept.sql("BACKUP c")
+    here, copied = Path(kept.runtime.files.location), tmp_path / "copied"
+    shutil.copytree(here, copied)
+    load(kept, 50, 3)
+    kept.sql("BACKUP c INCREMENTAL")
+    with open_at(copied, clock=ManualClock(kept.runtime.clock.now() + 100)) as other:
+        other.sql("BACKUP c")
+        first, _ = backups(other)
+        with pytest.raises(PreconditionFailed, match="that this warehouse does not know"):
+            other.sql(f"DROP BACKUP c '{first}' CONFIRM")
+    assert kept.verify("c") == []
+
+
 def test_two_warehouses_do_not_share_a_repository(
     kept: Database, repository: Path, tmp_path: Path, clock: ManualClock
 ) -> None:

@@ -15,7 +15,7 @@ the others say stays true for as long as the backups are there that they build o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -228,6 +228,25 @@ class Repository:
     def withdraw(self, manifest: Manifest) -> None:
         """Take back what was said about a backup."""
         self.files.remove(file_of(manifest.backup))
+
+    def check_free(self, going: Collection[str], staying: Collection[str]) -> None:
+        """Refuse to let backups go if one builds on them that is neither going nor staying: the warehouse, or
+        its catalog, was copied or put back to an earlier state, and two take the repository for theirs."""
+        for name, files in self.listed().items():
+            if name in going or name in staying:
+                continue
+            try:
+                parent = self.manifest_at(files[0]).backup.parent
+            except (Corrupted, PreconditionFailed):
+                continue  # Nothing of it can be restored here.
+            if parent in going:
+                raise PreconditionFailed(
+                    f"{self.root} has a backup {name} that this warehouse does not know, and it builds on "
+                    f"{parent}",
+                    "Perhaps a copy of this warehouse backs up to the same place: give that one another. To "
+                    "go on with all that is there, drop the collection, which leaves the repository alone, "
+                    "and attach it WITH (TAKE_OVER = 'true').",
+                )
 
     def forget_outdated(self, backups: Sequence[BackupHead], check: Callable[[], None]) -> None:
         """Let ``backups``, which are all that stay, be nothing but what they are now. A manifest that reaches
