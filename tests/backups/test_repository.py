@@ -351,6 +351,12 @@ def test_each_collection_has_a_repository_of_its_own(kept: Database, repository:
         db.sql(f"ALTER BACKUP COLLECTION d SET (STORAGE = '{repository}')")
     with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
         db.sql(f"ATTACH BACKUP COLLECTION e FROM '{repository}' WITH (TAKE_OVER = 'true')")
+    db.sql("BACKUP d")
+    copy, name = repository.with_name("copy"), backups(db, "d")[-1]
+    db.sql(f"COPY BACKUP '{backups(db)[-1]}' FROM c TO '{copy}'")
+    for place in (repository, copy):
+        with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
+            db.sql(f"COPY BACKUP '{name}' FROM d TO '{place}'")
     db.sql(f"ATTACH BACKUP COLLECTION reads FROM '{repository}'")
     for statement in ("BACKUP reads", "PRUNE reads KEEP LAST 1 FULL CONFIRM"):
         with pytest.raises(PreconditionFailed, match="to another warehouse"):

@@ -162,6 +162,17 @@ class Repository:
                 found.setdefault(backup, []).append(file)
         return found
 
+    def check_collection(self, name: str) -> None:
+        """Refuse a collection whose backups are not those that are here, as far as they can be read."""
+        for backup in reversed(self.backups()):
+            try:
+                found = self.manifest(backup).collection
+            except (Corrupted, PathNotFound, PreconditionFailed):
+                continue
+            if found != name:
+                raise of_another(self.root, found)
+            return
+
     def manifests(self) -> list[str]:
         """The files that are manifests: of a backup that was folded there may be several."""
         return [file for files in self.listed().values() for file in files]
@@ -276,6 +287,14 @@ def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
         what = "is not a backup repository" if marker is None else "is not encrypted"
         raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
     return rotate(files, user_key(old), user_key(new))
+
+
+def of_another(root: str, collection: str) -> PreconditionFailed:
+    """What is said where the backups of two collections would be in one place."""
+    return PreconditionFailed(
+        f"the repository {root} is that of the collection {collection!r}",
+        "Choose another place: each collection has a repository of its own.",
+    )
 
 
 def _owner_name(number: int) -> str:
