@@ -55,7 +55,6 @@ class Operations:
             runtime.session,
             kinds,
             metrics=runtime.metrics,
-            jobs=runtime,
             together=runtime.settings.parts_together,
         )
         self._threads: list[threading.Thread] = []

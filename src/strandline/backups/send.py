@@ -37,6 +37,7 @@ from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
+from strandline.chunks import batches
 from strandline.errors import Corrupted, Internal, InvalidArgument
 from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
@@ -194,19 +195,20 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
 
     def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[Batch]:
         """The segments of a backup, in parts of about a shard each."""
-        waiting: list[SentSlice] = []
-        size = 0
-        held = slice_segments(conn, record, [s for s in record.slices if s.target_id is not None])
-        for target_id, segments in held.items():
-            for piece in _pieces(segments, self._shard_bytes):
-                bytes_ = sum(s.bytes for s in piece)
-                if waiting and (size + bytes_ > self._shard_bytes or len(waiting) == TOGETHER):
-                    yield Batch(bytes=size, slices=tuple(waiting))
-                    waiting, size = [], 0
-                waiting.append(SentSlice(target_id=target_id, segments=tuple(s.id for s in piece)))
-                size += bytes_
-        if waiting:
-            yield Batch(bytes=size, slices=tuple(waiting))
+        most = self._shard_bytes
+        pieces = [
+            (target_id, piece)
+            for target_id, segments in slice_segments(conn, record, record.slices).items()
+            for piece in batches(segments, lambda segment: segment.bytes, most)
+        ]
+        for batch in batches(pieces, lambda pair: _bytes(pair[1]), most, TOGETHER):
+            yield Batch(
+                bytes=sum(_bytes(piece) for _, piece in batch),
+                slices=tuple(
+                    SentSlice(target_id=target_id, segments=tuple(s.id for s in piece))
+                    for target_id, piece in batch
+                ),
+            )
 
     def finish(self, tx: Writer, run: SendRun) -> SendResult:
         collection = require_id(tx.conn, run.body.collection_id)
@@ -246,18 +248,8 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             retain(engine, operation, result)
 
 
-def _pieces(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
-    """The segments in their order, about so many bytes at a time."""
-    piece: list[Segment] = []
-    size = 0
-    for segment in segments:
-        if piece and size + segment.bytes > most:
-            yield piece
-            piece, size = [], 0
-        piece.append(segment)
-        size += segment.bytes
-    if piece:
-        yield piece
+def _bytes(segments: Sequence[Segment]) -> int:
+    return sum(segment.bytes for segment in segments)
 
 
 class RepositoryPart(WritingPart[SendRun, Present]):
@@ -325,8 +317,8 @@ class ObjectsPart(WritingPart[SendRun, Batch]):
         return tuple(replace(s, objects=objects) for s, objects in zip(slices, made, strict=True))
 
     def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
-        size, beside = part.body.bytes, part.body.bytes * (self.runtime.settings.workers - 1)
-        run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, beside=beside))
+        size, workers = part.body.bytes, self.runtime.settings.workers
+        run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, workers=workers))
         return made
 
     def time_limit(self, run: SendRun, part: Part[Batch]) -> float | None:
@@ -401,7 +393,7 @@ def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> Ba
     """A backup's record with the sizes that its slices have as objects."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
-        return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id or 0, ())))
+        return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id, ())))
 
     return replace(
         record,
@@ -422,7 +414,7 @@ def place_objects(
     tx: Writer, record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]], root: str
 ) -> None:
     """Let the objects of a repository be what a backup's paths hold."""
-    targets = [s.target_id for s in record.slices if s.target_id is not None]
+    targets = [s.target_id for s in record.slices]
     chains.supersede(tx, targets)
     placed: dict[int, list[int]] = {}
     for target_id in targets:

@@ -38,7 +38,7 @@ from strandline.errors import (
 )
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import Kind, Planning, read_part
-from strandline.operations.parameters import Lease, Scheduler, Worker
+from strandline.operations.parameters import Lease, Scheduler
 from strandline.operations.transitions import (
     Cancelling,
     Lost,
@@ -64,7 +64,6 @@ class Engine(Transitions):
         metrics: Metrics | None = None,
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
-        jobs: Worker | None = None,
         together: int = 1,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
     ) -> None:
@@ -75,7 +74,6 @@ class Engine(Transitions):
             metrics=metrics,
             scheduler=scheduler,
             registry=registry,
-            jobs=jobs,
             together=together,
         )
         self.stopping = threading.Event()
@@ -191,7 +189,6 @@ class Engine(Transitions):
                 operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
         except Lost:
             return
-        run.flush()
         self._ended(operation, state, error)
 
     def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -28,7 +27,7 @@ from strandline.errors import Corrupted, Internal, InvalidArgument, OperationNot
 from strandline.metrics import Metrics, event
 from strandline.operations.kind import AnyRun, Handler, Kind, Run, read_part
 from strandline.operations.kind import Part as TypedPart
-from strandline.operations.parameters import Lease, NoJobs, Scheduler, Worker
+from strandline.operations.parameters import Lease, Scheduler
 from strandline.retry import within
 
 _WINDOW = 64
@@ -67,7 +66,6 @@ class Transitions(ABC):
         metrics: Metrics | None = None,
         scheduler: Scheduler | None = None,
         registry: VersionRegistry | None = None,
-        jobs: Worker | None = None,
         together: int = 1,
     ) -> None:
         self.catalog = catalog
@@ -76,7 +74,6 @@ class Transitions(ABC):
         self.metrics = metrics or Metrics()
         self.scheduler: Scheduler = scheduler or InOrder()
         self.registry = registry or VersionRegistry()
-        self._jobs: Worker = jobs or NoJobs()
         self.together = together
         self._turn = threading.Lock()
         self._plans: dict[str, tuple[str, Any]] = {}
@@ -156,11 +153,6 @@ class Transitions(ABC):
         cancelled, or has ended."""
         first, (began, seconds) = parts[0], time
         name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
-        tag, jobs = f"{name}-{uuid.uuid4().hex[:8]}", self._jobs.store
-
-        def tagged() -> Sequence[Any]:
-            with jobs.tagged(tag):
-                return work()
 
         def discard(made: Sequence[Any]) -> None:
             for each in made:
@@ -184,10 +176,9 @@ class Transitions(ABC):
         return within(
             self.catalog.clock,
             seconds,
-            tagged,
+            work,
             name=name,
             what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
-            interrupt=lambda: jobs.interrupt(tag),
             late=discard,
             while_waiting=look,
         )

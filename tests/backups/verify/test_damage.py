@@ -119,13 +119,13 @@ def shown(db: Database, collection: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for record in records(db, collection):
         with db.runtime.catalog.read() as conn:
-            held = [chains.load(conn, s.target_id or 0, record.step).segments for s in record.slices]
+            held = [chains.load(conn, s.target_id, record.step).segments for s in record.slices]
         bytes_ = [[replace(s, id=0, file=(s.file or "").partition("#")[0]) for s in each] for each in held]
         tables = {
             path: (table.schema, [i.definition for i in table.indexes], table.changefeeds)
             for path, table in record.tables.items()
         }
-        sums = [replace(s, target_id=None) for s in record.slices]
+        sums = [replace(s, target_id=0) for s in record.slices]
         about = (record.kind, record.parent, record.after_step, record.step, record.time, record.stream)
         found[record.name] = about, tables, sums, bytes_
     return found

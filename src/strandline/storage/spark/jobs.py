@@ -1,7 +1,8 @@
 """The jobs of the work that this thread does: seen by whoever looks on, and ended when it is to end.
 
-In the process itself the context knows jobs by their tags, whoever asks; a session knows only its own
-thread's. With a Spark Connect server the session knows them.
+Jobs are ended by their tags, from any thread. In the process itself the context knows them: a session would
+have to be told by the thread that has set the tag, which waits for its job. With a Spark Connect server the
+session knows them.
 """
 
 from __future__ import annotations
@@ -32,9 +33,13 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def attend(session: SparkSession) -> None:
-    """From now on the jobs of this thread belong to its work, if somebody may look on at it."""
+    """From now on the jobs of this thread belong to its work, if somebody may look on at it or end it. Work
+    that is to end begins none."""
     present = work.current()
-    if present is None or present in _tags:
+    if present is None:
+        return
+    present.check()
+    if present in _tags:
         return
     tag = _tags[present] = f"strandline-{uuid.uuid4().hex}"
     with spark_errors():
@@ -44,8 +49,9 @@ def attend(session: SparkSession) -> None:
             return
         context = session.sparkContext
         context.addJobTag(tag)
-        hush = _Hush()
-        present.elsewhere(hush.begin, hush.end)
+        if present.is_torn:
+            hush = _Hush()
+            present.elsewhere(hush.begin, hush.end)
         present.elsewhere(lambda: context.cancelJobsWithTag(tag), lambda: context.removeJobTag(tag))
         present.counts = lambda: _tasks(context, tag)
 
