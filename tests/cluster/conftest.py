@@ -38,6 +38,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[
 
 
 @pytest.fixture(scope="session")
+def server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[str]:
+    """The URL of a Spark Connect server in front of the cluster."""
+    if missing := [name for name in CLIENT if not _is_there(name)]:
+        pytest.skip(f"the client of Spark Connect needs {missing[0]}: install the extra connect")
+    with connect_server(cluster, tmp_path_factory.mktemp("server"), python) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def driver(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, python: Path
 ) -> Iterator[Driver]:
@@ -47,15 +56,12 @@ def driver(
         options: dict[str, str] = {"spark.driver.memory": "1g"}
         if request.param == "local":
             place = {"SPARK_MASTER": "local[*]"}
-        else:
+        elif request.param == "standalone":
             cluster: Cluster = request.getfixturevalue("cluster")
-            if request.param == "standalone":
-                place, options = {"SPARK_MASTER": cluster.url}, cluster.settings
-            else:
-                if missing := [name for name in CLIENT if not _is_there(name)]:
-                    pytest.skip(f"the client of Spark Connect needs {missing[0]}: install the extra connect")
-                url = stack.enter_context(connect_server(cluster, folder / "server", python))
-                place, options = {"SPARK_REMOTE": url}, {"spark.remote": url}
+            place, options = {"SPARK_MASTER": cluster.url}, cluster.settings
+        else:
+            url = request.getfixturevalue("server")
+            place, options = {"SPARK_REMOTE": url}, {"spark.remote": url}
         made = Driver(folder / "driver", python, **place, STRANDLINE_CLUSTER_OPTIONS=json.dumps(options))
         stack.callback(made.stop)
         made.places = made.run("shipping")  # The first thing of all: whatever else runs may ship the package.

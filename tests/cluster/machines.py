@@ -235,6 +235,11 @@ class Cluster:
         """Return whether the executor of a worker was given a task that it has not done."""
         return any(where is worker and said["activeTasks"] > 0 for where, said in self._executors())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no executor has a task to do."""
+        return all(said["activeTasks"] == 0 for _, said in self._executors())
+
     def _executors(self) -> Iterator[tuple[Process, dict[str, Any]]]:
         """Yield for each executor of the application its worker and what Spark says of it."""
         page = f"http://{HOST}:{self.ui}/api/v1/applications"
