@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.catalog import board
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Kind, Plan, Planning, Run
 from strandline.operations.streams import AtStep, StreamSpec, plan_drops, require_streams
@@ -40,7 +39,7 @@ class Copy(Kind[Copies, AtStep, Nothing]):
     def plan(self, tx: Writer, run: Planning[Copies]) -> Plan[AtStep, Nothing]:
         asked = run.request
         request = CopyRequest(asked.tables, 2**28, asked.stream, asked.omit_indexes)
-        step = board.current_step(tx.conn)
+        step = current_step(tx.conn)
         parts = plan_copy(tx, run, request, step)
         if asked.drop_streams:
             parts += plan_drops(tx, run, require_streams(tx.conn, asked.drop_streams))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from strandline import Database, records
+from strandline.backups.manifest import after_in, backup_of, file_of
 from strandline.backups.record import (
     BackupHead,
     BackupRecord,
@@ -95,7 +97,7 @@ def again(record: BackupRecord) -> BackupRecord:
 def test_they_come_back_as_they_were() -> None:
     for record in (FULL, ONE, TWO, replace(FULL, stream=None, tables={})):
         assert again(record) == record
-    dropped = with_slice(ONE, delta=None, target_id=None)
+    dropped = with_slice(ONE, delta=None)
     assert again(dropped) == dropped
     bounded = replace(
         FULL, tables={"/t": replace(FULL.tables["/t"], schema=replace(SCHEMA, bounds=((None,), (1,))))}
@@ -146,6 +148,23 @@ def test_slices_that_do_not_fit(chain: list[BackupRecord]) -> None:
         slices_of(chain, "/t")
 
 
+def test_a_table_that_was_no_member_for_a_while_does_not_go_on() -> None:
+    """Also if it is as it was."""
+    back = replace(TWO, tables={"/t": table(False, digest(3), digest(2))})
+    assert len(slices_of([FULL, replace(back, after_step=10)], "/t")) == 2
+    with pytest.raises(Corrupted, match="continues something that no earlier backup has"):
+        slices_of([FULL, replace(ONE, tables={}), back], "/t")
+
+
+def test_what_begins_anew_needs_nothing_of_before() -> None:
+    damaged = with_slice(FULL, delta=digest(9))
+    anew = replace(ONE, tables={"/t": table(True, Digest(), digest(4))})
+    assert [place for place, _ in slices_of([damaged, anew, TWO], "/t")] == [1, 2]
+    without = replace(ONE, tables={"/t": table(False, digest(3), digest(4), index=False)})
+    built = replace(TWO, tables={"/t": replace(TWO.tables["/t"], indexes=anew.tables["/t"].indexes)})
+    assert [place for place, _ in slices_of([FULL, without, built], "/t", "by_v")] == [2]
+
+
 def test_a_slice_after_a_column_was_dropped_has_no_arithmetic() -> None:
     assert len(slices_of([FULL, with_slice(ONE, delta=None)], "/t")) == 2
 
@@ -189,3 +208,14 @@ def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
         tx.conn.execute(damaged.values(body=text.replace('"step"', '"stop"')))
     with pytest.raises(Corrupted, match="'step' is missing"):
         db.sql("PRUNE c KEEP LAST 1 FULL")
+
+
+def test_the_names_of_manifests_tell_from_where_on_a_backup_holds_changes() -> None:
+    """Of several manifests of one backup the one with the least counts."""
+    swallowed = replace(TWO, merged=("2_incremental",), after_step=10)
+    forms = [replace(TWO, synthetic=True), swallowed, TWO]
+    files = [file_of(record) for record in forms]
+    assert files == [f"backups/3_incremental{form}.json" for form in (".full", ".after-10", "")]
+    assert [backup_of(file) for file in files] == ["3_incremental"] * 3
+    assert [after_in(file) for file in files] == [-1, 10, inf]
+    assert (backup_of("owners/1.json"), after_in("owners/1.json")) == (None, inf)

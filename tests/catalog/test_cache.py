@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.catalog import board, paths, tables
+from strandline.catalog import board, definitions, paths
 from strandline.catalog.board import Publication
 from strandline.catalog.cache import SchemeCache, Unit
 from strandline.catalog.connection import Catalog
@@ -47,7 +47,7 @@ def unit(cache: SchemeCache, path: str) -> Unit:
 
 def alter(catalog: Catalog, path: str) -> None:
     with catalog.write() as tx:
-        tables.alter(tx, TableInfo.of(paths.require(tx.conn, path)))
+        definitions.alter(tx, TableInfo.of(paths.require(tx.conn, path)))
 
 
 def touch_index(catalog: Catalog, name: str = "s") -> None:
@@ -219,7 +219,7 @@ def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
 
     def fail() -> None:
         with catalog.write() as tx:
-            tables.alter(tx, failing)
+            definitions.alter(tx, failing)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import board, chains, commits, paths, sqltables, tables
+from strandline.catalog import chains, commits, definitions, paths, sqltables, tables
 from strandline.catalog.commits import Basis, TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import RowsChanged, Stale
+from strandline.catalog.writer import current_step
 from strandline.errors import UnderOperation
 from strandline.model import Digest
 from tests.catalog.examples import BY_V, commit, create, segment
@@ -17,7 +18,7 @@ from tests.catalog.examples import BY_V, commit, create, segment
 def test_one_commit_has_one_step_for_all_its_tables(catalog: Catalog) -> None:
     a, b = create(catalog, "/a"), create(catalog, "/b")
     with catalog.write() as tx:
-        now = board.current_step(tx.conn)
+        now = current_step(tx.conn)
         parts = [TablePart(t.id, t.version, now, (segment(),), Digest(1, 7)) for t in (a, b)]
         step = commits.commit(tx, parts)
     with catalog.read() as conn:
@@ -55,7 +56,7 @@ def test_a_commit_that_read_too_early_is_stale_and_leaves_nothing(catalog: Catal
 def test_a_commit_with_an_old_version_is_stale(catalog: Catalog) -> None:
     table = create(catalog)
     with catalog.write() as tx:
-        tables.alter(tx, table)
+        definitions.alter(tx, table)
     with pytest.raises(Stale, match="its version is 2, planned with 1"):
         commit(catalog, table, segment())
 
@@ -63,7 +64,7 @@ def test_a_commit_with_an_old_version_is_stale(catalog: Catalog) -> None:
 def test_a_commit_to_a_dropped_table_is_stale(catalog: Catalog) -> None:
     table = create(catalog)
     with catalog.write() as tx:
-        tables.drop(tx, paths.require(tx.conn, "/t"))
+        definitions.drop(tx, paths.require(tx.conn, "/t"))
     with pytest.raises(Stale, match="it was dropped"):
         commit(catalog, table, segment())
 
@@ -89,7 +90,7 @@ def test_an_index_follows_its_table_whatever_came_between(catalog: Catalog) -> N
     ref = table.indexes[0]
     for _ in range(2):
         with catalog.write() as tx:
-            now = board.current_step(tx.conn)
+            now = current_step(tx.conn)
             main = TablePart(table.id, table.version, now, (segment(),), Digest(1, 1))
             commits.commit(tx, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))])
     with catalog.read() as conn:

@@ -48,7 +48,7 @@ def walk(workers: int, slower: float = 1.0) -> list[tuple[float, float]]:
             if left is not None:
                 seen.append((left, ends - clock.now()))
         for _ in range(workers):
-            progress = progress.moved(BATCH, began=began, now=clock.now(), beside=BATCH * (workers - 1))
+            progress = progress.moved(BATCH, began=began, now=clock.now(), workers=workers)
             left = info(clock, began, progress).seconds_left
             assert left is not None
             seen.append((left, ends - clock.now()))

@@ -16,9 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strandline import names
-from strandline.catalog import board, owners, paths, sessions, tables
+from strandline.catalog import owners, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import current_step
 from strandline.errors import (
     Conflict,
     Internal,
@@ -196,7 +197,7 @@ class Database:
     def step(self) -> int:
         """The step of the last commit."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            return board.current_step(conn)
+            return current_step(conn)
 
     @property
     def spark(self) -> SparkSession:
@@ -363,7 +364,7 @@ class Database:
         """Keep the state at a step (default: now) readable until ``unpin(name)``, and return the step."""
         with self.guard(), self.runtime.catalog.write() as tx:
             names.check_name(name)
-            now = board.current_step(tx.conn)
+            now = current_step(tx.conn)
             wanted = now if step is None else step
             if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= now:
                 raise InvalidArgument(

@@ -67,9 +67,19 @@ class Repository:
         return found
 
     @staticmethod
-    def make(files: Files, root: str, settings: Settings, *, now: float, encrypted: bool) -> None:
-        """Make files a repository, if nobody has; one that others made must be of the same kind."""
-        if read_marker(files) is None:
+    def make(
+        files: Files, root: str, settings: Settings, *, now: float, encrypted: bool, known: bool = False
+    ) -> None:
+        """Make files a repository, if nobody has; one that others made must be of the same kind. ``known``:
+        it has backups already, so that one without a marker is away, and no new one takes its place."""
+        marker = read_marker(files)
+        if marker is None and known:
+            raise PreconditionFailed(
+                f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
+                "Check that its storage is mounted. If it was moved, drop the collection and attach the "
+                "repository where it is now; if it is lost, drop the collection and create it again.",
+            )
+        if marker is None:
             files.make_root()
             if encrypted:
                 # Before anything is there that would need them.
@@ -78,7 +88,7 @@ class Repository:
                 keyring.create(files, user_key.user_key(settings))
             made = Marker(id=uuid.uuid4().hex, created=now, engine=VERSION, encrypted=encrypted)
             files.write_if_absent(MARKER, to_bytes(made))
-        marker = read_marker(files)
+            marker = read_marker(files)
         if marker is not None and marker.encrypted != encrypted:
             how = "is encrypted" if marker.encrypted else "is not encrypted"
             raise PreconditionFailed(
@@ -112,9 +122,11 @@ class Repository:
         return sorted(name for name in self.plain.names(OWNERS) if name.endswith(".json"))
 
     def check_owner(self, warehouse: str) -> None:
-        """Refuse a warehouse whose backups do not belong here."""
+        """Refuse a warehouse whose backups do not belong here, and what is no repository (any more)."""
         owner = self.owner()
-        if owner is not None and owner.warehouse != warehouse:
+        if owner is None:
+            self.marker  # noqa: B018  (one without an owner is being made, or it is none)
+        elif owner.warehouse != warehouse:
             raise PreconditionFailed(
                 f"the repository {self.root} belongs to the warehouse {owner.warehouse}, and this is "
                 f"{warehouse}",
@@ -197,6 +209,15 @@ class Repository:
                     "Two warehouses must not share a repository. Choose another place.",
                 )
         return is_new
+
+    def require(self, backup: BackupHead, child: str) -> None:
+        """Refuse a backup that builds on another one which is not there: nobody could restore it."""
+        if not self.plain.exists(file_of(backup)):
+            raise PreconditionFailed(
+                f"{self.root} does not have the backup {backup.name}, on which {child} builds",
+                "Bring it back from a copy of the repository; or drop it with what builds on it, and take a "
+                f"full backup: DROP BACKUP collection '{backup.name}' CONFIRM, then BACKUP collection.",
+            )
 
     def remove(self, backup: str) -> None:
         """Let a backup exist no more. Its objects stay, until it is known what else needs them."""

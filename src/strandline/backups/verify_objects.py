@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from strandline.backups.verified import LEVELS, Level, Looked, keep_lot, keep_seen, key_of, looked, tidy
 from strandline.catalog import chains
+from strandline.chunks import batches
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.operations.kind import pause_after
@@ -91,23 +92,12 @@ class Objects:
         self._tidy(some=some)
 
     def _looked_on(self, wanted: Sequence[Object]) -> Iterator[list[Object]]:
+        """About a shard at a time: storage that fails now and then costs one of them again, not all."""
+        most = self._runtime.settings.shard_bytes
         with phase("verifying", sum(o.segment.bytes for o in wanted), "bytes") as verifying:
-            for batch in self._batches(wanted):
+            for batch in batches(wanted, lambda each: each.segment.bytes, most, TOGETHER):
                 yield batch
                 verifying.advance(sum(o.segment.bytes for o in batch))
-
-    def _batches(self, due: Iterable[Object]) -> Iterator[list[Object]]:
-        """About a shard at a time: storage that fails now and then costs one of them again, not all."""
-        batch: list[Object] = []
-        size, most = 0, self._runtime.settings.shard_bytes
-        for each in due:
-            if batch and (size + each.segment.bytes > most or len(batch) == TOGETHER):
-                yield batch
-                batch, size = [], 0
-            batch.append(each)
-            size += each.segment.bytes
-        if batch:
-            yield batch
 
     def _findings(self, batch: Sequence[Object]) -> dict[str, Finding]:
         segments = present(self._runtime, [each.segment for each in batch])

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, TypeVar
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, chains, holds, many, paths
-from strandline.catalog.holds import Hold
+from strandline.catalog import chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
+from strandline.catalog.tables import Hold
 from strandline.catalog.versions import unit_above, units_above
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
 from strandline.records import Nothing, Record, later
@@ -73,7 +73,7 @@ class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
     def plan(self, tx: Writer, run: Planning[StreamRequest]) -> Plan[AtStep, Nothing]:
         spec = run.request.stream
         table = paths.require(tx.conn, run.request.table, "table")
-        step = board.current_step(tx.conn)
+        step = current_step(tx.conn)
         run.lock(tx, [table, *unit_above(tx.conn, table)], "altering")
         check_free(tx.conn, [table], spec.name)
         run.pin(tx, step)
@@ -121,7 +121,7 @@ class StreamPart(Handler[AnyRun, S]):
 
     def configure_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
         bodies = [part.body for part in parts]
-        holds.add(
+        tables.add_holds(
             tx,
             *(
                 _hold(_created(body), body.table_id, body.stream, body.step)
@@ -158,7 +158,7 @@ def add_streams(
     wanted = [_new_path(table, stream, step, cursor=step) for table, stream in new]
     made = many.add(tx, wanted, step=step, state=state, operation_id=operation_id)
     pairs = zip(made, new, strict=True)
-    holds.add(tx, *(_hold(path.id, table.id, stream, step) for path, (table, stream) in pairs))
+    tables.add_holds(tx, *(_hold(path.id, table.id, stream, step) for path, (table, stream) in pairs))
 
 
 def _new_path(table: Path, stream: StreamSpec, step: int, cursor: int | None = None) -> NewPath:
@@ -189,7 +189,7 @@ def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
     table = paths.require_id(tx.conn, stream.parent_id)
     for path in (stream, table):
         paths.check_ready(path)
-    body, hold = stream.record(StreamBody), holds.find(tx.conn, stream.id)
+    body, hold = stream.record(StreamBody), tables.find_hold(tx.conn, stream.id)
     if hold is None:
         raise Internal(f"the stream {stream.path} holds nothing")
     if mode in (None, body.mode):
@@ -202,10 +202,10 @@ def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
             "longer kept",
             f"Read the stream and commit step {kept_from} or a later one first, or add another changefeed.",
         )
-    holds.keep_state(tx, stream.id, needs_state)
+    tables.keep_held_state(tx, stream.id, needs_state)
     paths.set_body(tx, stream.id, replace(body, mode=mode))
     paths.set_version(tx, stream.id, stream.version + 1)
-    board.publish(tx, paths.by_ids(tx.conn, [stream.id]))
+    paths.publish(tx, paths.by_ids(tx.conn, [stream.id]))
 
 
 @dataclass(frozen=True, kw_only=True)
