@@ -16,8 +16,26 @@ from tests.cluster.machines import Cluster, connect_server, free_port, python_of
 
 ALL = pytest.mark.skipif(not effort.CLUSTER, reason="a part of make cluster")
 """What is no part of the smoke that make test runs."""
+PLACES = ("local", "standalone", "connect")
+"""Where Spark runs."""
 CLIENT = ("grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
 """What the client of Spark Connect imports: the extra ``connect``."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have all tests of a place one after the other. Left to itself, pytest takes them by the number that the
+    place has among those of each test, and starts Spark anew a dozen times. Those who kill workers come last:
+    only they need to have them replaced."""
+    here = [(number, item) for number, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+    ordered = sorted((item for _, item in here), key=_place_of)
+    for (number, _), item in zip(here, ordered, strict=True):
+        items[number] = item
+
+
+def _place_of(item: pytest.Item) -> tuple[int, bool]:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return PLACES.index(params["driver"]) if "driver" in params else -1, item.path.stem == "test_kills"
 
 
 @pytest.fixture(scope="session")
@@ -38,15 +56,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[str]:
-    """The URL of a Spark Connect server in front of the cluster."""
-    if missing := [name for name in CLIENT if not _is_there(name)]:
-        pytest.skip(f"the client of Spark Connect needs {missing[0]}: install the extra connect")
-    with connect_server(cluster, tmp_path_factory.mktemp("server"), python) as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
 def driver(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, python: Path
 ) -> Iterator[Driver]:
@@ -56,12 +65,16 @@ def driver(
         options: dict[str, str] = {"spark.driver.memory": "1g"}
         if request.param == "local":
             place = {"SPARK_MASTER": "local[*]"}
-        elif request.param == "standalone":
-            cluster: Cluster = request.getfixturevalue("cluster")
-            place, options = {"SPARK_MASTER": cluster.url}, cluster.settings
         else:
-            url = request.getfixturevalue("server")
-            place, options = {"SPARK_REMOTE": url}, {"spark.remote": url}
+            cluster: Cluster = request.getfixturevalue("cluster")
+            cluster.hire()
+            if request.param == "standalone":
+                place, options = {"SPARK_MASTER": cluster.url}, cluster.settings
+            else:
+                if missing := [name for name in CLIENT if not _is_there(name)]:
+                    pytest.skip(f"the client of Spark Connect needs {missing[0]}: install the extra connect")
+                url = stack.enter_context(connect_server(cluster, folder / "server", python))
+                place, options = {"SPARK_REMOTE": url}, {"spark.remote": url}
         made = Driver(folder / "driver", python, **place, STRANDLINE_CLUSTER_OPTIONS=json.dumps(options))
         stack.callback(made.stop)
         made.places = made.run("shipping")  # The first thing of all: whatever else runs may ship the package.

@@ -180,7 +180,7 @@ class Cluster:
         self._workers: list[Process] = []
         try:
             until(lambda: self._master.listens(self._port), "the master")
-            self._hire()
+            self.hire()
         except BaseException:
             self.stop()
             raise
@@ -200,10 +200,10 @@ class Cluster:
 
     def fill(self) -> None:
         """Have two workers again, and wait until the master knows both and nobody else."""
-        self._hire()
+        self.hire()
         until(self._complete, "two workers")
 
-    def _hire(self) -> None:
+    def hire(self) -> None:
         """Start as many workers as are missing. An application that is started meanwhile waits for them."""
         alive = [worker for worker in self._workers if worker.lives]
         for number in range(len(self._workers), len(self._workers) + 2 - len(alive)):

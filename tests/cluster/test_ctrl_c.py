@@ -13,6 +13,7 @@ import strandline
 from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 from tests.cli.test_ctrl_c import SRC, no_traceback
 from tests.cluster.conftest import ALL
+from tests.cluster.driver import Driver
 from tests.cluster.machines import Cluster, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
@@ -36,8 +37,9 @@ QUERY = "SELECT count(*) FROM t JOIN range(1000000) r JOIN range(1000000) s ON h
 
 
 @ALL
+@pytest.mark.parametrize("driver", ["connect"], indirect=True)
 def test_a_query_a_load_and_an_index_build(
-    cluster: Cluster, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.fill()
     monkeypatch.chdir(tmp_path)
@@ -50,7 +52,7 @@ def test_a_query_a_load_and_an_index_build(
         "PYTHONPATH": SRC,
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "STRANDLINE_WAREHOUSE": "wh",
-        "SPARK_REMOTE": server,
+        "SPARK_REMOTE": driver.variables["SPARK_REMOTE"],
         # All of it is much.
         "STRANDLINE_BULK_ROWS": "0",
         "STRANDLINE_BULK_BYTES": "0",
