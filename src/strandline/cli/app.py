@@ -44,7 +44,7 @@ from strandline.cli.failures import Fault
 from strandline.cli.output import Output
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
-from strandline.errors import Cancelled, Internal, StrandlineError
+from strandline.errors import Cancelled, Internal, StrandlineError, Unavailable
 from strandline.work import Interrupted
 
 app = typer.Typer(
@@ -141,7 +141,12 @@ def run(args: list[str]) -> int:
         return _left(left, cli.output)
     except BrokenPipeError:
         # The reader has gone (| head). Python would complain once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_stdout_go()
+        return 0
+    except SystemExit as left:
+        # So Typer says that the reader has gone.
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
         return 0
     except StrandlineError as error:
         if debug:
@@ -150,8 +155,17 @@ def run(args: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
+        if isinstance(error, OSError) and error.filename is None:  # No file of the warehouse is met here.
+            _let_stdout_go()
+            said = f"the answer cannot be written: {error.strerror or error}"
+            full = Unavailable(said, "Check where it goes to, and the free space there.")
+            return failures.tell(full, cli.output, as_json=as_json)
         unexpected = Internal(f"an unexpected {type(error).__name__}: {error}")
         return failures.tell(unexpected, cli.output, as_json=as_json)
+
+
+def _let_stdout_go() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: typer.TyperException, output: Output, as_json: bool) -> int:
