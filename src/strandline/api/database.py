@@ -92,10 +92,6 @@ class Database:
         ``:name``. They may be None, bool, int, float, Decimal, str, bytes, date or datetime (in UTC unless it
         has a zone), and are never made part of the text."""
         with self.guard():
-            if not isinstance(text, str):
-                raise InvalidArgument(
-                    f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string."
-                )
             from strandline.api.execute import execute
 
             return execute(self, text, params)
