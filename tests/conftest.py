@@ -25,6 +25,7 @@ from tests import azure as azure_server
 from tests.effort import EVERY, FACTOR
 from tests.jvm import OPTIONS, remember_names
 from tests.s3 import S3, server
+from tests.statements import share_compiled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +46,8 @@ settings.load_profile("strandline")
 # Thousands of tests are thousands of objects that stay, and to look through them for garbage again and again took
 # half of the time of collecting them and a tenth of that of running them.
 gc.set_threshold(50_000)
+
+share_compiled()
 
 
 def pytest_collection_finish() -> None:
