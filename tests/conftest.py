@@ -63,7 +63,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.slow)  # Each request goes to a server and back.
     if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
         # With several workers (-n) all of these go to the same one: there is one session, however many cores
-        # there are. What has a group of its own has its session in another process.
+        # there are. What has a group of its own has its session in another process; those that start a JVM
+        # for themselves (jvm) do so one after the other.
         item.add_marker(pytest.mark.xdist_group("spark"))
 
 
