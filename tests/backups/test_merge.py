@@ -21,10 +21,9 @@ from strandline.backups.verify import _Verification
 from strandline.backups.verify_request import VerifyRequest
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.sql.retention import parse_keep
+from tests.backups.chains import TABLES, Story, Tell
 from tests.backups.reading import backups, changes, contents, last, leaks, open_at, records, streams
 from tests.backups.test_compact import (
-    TABLES,
-    Story,
     engine_of,
     engine_of_statement,
     record_of,
@@ -38,18 +37,18 @@ from tests.world import ManualClock
 
 
 @pytest.fixture(params=["repository", "cluster"] if EVERY else ["repository"])
-def story(request: pytest.FixtureRequest, db: Database, tmp_path: Path) -> Story:
-    return Story(db, "cluster" if request.param == "cluster" else str(tmp_path / "repository"))
+def story(request: pytest.FixtureRequest, tell: Tell) -> Story:
+    return tell(request.param)
 
 
 @pytest.fixture
-def here(db: Database) -> Story:
-    return Story(db, "cluster")
+def here(tell: Tell) -> Story:
+    return tell("cluster")
 
 
 @pytest.fixture
-def remote(db: Database, tmp_path: Path) -> Story:
-    return Story(db, str(tmp_path / "repository"))
+def remote(tell: Tell) -> Story:
+    return tell("repository")
 
 
 def assert_left(story: Story, names: list[str], db: Database | None = None) -> None:

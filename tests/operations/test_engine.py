@@ -35,6 +35,7 @@ from strandline.errors import (
     UnderOperation,
 )
 from strandline.operations.engine import Engine
+from strandline.operations.failure import part_failed, undo
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
 from strandline.records import Newer, Nothing, Record, later
 from tests.copies import copy_request
@@ -314,9 +315,9 @@ def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> N
     operation_id = engine.start("tried", Nothing())
     operation, (late, *_) = engine.runnable(operation_id)
     engine.advance(operation, late)
-    assert engine.part_failed(operation, late, Corrupted("long ago"))
+    assert part_failed(engine, operation, late, Corrupted("long ago"))
     now = parts_of(engine, operation_id)[0]
-    assert not engine.part_failed(operation, now, Corrupted("now")), "it has ended over it"
+    assert not part_failed(engine, operation, now, Corrupted("now")), "it has ended over it"
     assert engine.get(operation_id).state == FAILED
 
 
@@ -376,7 +377,7 @@ def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:
     before = state(orders)
     assert not engine.advance(operation, late)
     engine.finish(operation)
-    engine.undo(operation, FAILED, Corrupted("long ago"))
+    undo(engine, operation, FAILED, Corrupted("long ago"))
     assert state(orders) == before
 
 
@@ -472,7 +473,7 @@ def test_a_process_that_comes_back_after_its_lease_changes_nothing(
     before = state(orders)
     assert not engine.advance(operation, part)
     engine.finish(operation)
-    engine.undo(operation, FAILED, Internal("too late"))
+    undo(engine, operation, FAILED, Internal("too late"))
     assert not engine.step(operation_id)
     assert state(orders) == before
     assert other.run(operation_id).state == DONE
@@ -487,7 +488,7 @@ def test_a_process_that_comes_back_after_its_lease_writes_down_no_failure(
     operation, (part, *_) = engine.runnable(operation_id)
     clock.sleep(LEASE_SECONDS + 1)
     assert other.take_over() == [operation_id]
-    assert engine.part_failed(operation, part, Unavailable("busy")), "whoever has it now goes on"
+    assert part_failed(engine, operation, part, Unavailable("busy")), "whoever has it now goes on"
     assert [p.attempt for p in parts_of(other, operation_id)] == [0, 0, 0]
     assert other.run(operation_id).state == DONE
 

@@ -14,7 +14,8 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, DONE, RUNNING, Operation, Part
 from strandline.errors import TimedOut, Unavailable
 from strandline.operations.engine import Engine
-from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
+from strandline.operations.failure import LOOK_SECONDS
+from strandline.operations.transitions import NOTED_SECONDS
 from strandline.records import Nothing
 from tests.operations.worked import Work, Worked, running
 from tests.world import ManualClock, Process, engine_of, open_catalog
@@ -47,9 +48,9 @@ class Seen(Engine):
         self.did.append("noted")
         super()._note_begun(parts, began)
 
-    def _ask_if_wanted(self, operation_id: str) -> None:
+    def ask_if_wanted(self, operation_id: str) -> None:
         self.did.append("asked")
-        super()._ask_if_wanted(operation_id)
+        super().ask_if_wanted(operation_id)
 
 
 class Watched(ManualClock):
