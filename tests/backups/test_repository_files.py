@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from strandline.backups.lease import Fenced
-from strandline.backups.repository import Repository, rotate_key
+from strandline.backups.repository import TRIES, Repository, rotate_key
 from strandline.backups.writing import KEPT_SECONDS, Swept, avoided, sweep
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed
 from strandline.settings import Settings
@@ -116,6 +117,38 @@ def test_whose_it_is(repository: Repository) -> None:
     repository.plain.remove("owners/00000001.json")
     with pytest.raises(Corrupted, match=r"has no file owners/00000001\.json"):
         repository.check_owners()
+
+
+class Fleeting(QuickFiles):
+    """Lists a manifest that is gone when it is read, as others may have given the backup another one."""
+
+    read_so_often = 0
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        yield from super().names(folder)
+        if folder == "backups":
+            yield "backups/1_full.json"
+
+    def find(self, name: str) -> bytes | None:
+        self.read_so_often += name == "backups/1_full.json"
+        return super().find(name)
+
+    def read(self, name: str) -> bytes:
+        self.read_so_often += name == "backups/1_full.json"
+        return super().read(name)
+
+
+def test_a_manifest_that_goes_while_it_is_looked_for_is_looked_for_again(
+    repository: Repository, tmp_path: Path
+) -> None:
+    files = Fleeting(tmp_path)
+    with pytest.raises(Corrupted):
+        Repository(files, repository.root).manifest("1_full")
+    assert files.read_so_often == TRIES
+    put(repository, "backups/1_full.json")
+    with pytest.raises(Corrupted):
+        Repository(files, repository.root).manifest("1_full")
+    assert files.read_so_often == TRIES + 1, "it is there, and damaged"
 
 
 def test_what_is_not_there(repository: Repository, tmp_path: Path) -> None:
