@@ -91,7 +91,6 @@ def undo(
             operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
     except Lost:
         return
-    run.flush()
     transitions.ended(operation, state, error)
 
 
