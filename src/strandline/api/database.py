@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from strandline.backups.verify import VerifyReport
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
+    from strandline.operations.kind import Kind
     from strandline.records import Record
     from strandline.sql.binding import Params
     from strandline.storage.recipe import Recipe
@@ -91,10 +92,6 @@ class Database:
         ``:name``. They may be None, bool, int, float, Decimal, str, bytes, date or datetime (in UTC unless it
         has a zone), and are never made part of the text."""
         with self.guard():
-            if not isinstance(text, str):
-                raise InvalidArgument(
-                    f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string."
-                )
             from strandline.api.execute import execute
 
             return execute(self, text, params)
@@ -428,6 +425,10 @@ class Database:
     def start(self, kind: str, request: Record) -> str:
         self.note_change()
         return self._running.start(kind, request)
+
+    def kind(self, name: str) -> Kind[Any, Any, Any]:
+        """What carries out operations of a kind."""
+        return self._running.engine.kind_of(name)
 
     def run_operation(self, kind: str, request: Record) -> str:
         self.note_change()
