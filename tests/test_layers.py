@@ -38,8 +38,8 @@ LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ENGINES = ("arrow", "spark")
 """The two folders of ``storage`` that do the same work for few rows and for many."""
 
-DOORS = {"storage/store.py", "storage/frames.py"}
-"""Who may ask an engine: the store, and what is done with a DataFrame whatever store it is of."""
+DOORS = {"storage/store.py", "storage/checks.py", "storage/queries.py", "storage/frames.py"}
+"""Who may ask an engine: the store with its parts, and what is done with a DataFrame whatever store it is of."""
 
 BUILT_ON = {
     ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",

@@ -34,6 +34,11 @@ def test_the_page_says_how_many_there_are(found: dict[str, Walk]) -> None:
     assert said in PAGE.read_text(), (upsert.modules, increment.modules)
 
 
+@pytest.mark.parametrize(("title", "most"), [("A small UPSERT", 22), ("BACKUP INCREMENTAL", 28)])
+def test_the_most_walked_ways_stay_short(found: dict[str, Walk], title: str, most: int) -> None:
+    assert len(found[title].stations) <= most
+
+
 @pytest.mark.parametrize("title", WALKS)
 def test_no_module_is_entered_from_below_but_for_what_was_handed_down(
     found: dict[str, Walk], title: str
