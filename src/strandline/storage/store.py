@@ -300,7 +300,7 @@ class Store:
         """Do to a table and its indexes what ``mode`` says with rows that have columns of the table, by name:
         an Arrow table in their types, or a DataFrame of the caller's."""
         if isinstance(rows, pa.Table):
-            if rows.nbytes <= self._settings.bulk_bytes and self._are_few(rows.num_rows, target.state):
+            if self.writes_here(target.state, rows.num_rows, rows.nbytes):
                 return arrow.write.write(self.shelf, target, mode, rows, self._inline)
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
@@ -310,6 +310,10 @@ class Store:
         if isinstance(made, Outcome):
             return made
         return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
+
+    def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
+        """Return whether ``write`` changes so many rows, of ``size`` bytes, in this process."""
+        return size <= self._settings.bulk_bytes and self._are_few(rows, state)
 
     def write_staged(
         self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
@@ -370,7 +374,7 @@ class Store:
         """Return a window of a table, folded, as segments under a fresh name. ``pace``: that of reading what
         is sealed, if anything may be."""
         segments = window.logs if window.chain is None else window.chain.segments
-        if self._is_little(segments, FOLDED * self._settings.bulk_rows):
+        if self.slices_here(segments):
             return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
@@ -381,6 +385,10 @@ class Store:
             else:
                 window = replace(window, chain=replace(window.chain, segments=found))
             return spark.changes.write_slice(self.spark, self.shelf, schema, window, name, here=here)
+
+    def slices_here(self, segments: Sequence[Segment]) -> bool:
+        """Return whether ``slice`` folds a window with these segments in this process."""
+        return self._is_little(segments, FOLDED * self._settings.bulk_rows)
 
     @contextmanager
     def _unsealed(
@@ -476,7 +484,7 @@ class Store:
     def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
         and their digest. ``among``: how many bytes the caller has to fold altogether."""
-        if self._is_folded_here(state, among):
+        if self.folds_here(state, among):
             return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes)
         from strandline.storage import spark
 
@@ -485,7 +493,7 @@ class Store:
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
         """The same as objects of a repository, under their names there."""
-        if self._is_folded_here(state, among):
+        if self.folds_here(state, among):
             there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
             return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes, into=there)
         with self._unsealed(state.chain.segments, name, pace) as found:
@@ -496,9 +504,9 @@ class Store:
         finally:
             self.discard(made.segments)
 
-    def _is_folded_here(self, state: State, among: int) -> bool:
-        """Return whether the rows of a state may pass through this process, as ``_is_read_here`` does, in
-        the order of their keys."""
+    def folds_here(self, state: State, among: int) -> bool:
+        """Return whether ``fold`` lets the rows of a state pass through this process, as ``_is_read_here``
+        does, in the order of their keys."""
         through = arrow.passing.passing(state)
         kept = [s for s in visible(state.chain) if s not in through]
         return (
