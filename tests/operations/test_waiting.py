@@ -48,9 +48,9 @@ class Seen(Engine):
         self.did.append("noted")
         super()._note_begun(parts, began)
 
-    def _ask_if_wanted(self, operation_id: str) -> None:
+    def ask_if_wanted(self, operation_id: str) -> None:
         self.did.append("asked")
-        super()._ask_if_wanted(operation_id)
+        super().ask_if_wanted(operation_id)
 
 
 class Watched(ManualClock):
