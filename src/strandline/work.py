@@ -61,11 +61,11 @@ _UNSEEN = Phase("")
 
 class Work:
     """What the main thread does in one call of the public API, or another one as long as somebody waits for
-    it. Others may look at its phases, the innermost last, and may ``end`` it. ``is_torn``: whether a thread
-    that comes to no ``check`` is interrupted where it is, as only the main one can be."""
+    it. Others may look at its phases, the innermost last, and may ``end`` it. ``is_main``: of the main
+    thread, which is interrupted where it is if it comes to no ``check``, as no other can be."""
 
-    def __init__(self, *, is_torn: bool = False) -> None:
-        self.is_torn = is_torn
+    def __init__(self, *, is_main: bool = False) -> None:
+        self.is_main = is_main
         self.began = time.monotonic()
         self.phases: list[Phase] = []
         self.counts: Callable[[], tuple[int, int]] | None = None
@@ -98,14 +98,14 @@ class Work:
 
     def _end(self) -> None:
         until = time.monotonic() + PATIENCE_SECONDS
-        was_torn = is_late = False
-        while not self._is_over.wait(RARELY_SECONDS if is_late and not self.is_torn else AGAIN_SECONDS):
+        is_torn = is_late = False
+        while not self._is_over.wait(RARELY_SECONDS if is_late and not self.is_main else AGAIN_SECONDS):
             self._end_elsewhere()
             is_late = time.monotonic() >= until
-            if is_late and self.is_torn and not (was_torn or self.is_leaving or self.shields):
-                was_torn = True
+            if is_late and self.is_main and not (is_torn or self.is_leaving or self.shields):
+                is_torn = True
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        if was_torn:
+        if is_torn:
             # The other side has not heard of it, and may still begin something.
             for _ in range(20):
                 self._end_elsewhere()
@@ -230,7 +230,7 @@ def attended() -> Iterator[None]:
     if not callable(before):  # Ignored, or not Python's to handle.
         yield
         return
-    work = Work(is_torn=True)
+    work = Work(is_main=True)
 
     def heed(number: int, frame: FrameType | None) -> None:
         if not work.is_ending:

@@ -115,7 +115,8 @@ def test_the_slice_of_several() -> None:
         tombstones=2,
         bytes=50,
     )
-    whole = of((ONE, [HERE]), (TWO, [HERE]), whole=True)
+    first, then = source.held
+    whole = replace(source, held=[replace(first, slice=replace(first.slice, whole=True)), then])
     assert (before(whole), merged(whole).delta, merged(whole).whole) == (Digest(), digest(2), True)
 
 

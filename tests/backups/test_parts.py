@@ -8,6 +8,8 @@ from pathlib import Path
 
 from strandline import Database
 from strandline.api.progress import OperationInfo
+from strandline.backups.collection import Collection
+from strandline.backups.record import require_collection
 from strandline.backups.restore_parts import RestoreProgress, RestoreRun, Shard, is_late, out_of_time
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.backups.restore_verify import CheckedShard
@@ -20,7 +22,7 @@ from tests.world import ManualClock
 
 Told = tuple[str, int, int | None, str | None, int | None]
 COLLECTION = "/.backups/collections/c"
-SHARD_BYTES = 2_500
+SHARD_BYTES = 2_000
 TABLE = (
     "CREATE TABLE t (k Int64, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v), "
     "INDEX by_n GLOBAL ASYNC ON (n)) WITH (PARTITION_AT_KEYS = ((300), (600)))"
@@ -61,9 +63,11 @@ def test_each_part_says_what_it_is_about(tmp_path: Path) -> None:
             "CREATE TABLE u (k Int64, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t, TABLE u) "
             f"WITH (STORAGE = '{tmp_path}/repository', INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP c"
         )
-        for value in "bc":
-            fill(db, value)
-            db.sql("BACKUP c INCREMENTAL")
+        fill(db, "b")
+        db.sql("BACKUP c INCREMENTAL")
+        fill(db, "c")
+        db.sql("CREATE TABLE w (k Int64, PRIMARY KEY (k)); UPSERT INTO w (k) VALUES (1), (2)")
+        db.sql("ALTER BACKUP COLLECTION c ADD TABLE w; BACKUP c INCREMENTAL")
         check_increment(db)
         check_sending(db)
         check_explained(db)
@@ -79,6 +83,7 @@ def check_increment(db: Database) -> None:
         *shards("slice shard", "/t", 2, first=1),
         ("slice", 0, None, "/t/by_v", 0),
         *shards("slice shard", "/t/by_v", 1, first=1),
+        ("slice", 0, None, "/w", 0),
         ("unchanged", 0, None, None, None),
         ("drop stream", 0, None, f"/t/{stream}", None),
         ("drop stream", 0, None, f"/t/by_v/indexImplTable/{stream}", None),
@@ -88,8 +93,13 @@ def check_increment(db: Database) -> None:
         "nobody knows how they are spread"
     )
     assert 2 * moved(index) > moved(table) > moved(index) > 3_000
+    assert [p.bytes for p in found.shards if p.path == "/w"] == [db.describe("/w")["bytes"]], (
+        "all of it is new"
+    )
     assert found.result is not None
     assert found.progress["bytes"] == found.result["bytes"]
+    backup = f"{COLLECTION}/{found.result['backup']}"
+    assert [db.describe(f"{backup}/{name}")["rows"] for name in ("t", "u", "w")] == [9, 0, 2]
 
 
 def check_sending(db: Database) -> None:
@@ -99,6 +109,7 @@ def check_sending(db: Database) -> None:
         ("repository", 0, None, None, None),
         *[("objects", 1, None, f"{backup}/t", None)] * 3,
         ("objects", 1, None, f"{backup}/__ydb_backup_meta/indexes/t/by_v", None),
+        ("objects", 1, None, f"{backup}/w", None),
         ("manifest", 2, None, backup, None),
     ]
     assert found.result is not None
@@ -110,8 +121,10 @@ def check_explained(db: Database) -> None:
     """What is in a repository has to be copied, though nobody asks for it."""
     full, one, two = backups(db)
     lines = [tuple(line) for line in db.sql("EXPLAIN RESTORE c").rows()]
-    steps = [line[2].rpartition(" ")[2] for line in lines[:3]]
-    in_table, in_index = (int(lines[place][2].split()[-2]) for place in (3, 4))
+    first = int(lines[0][2].rpartition(" ")[2])
+    # Three commits, and the ends of taking and of sending one; then those of the new table as well.
+    steps = [first, first + 5, first + 13]
+    in_table, in_index, in_new = (int(lines[place][2].split()[-2]) for place in (3, 4, 7))
     assert in_table > in_index > 6_000
     assert lines == [
         ("apply", full, f"full backup, up to step {steps[0]}"),
@@ -121,15 +134,16 @@ def check_explained(db: Database) -> None:
         ("index", "/t/by_v", f"9 entries, {in_index} bytes"),
         ("rebuild index", "/t/by_n", "GLOBAL ASYNC, not in the backup"),
         ("table", "/u", "0 rows, 1 shards, 3 slices, 0 bytes"),
-        ("move", f"{in_table + in_index} bytes", "copied and checked"),
-        ("in the way", "/t", "a table in state ready"),
-        ("in the way", "/u", "a table in state ready"),
+        ("table", "/w", f"2 rows, 1 shards, 1 slices, {in_new} bytes"),
+        ("move", f"{in_table + in_index + in_new} bytes", "copied and checked"),
+        *(("in the way", path, "a table in state ready") for path in ("/t", "/u", "/w")),
     ]
 
 
 def check_restore(db: Database, clock: ManualClock) -> None:
-    engine = db._running.engine
+    engine, before = db._running.engine, db.step
     started = engine.start("restore", RestoreRequest(collection="c", into="r", deadline_seconds=1_000.0))
+    assert db.step == before, "nothing has happened yet"
     with db.runtime.catalog.read() as conn:
         whole, planned = operations.get(conn, started), operations.parts(conn, started, "shard")
     assert whole.progress is not None
@@ -157,15 +171,16 @@ def check_restore(db: Database, clock: ManualClock) -> None:
     assert list(dict.fromkeys(said)) == [
         *(f"{full}{n} of 6 shards of the full backup" for n in range(1, 6)),
         *(f"{one}{n} of 6 shards of increment 1" for n in range(6)),
-        *(f"{two}{n} of 4 shards of increment 2" for n in range(4)),
+        *(f"{two}{n} of 5 shards of increment 2" for n in range(5)),
         "3 of 3 backups were there, and 0 of 1 parts of what comes after them",
-        *(f"3 of 3 backups were there, and {n} of 2 parts of what comes after them" for n in range(2)),
-        *(f"3 of 3 backups were there, and {n} of 10 parts of what comes after them" for n in range(10)),
+        *(f"3 of 3 backups were there, and {n} of 3 parts of what comes after them" for n in range(3)),
+        *(f"3 of 3 backups were there, and {n} of 11 parts of what comes after them" for n in range(11)),
         "3 of 3 backups were there",
     ]
     with db.runtime.catalog.read() as conn:
         checked = operations.parts(conn, started, "verify shard")
     assert {from_text(CheckedShard, p.body, "a shard").until for p in checked} == {until}
+    assert db.step == before + 1, "all of it at once"
     found = db.operation(started)
     assert told(found) == [
         *[("shard", 0, 0, "/r/t", n) for n in range(3)],
@@ -173,14 +188,17 @@ def check_restore(db: Database, clock: ManualClock) -> None:
         *[("shard", 1, 1, "/r/t", n) for n in range(3)],
         *[("shard", 1, 1, "/r/t/by_v", n) for n in range(3)],
         *[("shard", 2, 2, "/r/t", n) for n in range(3)],
+        ("shard", 2, 2, "/r/w", 0),
         ("shard", 2, 2, "/r/t/by_v", 0),
         ("rebuild", 3, None, "/r/t/by_n", None),
         ("verify", 4, None, "/r/t", None),
         ("verify", 4, None, "/r/u", None),
+        ("verify", 4, None, "/r/w", None),
         *shards("verify shard", "/r/t", 3, stage=5),
         *shards("verify shard", "/r/t/by_v", 3, stage=5, first=3),
         *shards("verify shard", "/r/t/by_n", 3, stage=5, first=6),
         *shards("verify shard", "/r/u", 1, stage=5),
+        *shards("verify shard", "/r/w", 1, stage=5),
     ]
     assert progress.parts == len(found.shards)
     assert progress.bytes_total == moved(found.shards) == found.progress["bytes"]
@@ -199,7 +217,9 @@ def check_time(clock: ManualClock, run: RestoreRun, limit: Callable[[], float | 
 
 def check_folding(db: Database) -> None:
     _, swallowed, backup = (f"{COLLECTION}/{name}" for name in backups(db))
+    before = db.step
     db.sql("COMPACT c INCREMENTS")
+    assert db.step == before + 2, "the end of the merge, and that of the sweep"
     found = last(db, "merge increments")
     assert told(found) == [
         *shards("merge", "/t", 3),
@@ -212,7 +232,10 @@ def check_folding(db: Database) -> None:
         ("manifest", 1, None, swallowed, None),
         ("sweep", 2, None, COLLECTION, None),
     ]
+    with db.runtime.catalog.read() as conn:
+        assert require_collection(conn, "c").record(Collection).leaving == (), "all of it has left"
     db.sql("COMPACT c")
+    assert db.step == before + 3
     found = last(db, "compact backups")
     assert told(found) == [
         *shards("fold", "/t", 3),

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import update
 
 from strandline import Database, records
-from strandline.backups.manifest import after_in, backup_of, file_of
+from strandline.backups.increment_plan import CutShard, CutSlice, Made
+from strandline.backups.manifest import ObjectRecord, after_in, backup_of, file_of
 from strandline.backups.record import (
     BackupHead,
     BackupRecord,
@@ -23,10 +24,12 @@ from strandline.backups.record import (
     slices_of,
 )
 from strandline.catalog import paths, sqltables
-from strandline.errors import Corrupted
+from strandline.errors import Corrupted, Internal
 from strandline.model import Digest, IndexDef, TableSchema
+from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests.backups.reading import CLUSTER, backups, last
+from tests.storage.test_shards import segment
 
 SCHEMA = TableSchema.of([("k", parse_type("Decimal(22,9)"), True), ("v", parse_type("Utf8"), False)], ("k",))
 INDEX = IndexDef("by_v", "GLOBAL SYNC", ("v",))
@@ -219,3 +222,22 @@ def test_the_names_of_manifests_tell_from_where_on_a_backup_holds_changes() -> N
     assert [backup_of(file) for file in files] == ["3_incremental"] * 3
     assert [after_in(file) for file in files] == [-1, 10, inf]
     assert (backup_of("owners/1.json"), after_in("owners/1.json")) == (None, inf)
+
+
+def test_what_is_not_done_yet_does_not_say_what_came_of_it() -> None:
+    cut = CutShard(table_id=1, target_id=2, after=3, step=4, whole=False, base=None)
+    made = cut.done(Made(5, 6, 7, digest(8)))
+    assert made.made + made.made == Made(10, 12, 14, digest(8) + digest(8))
+    for missing in ("rows", "tombstones", "bytes", "delta"):
+        changes: dict[str, Any] = {missing: None}
+        with pytest.raises(Internal, match="path 1 is not cut yet"):
+            _ = replace(made, **changes).made
+    stream = StreamSpec("s", "NEW_IMAGE", "JSON", 9)
+    slice_ = CutSlice(
+        table_id=1, target_id=2, after=3, step=4, whole=False, base=None, before=digest(1), stream=stream
+    ).done(made.made)
+    with pytest.raises(Internal, match="path 1 is not cut yet"):
+        slice_.record(1)
+    assert replace(slice_, digest=digest(9)).record(1).after == digest(9)
+    with pytest.raises(Internal, match="inline"):
+        ObjectRecord.of(segment((1,), (2,)))

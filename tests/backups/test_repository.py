@@ -227,6 +227,23 @@ def test_an_increment_does_not_go_where_its_parent_is_not(
     assert kept.verify("c") == []
 
 
+def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
+    kept: Database, repository: Path, tmp_path: Path
+) -> None:
+    """Both take themselves for the owner, for they were one."""
+    kept.sql("BACKUP c")
+    here, copied = Path(kept.runtime.files.location), tmp_path / "copied"
+    shutil.copytree(here, copied)
+    load(kept, 50, 3)
+    kept.sql("BACKUP c INCREMENTAL")
+    with open_at(copied, clock=ManualClock(kept.runtime.clock.now() + 100)) as other:
+        other.sql("BACKUP c")
+        first, _ = backups(other)
+        with pytest.raises(PreconditionFailed, match="that this warehouse does not know"):
+            other.sql(f"DROP BACKUP c '{first}' CONFIRM")
+    assert kept.verify("c") == []
+
+
 def test_two_warehouses_do_not_share_a_repository(
     kept: Database, repository: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -334,6 +351,12 @@ def test_each_collection_has_a_repository_of_its_own(kept: Database, repository:
         db.sql(f"ALTER BACKUP COLLECTION d SET (STORAGE = '{repository}')")
     with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
         db.sql(f"ATTACH BACKUP COLLECTION e FROM '{repository}' WITH (TAKE_OVER = 'true')")
+    db.sql("BACKUP d")
+    copy, name = repository.with_name("copy"), backups(db, "d")[-1]
+    db.sql(f"COPY BACKUP '{backups(db)[-1]}' FROM c TO '{copy}'")
+    for place in (repository, copy):
+        with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
+            db.sql(f"COPY BACKUP '{name}' FROM d TO '{place}'")
     db.sql(f"ATTACH BACKUP COLLECTION reads FROM '{repository}'")
     for statement in ("BACKUP reads", "PRUNE reads KEEP LAST 1 FULL CONFIRM"):
         with pytest.raises(PreconditionFailed, match="to another warehouse"):

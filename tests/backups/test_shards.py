@@ -71,7 +71,7 @@ def test_every_kind_of_work_has_a_part_for_each_shard(told: Database) -> None:
     fill(db, value="x")
     increment = db.sql("BACKUP c INCREMENTAL").operation_id
     assert kinds(db, increment)["slice"] == 2
-    assert kinds(db, increment)["slice shard"] > 4
+    assert RUNS > kinds(db, increment)["slice shard"] > 4, "several segments are one shard"
     assert contents(db)["/t"] == {(row[0],): row for row in table(db, "t")}
     restored = db.sql("RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')").operation_id
     assert kinds(db, restored)["shard"] > 10

@@ -158,3 +158,50 @@ def test_the_step_at_a_time_is_the_last_one_before_it(catalog: Catalog) -> None:
             4,
             4,
         ]
+
+
+def test_commits_and_their_steps_are_counted_for_each_table(catalog: Catalog) -> None:
+    table, other = create(catalog), create(catalog, "/other")
+    steps = [commit(catalog, table, segment()) for _ in range(3)]
+    commit(catalog, other, segment())
+    with catalog.read() as conn:
+        old = chains.load(conn, table.id, steps[-1]).segments
+    with catalog.write() as tx:
+        compacted = commits.replace_segments(
+            tx, table.id, old, [segment(3, role="base", upto=steps[-1])], "compact"
+        )
+    with catalog.read() as conn:
+        since = [commits.commits_since(conn, table.id, step) for step in (0, *steps)]
+        assert since == [3, 2, 1, 0], "those of rows"
+        assert [commits.stop_after(conn, table.id, steps[0], count) for count in (1, 2, 3, 9)] == [
+            *steps[1:],
+            compacted,
+            compacted,
+        ]
+        assert commits.stop_after(conn, table.id, compacted, 1) == compacted, "there is none"
+    with catalog.write() as tx:  # The states are forgotten, the logs are held.
+        tx.conn.execute(sqltables.commits.delete().where(sqltables.commits.c.table_id == table.id))
+    with catalog.read() as conn:
+        assert [commits.stop_after(conn, table.id, steps[0], count) for count in (1, 2, 9)] == [
+            *steps[1:],
+            steps[-1],
+        ]
+        assert commits.stop_after(conn, table.id, steps[-1], 1) == steps[-1]
+    with catalog.write() as tx:
+        tx.conn.execute(sqltables.chains.update().values(superseded=True))
+    with catalog.read() as conn:
+        assert commits.stop_after(conn, table.id, steps[0], 9) == steps[0]
+
+
+def test_a_rebuild_says_what_the_table_is_from_its_step_on(catalog: Catalog) -> None:
+    table = create(catalog)
+    step = commit(catalog, table, segment(2))
+    with catalog.read() as conn:
+        (old,) = chains.load(conn, table.id, step).segments
+    with catalog.write() as tx:
+        rebuilt = commits.replace_segments(tx, table.id, [old], [segment(5)], "rebuild", digest=Digest(5, 55))
+    with catalog.read() as conn:
+        assert tables.digest_at(conn, table.id, step) == Digest(2, 1)
+        assert tables.digest_at(conn, table.id, rebuilt) == Digest(5, 55)
+        head = chains.state(conn, table.id)
+        assert (head.step, head.digest) == (rebuilt, Digest(5, 55))

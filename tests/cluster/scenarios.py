@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -222,7 +222,8 @@ def cancelled(folder: str) -> None:
     handler = OnSpark()
     kind = Worked(handler, [PartPlan("work", Nothing(), 0)])
     catalog = open_catalog(Path(folder))
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads, ExitStack() as stack:
+        stack.callback(Path(folder, "soon").touch)  # Whatever happens: nobody leaves while it runs.
         beside = threads.submit(job, spark, Path(folder, "soon"))
         _until_there(folder, "soon-begun")
         for handler.apart in (False, True):

@@ -15,7 +15,7 @@ the others say stays true for as long as the backups are there that they build o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -162,6 +162,17 @@ class Repository:
                 found.setdefault(backup, []).append(file)
         return found
 
+    def check_collection(self, name: str) -> None:
+        """Refuse a collection whose backups are not those that are here, as far as they can be read."""
+        for backup in reversed(self.backups()):
+            try:
+                found = self.manifest(backup).collection
+            except (Corrupted, PathNotFound, PreconditionFailed):
+                continue
+            if found != name:
+                raise of_another(self.root, found)
+            return
+
     def manifests(self) -> list[str]:
         """The files that are manifests: of a backup that was folded there may be several."""
         return [file for files in self.listed().values() for file in files]
@@ -229,6 +240,25 @@ class Repository:
         """Take back what was said about a backup."""
         self.files.remove(file_of(manifest.backup))
 
+    def check_free(self, going: Collection[str], staying: Collection[str]) -> None:
+        """Refuse to let backups go if one builds on them that is neither going nor staying: the warehouse, or
+        its catalog, was copied or put back to an earlier state, and two take the repository for theirs."""
+        for name, files in self.listed().items():
+            if name in going or name in staying:
+                continue
+            try:
+                parent = self.manifest_at(files[0]).backup.parent
+            except (Corrupted, PreconditionFailed):
+                continue  # Nothing of it can be restored here.
+            if parent in going:
+                raise PreconditionFailed(
+                    f"{self.root} has a backup {name} that this warehouse does not know, and it builds on "
+                    f"{parent}",
+                    "Perhaps a copy of this warehouse backs up to the same place: give that one another. To "
+                    "go on with all that is there, drop the collection, which leaves the repository alone, "
+                    "and attach it WITH (TAKE_OVER = 'true').",
+                )
+
     def forget_outdated(self, backups: Sequence[BackupHead], check: Callable[[], None]) -> None:
         """Let ``backups``, which are all that stay, be nothing but what they are now. A manifest that reaches
         back farther, which a merge that was undone has left, goes if it builds on one that does not stay.
@@ -257,6 +287,14 @@ def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
         what = "is not a backup repository" if marker is None else "is not encrypted"
         raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
     return rotate(files, user_key(old), user_key(new))
+
+
+def of_another(root: str, collection: str) -> PreconditionFailed:
+    """What is said where the backups of two collections would be in one place."""
+    return PreconditionFailed(
+        f"the repository {root} is that of the collection {collection!r}",
+        "Choose another place: each collection has a repository of its own.",
+    )
 
 
 def _owner_name(number: int) -> str:

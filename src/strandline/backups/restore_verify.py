@@ -106,7 +106,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
             there = spread(segments.get(id_, ()))
             limits = cuts(bounds, there, self._shard_bytes, least)
             # Nothing is gained by smaller ones, and each part takes a transaction.
-            limits = coarser(limits, sum(s.bytes for s in there) // max(1, self._shard_bytes // SMALLER))
+            limits = coarser(limits, SMALLER * sum(s.bytes for s in there) // self._shard_bytes)
             found = [Piece(index=index, within=within) for within in ranges(limits)]
             if len(found) == 1:
                 small += found

@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.compact_plan import compaction
 from strandline.backups.lease import Lease
+from strandline.backups.lifecycle import writer_of
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import (
     BackupRecord,
@@ -27,7 +28,7 @@ from strandline.backups.record import (
     require_collection,
     slice_segments,
 )
-from strandline.backups.repository import Repository
+from strandline.backups.repository import Repository, of_another
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
 from strandline.backups.writing import Leases, WritingPart, avoided, publish
@@ -154,6 +155,9 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
                 "named",
                 "Name one: COPY BACKUP 'name' FROM collection TO 'url'.",
             )
+        other = writer_of(tx.conn, require_id(tx.conn, path.parent_id), path.name, root)
+        if other is not None:
+            raise of_another(root, other)
         chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
         moves = root == storage
         sent = [record for record in chain if record.stored != root]
@@ -259,6 +263,8 @@ class RepositoryPart(WritingPart[SendRun, Present]):
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
         Repository(files, body.root).check_owner(self.leases.here())  # Before anything of it is taken.
         with self.writing(run) as (there, _):
+            if not body.known:
+                there.check_collection(run.request.collection)
             there.own(self.leases.here(), now)
             if body.moves:
                 return part.body  # What is there, the catalog knows.

@@ -228,7 +228,6 @@ class _Verification:
         }
         verdicts = self._judge()
         for backup in self._ends_due(tried):
-            tried.pop(backup, None)
             if verdicts[backup].because is not None:
                 continue  # It would only take long to hear it again.
             try:

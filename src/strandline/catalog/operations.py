@@ -243,9 +243,7 @@ def last_change(conn: Connection, operation_id: str) -> float | None:
 
 
 def save_parts(tx: Writer, changed: Sequence[Part]) -> None:
-    """Parts that have gone on together, all after slow work or all without."""
-    if not changed:
-        return
+    """Parts that have gone on together, one at least, all after slow work or all without."""
     has_worked = changed[0].began is not None
     values = [
         {

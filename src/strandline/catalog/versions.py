@@ -281,12 +281,7 @@ def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path
     known = {p.id: p for p in below}
     impls = {p.id: p.parent_id for p in known.values() if p.name == IMPL_TABLE and p.parent_id is not None}
     indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}
-    unread = [i.parent_id for i in indexes.values() if i.parent_id is not None and i.parent_id not in known]
+    above = {i.id: i.parent_id for i in indexes.values() if i.parent_id is not None}
+    unread = [table_id for table_id in above.values() if table_id not in known]
     tables = known | {p.id: p for p in paths.by_ids(conn, unread)}
-    found = {}
-    for impl_id, index_id in impls.items():
-        index = indexes.get(index_id)
-        table = None if index is None or index.parent_id is None else tables.get(index.parent_id)
-        if index is not None and table is not None:
-            found[impl_id] = (index, table)
-    return found
+    return {impl_id: (indexes[i], tables[above[i]]) for impl_id, i in impls.items() if i in above}

@@ -43,7 +43,7 @@ from strandline.cli.failures import Fault
 from strandline.cli.output import Output, nobody_reads
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
-from strandline.errors import Cancelled, Internal, StrandlineError
+from strandline.errors import Cancelled, Internal, StrandlineError, Unavailable
 from strandline.work import Interrupted
 
 app = typer.Typer(
@@ -140,6 +140,11 @@ def run(args: list[str]) -> int:
         return _left(left, cli.output)
     except BrokenPipeError:
         return nobody_reads()
+    except SystemExit as left:
+        # So Typer says that the reader has gone.
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        return nobody_reads()
     except StrandlineError as error:
         if debug:
             traceback.print_exc()
@@ -147,6 +152,11 @@ def run(args: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
+        if isinstance(error, OSError) and error.filename is None:  # No file of the warehouse is met here.
+            nobody_reads()
+            said = f"the answer cannot be written: {error.strerror or error}"
+            full = Unavailable(said, "Check where it goes to, and the free space there.")
+            return failures.tell(full, cli.output, as_json=as_json)
         unexpected = Internal(f"an unexpected {type(error).__name__}: {error}")
         return failures.tell(unexpected, cli.output, as_json=as_json)
 

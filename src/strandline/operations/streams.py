@@ -112,8 +112,7 @@ class StreamPart(Handler[AnyRun, S]):
             for part in asked
             if part.body.stream is not None
         ]
-        # All streams of an operation are cut at one step.
-        step = asked[0].body.step if asked else None
+        step = parts[0].body.step  # one cut for all
         streams = many.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
         run.move_all(tx, [(part, tables[part.body.table_id]) for part in asked])
         created = {part.id: stream.id for part, stream in zip(asked, streams, strict=True)}
@@ -178,8 +177,7 @@ def _hold(stream_id: int, table_id: int, stream: StreamSpec, step: int) -> Hold:
 
 
 def _created(body: NewStream) -> int:
-    if body.stream_id is None:
-        raise Internal(f"the stream on table {body.table_id} was not created before it was set up")
+    assert body.stream_id is not None  # The first phase has set it.
     return body.stream_id
 
 
@@ -257,13 +255,14 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
     each."""
     if not streams:
         raise InvalidArgument("no stream to drop was named", "Name at least one.")
-    tables = paths.by_ids(tx.conn, [stream.parent_id for stream in streams if stream.parent_id is not None])
+    on = [stream.parent_id for stream in streams if stream.parent_id is not None]
+    tables = paths.by_ids(tx.conn, on)
     above = [path for unit in units_above(tx.conn, tables).values() for path in unit]
     run.lock(tx, [*tables, *above], "altering")
     run.lock(tx, streams, "dropping")
     return [
-        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=s.parent_id or 0), path=s.path)
-        for s in streams
+        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=table_id), path=s.path)
+        for s, table_id in zip(streams, on, strict=True)
     ]
 
 

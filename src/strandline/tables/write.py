@@ -240,9 +240,10 @@ def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[
 
 def _columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
     table = view.info.schema
+    known = table.names
     if given is None:
-        return table.names
-    columns = tuple(column(name, table.names, view.info.path) for name in given)
+        return known
+    columns = tuple(column(name, known, view.info.path) for name in given)
     if len(set(columns)) != len(columns):
         raise InvalidArgument("a column is named twice", "Name each column once.")
     for name in table.key:

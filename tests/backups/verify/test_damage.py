@@ -171,7 +171,7 @@ def test_texts(bench: Bench, kind: str) -> None:
         for what, changed in cut(content).items():
             bench.try_case(what, name, changed, level="chain", publish=True)
         bench.try_case("more at the end", name, content + b"\n", level="chain", publish=True)
-        places = range(0, len(content), 1 if EVERY else max(1, len(content) // 24))
+        places = range(0, len(content), 1 if EVERY else max(1, len(content) // 12))
         for number, at in enumerate(places):
             changed = flipped(content, at)
             publish, attach = number % (len(places) // 4) == 0, EVERY and number % ATTACHED == 0

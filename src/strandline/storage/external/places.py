@@ -91,6 +91,8 @@ def endings(name: str) -> str:
 
 def place_of(location: str, settings: Settings) -> tuple[Files, str]:
     """Return the files among which a path or a URL is, and what it is called there."""
+    if "\0" in location:
+        raise InvalidArgument("a place has the character NUL in its name", "Leave it out.")
     if not is_url(location):
         path = os.path.abspath(os.path.expanduser(location.removeprefix("file://")))
         return files_at(os.path.dirname(path), settings), os.path.basename(path)

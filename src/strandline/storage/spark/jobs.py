@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -46,10 +46,12 @@ def attend(session: SparkSession) -> None:
         if is_remote(session):
             session.addTag(tag)
             present.elsewhere(lambda: _interrupt(session, tag), lambda: session.removeTag(tag))
+            if present.is_main:
+                _look_on(session, present)
             return
         context = session.sparkContext
         context.addJobTag(tag)
-        if present.is_torn:
+        if present.is_main:
             hush = _Hush()
             present.elsewhere(hush.begin, hush.end)
         present.elsewhere(lambda: context.cancelJobsWithTag(tag), lambda: context.removeJobTag(tag))
@@ -59,7 +61,7 @@ def attend(session: SparkSession) -> None:
 def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
     """Return the same for another thread, whose jobs bear the tags of this one."""
     if is_remote(session):
-        add, remove, tags = session.addTag, session.removeTag, session.getTags()
+        add, remove, tags = session.addTag, session.removeTag, set(session.getTags())
     else:
         context = session.sparkContext
         add, remove, tags = context.addJobTag, context.removeJobTag, set(context.getJobTags())
@@ -102,6 +104,21 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 def _interrupt(session: SparkSession, tag: str) -> None:
     session.interruptTag(tag)
+
+
+def _look_on(session: SparkSession, present: work.Work) -> None:
+    """Let a server tell how far the jobs of work are. It does so to the thread that waits for them."""
+    said = (0, 0)
+
+    def hear(stages: Iterable[Any] | None, done: bool, **_: Any) -> None:
+        nonlocal said
+        if work.current() is present:
+            running = [stage for stage in stages or () if not (done or stage.done)]
+            said = sum(s.num_completed_tasks for s in running), sum(s.num_tasks for s in running)
+
+    session.registerProgressHandler(hear)
+    present.elsewhere(lambda: None, lambda: session.removeProgressHandler(hear))
+    present.counts = lambda: said
 
 
 def _tasks(context: Any, tag: str) -> tuple[int, int]:
