@@ -84,5 +84,5 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         raise TimeoutError
 
     monkeypatch.setattr(socket, "create_connection", never)
-    with pytest.raises(Unavailable, match="no answer from far:1 within 8 seconds"):
+    with pytest.raises(Unavailable, match="no answer from far:1 within 6 seconds"):
         reach("sc://far:1", 15002, "the server")

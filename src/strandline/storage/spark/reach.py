@@ -12,7 +12,7 @@ from strandline.errors import Unavailable
 
 __all__ = ["reach"]
 
-SECONDS = 8.0
+SECONDS = 6.0
 """For so long all hosts together may be silent. A server that is busy is not to be taken for one that is
 not there, and who waits is to hear of it within ten seconds."""
 _HELLOS = {
