@@ -96,7 +96,8 @@ class Work:
         is_torn = False
         while not self._is_over.wait(AGAIN_SECONDS):
             self._end_elsewhere()
-            if time.monotonic() >= until and not (is_torn or self.is_leaving or self.shields):
+            is_late = time.monotonic() >= until and not self._is_over.is_set()
+            if is_late and not (is_torn or self.is_leaving or self.shields):
                 is_torn = True
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         if is_torn:

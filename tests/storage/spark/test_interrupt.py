@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -23,6 +24,7 @@ from strandline.records import Nothing
 from strandline.retry import within
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
+from strandline.storage.spark.jobs import _Hush
 from strandline.storage.spark.session import brought, inheriting, working
 from strandline.storage.store import Store
 from tests.operations.test_shards import Work, Worked
@@ -49,6 +51,17 @@ def waiting_for(file: Path) -> Callable[[Iterable[Any]], Iterable[Any]]:
 def job(session: SparkSession, file: Path) -> int:
     with working(session):
         return session.range(1, numPartitions=1).mapInArrow(waiting_for(file), "id long").count()
+
+
+def test_what_is_hushed_is_heard_again_when_the_work_is_over() -> None:
+    root = logging.getLogger()
+    before = (list(root.filters), list(root.handlers))
+    hush = _Hush()
+    hush.begin()
+    assert root.filters != before[0]
+    hush.end()
+    hush.begin()  # Jobs are ended for a while after that.
+    assert (root.filters, root.handlers) == before
 
 
 def running(spark: SparkSession) -> int:
