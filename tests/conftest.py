@@ -25,6 +25,7 @@ from tests import azure as azure_server
 from tests.effort import EVERY, FACTOR
 from tests.jvm import OPTIONS, remember_names
 from tests.s3 import S3, server
+from tests.statements import share_compiled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,8 @@ settings.load_profile("strandline")
 # half of the time of collecting them and a tenth of that of running them.
 gc.set_threshold(50_000)
 
+share_compiled()
+
 
 def pytest_collection_finish() -> None:
     gc.collect()
@@ -60,7 +63,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.slow)  # Each request goes to a server and back.
     if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
         # With several workers (-n) all of these go to the same one: there is one session, however many cores
-        # there are. What has a group of its own has its session in another process.
+        # there are. What has a group of its own has its session in another process; those that start a JVM
+        # for themselves (jvm) do so one after the other.
         item.add_marker(pytest.mark.xdist_group("spark"))
 
 

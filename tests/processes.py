@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 LIGHT = Path(__file__).resolve().parent / "light"
@@ -20,14 +25,66 @@ def environment(*folders: Path) -> dict[str, str]:
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     """A process that runs a script; ``sys.argv[1:]`` are the arguments."""
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    return start_python("-c", script, *arguments, env=environment())
+
+
+def start_python(
+    *arguments: str, env: dict[str, str], afresh: bool = False, **options: Any
+) -> subprocess.Popen[str]:
+    """A process that runs ``python`` with these arguments, of which the first is ``-c`` or ``-m``. What takes
+    long to load is there when it begins; ``afresh``: is not, for what depends on it."""
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    kind = subprocess.Popen if afresh or sys.platform != "linux" else _Forked
+    return kind([sys.executable, *arguments], env=env, text=True, **{**pipes, **options})
+
+
+def run_python(*arguments: str, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """The same until it has ended, however it does."""
+    with start_python(*arguments, env=env, **options) as process:
+        out, err = process.communicate(timeout=600)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+class _Forked(subprocess.Popen[str]):
+    """A child of this process that was forked of another one."""
+
+    def _execute_child(self, args: list[str], *given: Any) -> None:
+        cwd, env = given[4:6]
+        pipes = given[9:15]
+        theirs = [pipe if pipe >= 0 else number for number, pipe in enumerate((pipes[0], *pipes[3::2]))]
+        asked = {"arguments": args[1:], "env": dict(env), "cwd": str(cwd or Path.cwd())}
+        with _asking:
+            server, _ = _fork_server()
+            # Who has lost its parent is given to the next one above that takes such children.
+            _take_orphans(True)
+            try:
+                socket.send_fds(server, [json.dumps(asked).encode()], theirs)
+                self.pid = int(server.recv(100))
+            finally:
+                _take_orphans(False)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+_asking = threading.Lock()
+
+
+@functools.cache
+def _fork_server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        server = subprocess.Popen(
+            [sys.executable, str(SOURCE.parent / "tests" / "fork_server.py"), str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment(),
+            pass_fds=[theirs.fileno()],
+        )
+    return ours, server
+
+
+def _take_orphans(yes: bool) -> None:
+    ctypes.CDLL(None).prctl(36, int(yes), 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 600.0) -> str:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.effort import on_catalogs
-from tests.processes import run
+from tests.processes import environment, finish, run, start_python
 
 pytestmark = pytest.mark.slow
 
 Script = Callable[[str], str]
 
 COMMON = """
-import os, signal, subprocess, sys, threading, warnings
+import os, signal, sys, threading, warnings
 import strandline
 from strandline import Settings
 from strandline.errors import PreconditionFailed
@@ -56,11 +56,21 @@ def keys(db):
 def upsert(db, *given):
     db.table("t").upsert([{"k": k} for k in given])
 
+# Before there is a connection that it could inherit.
+their_turn, my_turn = os.pipe()
+another = os.fork()
+if another == 0:
+    os.close(my_turn)
+    if os.read(their_turn, 1):
+        strandline.connect(folder, catalog=url).sql("UPSERT INTO t (k) VALUES (2)")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+os.close(their_turn)
+
 def another_commits_and_is_killed():
     '''So that its last commit is in SQLite's log only.'''
-    script = "import os, signal, sys, strandline; db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None); "
-    script += "db.sql('UPSERT INTO t (k) VALUES (2)'); os.kill(os.getpid(), signal.SIGKILL)"
-    assert subprocess.run([sys.executable, "-c", script, *sys.argv[1:]]).returncode == -signal.SIGKILL
+    os.write(my_turn, b"!")
+    assert os.waitpid(another, 0)[1] == signal.SIGKILL
 
 db = connect()
 db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k)); UPSERT INTO t (k) VALUES (1)")
@@ -203,4 +213,5 @@ def test_a_catalog_that_another_thread_uses_at_the_fork_is_neither_opened_nor_cl
     # What was registered first is called last before a fork: what another thread does in the last moment
     # happens for sure here.
     first = "import os\nos.register_at_fork(before=lambda: between())\nbetween = lambda: None\n"
-    run(first + COMMON + meanwhile + REST, str(tmp_path / "w"), "")
+    script = first + COMMON + meanwhile + REST
+    finish(start_python("-c", script, str(tmp_path / "w"), "", env=environment(), afresh=True))

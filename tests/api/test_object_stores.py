@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from strandline.errors import (
     Unavailable,
 )
 from tests.effort import EVERY, on_catalogs
-from tests.processes import environment
+from tests.processes import environment, run_python
 from tests.s3 import S3, Line, cut, reset, says, unheard
 
 pytestmark = pytest.mark.slow
@@ -214,8 +213,12 @@ FEW = FAULTS if EVERY else {name: FAULTS[name] for name in ("cut", "503", "403",
 
 
 @pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FEW, ["cut"]), indirect=["catalog_url"])
-def test_a_failing_line_leaves_nothing_half_done(s3: S3, bucket: str, catalog: str, answer: Any) -> None:
-    """Whatever the store does not take is no part of any commit, and afterwards the warehouse works."""
+def test_a_failing_line_leaves_nothing_half_done(
+    s3: S3, bucket: str, catalog: str, answer: Any, catalog_url: str | None
+) -> None:
+    """Whatever the store does not take is no part of any commit, and afterwards the warehouse works. Each kind of
+    request fails alone in one way, where not everything is tried."""
+    is_closest = EVERY or (answer is cut and catalog_url is None)
     line = Line(s3)
     settings = line.s3.settings(**FILES, **HASTY)
     with strandline.connect(f"s3://{bucket}/w", catalog=catalog, settings=settings) as db:
@@ -225,7 +228,7 @@ def test_a_failing_line_leaves_nothing_half_done(s3: S3, bucket: str, catalog: s
         )
         db.sql("BACKUP c")
         before = rows(db, "SELECT * FROM t")
-        for of in ("PUT", "GET", "HEAD", ""):
+        for of in ("PUT", "GET", "HEAD", "") if is_closest else ("PUT", ""):
             line.fail(answer, of=of)
             for statement in ("UPSERT INTO t (k, v) VALUES (1, 'lost')", "BACKUP c INCREMENTAL"):
                 try:
@@ -305,8 +308,7 @@ def test_the_command_line_takes_a_url(s3: S3, bucket: str, tmp_path: Path) -> No
     env = {**environment(), **s3.variables}
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "strandline.cli", *args]
-        return subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path, check=False)
+        return run_python("-m", "strandline.cli", *args, env=env, cwd=tmp_path)
 
     where = ["--warehouse", f"s3://{bucket}/w", "--catalog", catalog]
     assert run("ls", *where).returncode != 0

@@ -190,6 +190,7 @@ print("the same")
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.xdist_group("jvm")
 @pytest.mark.parametrize("name", ZONES if EVERY else ZONES[:1])
 def test_a_machine_in_another_zone(tmp_path: Path, name: str) -> None:
     """The JVM is in that zone as well."""

@@ -3,6 +3,8 @@ for."""
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,15 @@ from typing import Any
 import pytest
 
 from strandline import Database
+from tests.backups.chains import Story, Tell
+from tests.backups.prepared import Prepared
 from tests.backups.reading import TABLE, collection, open_at
 from tests.world import ManualClock
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return Prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture
@@ -55,3 +64,22 @@ def kept(db: Database, repository: Path) -> Database:
 def on_both(connect: Callable[..., Database], catalog_url: str | None, clock: ManualClock) -> Database:
     """The same on SQLite and on PostgreSQL."""
     return connect(catalog_url, clock=clock)
+
+
+@pytest.fixture
+def tell(prepared: Prepared, connect: Callable[..., Database], clock: ManualClock, tmp_path: Path) -> Tell:
+    """Each story is told once, and copied for those who ask."""
+
+    def make(place: str, first: Path, repository: Path) -> tuple[Story, float]:
+        then = ManualClock()
+        with open_at(first, clock=then) as db:
+            return Story(db, "cluster" if place == "cluster" else str(repository)), then.now()
+
+    def opened(place: str) -> Story:
+        story, now = prepared.copy(f"story-{place}", tmp_path / "warehouse", functools.partial(make, place))
+        clock.sleep(now - clock.now())
+        story = copy.copy(story)
+        story.db, story.held = connect(clock=clock), dict(story.held)
+        return story
+
+    return opened

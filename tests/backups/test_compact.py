@@ -22,55 +22,13 @@ from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, Under
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Role, Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.storage.segment import read_segment, write_segment
-from tests.backups.reading import State, backups, contents, last, leaks, open_at, records, streams
+from tests.backups.chains import TABLES, Story, Tell
+from tests.backups.reading import backups, contents, last, leaks, open_at, records, streams
 from tests.memory import forget, forget_rows
 from tests.tables.examples import content, picture, rows
 from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
-
-TABLES = """
-    CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n),
-                    INDEX later GLOBAL ASYNC ON (n)) WITH (PARTITION_AT_KEYS = (10, 20));
-    CREATE TABLE `dir/u` (k Utf8, PRIMARY KEY (k));
-    UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (11, 'b', 2), (21, 'c', 3);
-    UPSERT INTO `dir/u` (k) VALUES ('x')"""
-CHANGES = (
-    "UPSERT INTO t (k, v, n) VALUES (1, 'aa', 1), (2, 'new', 5)",
-    "DELETE FROM t WHERE k = 1; UPSERT INTO t (k, v) VALUES (12, 'twelve'), (NULL, 'null')",
-    "UPSERT INTO t (k, v) VALUES (2, 'newer'); DELETE FROM t WHERE k = 12",
-)
-
-
-class Story:
-    """A warehouse with a full backup and increments, and what each of them holds."""
-
-    def __init__(self, db: Database, storage: str, options: str = "") -> None:
-        self.db = db
-        self.storage = storage
-        db.sql(
-            f"""{TABLES};
-                CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`)
-                    WITH (STORAGE = '{storage}', INCREMENTAL_BACKUP_ENABLED = 'true'{options});
-                BACKUP c"""
-        )
-        for change in CHANGES:
-            db.sql(f"{change}; BACKUP c INCREMENTAL")
-        self.names = backups(db)
-        self.held = {name: contents(db, name) for name in self.names}
-
-    def assert_unchanged(self, db: Database | None = None) -> None:
-        """Every backup holds what it held."""
-        assert {name: contents(db or self.db, name) for name in self.names} == self.held
-
-    def restored(self, backup: str, db: Database | None = None) -> dict[str, State]:
-        """What a restore brings, with its indexes, which must be sound."""
-        into, where = db or self.db, f"/r/{backup}"
-        into.sql(f"RESTORE c AT '{backup}' INTO `{where}` WITH (VERIFY = 'data')")
-        assert into.check(f"{where}/t").problems == []
-        return {
-            path: {(row[0],): row for row in content(into, f"{where}{path}")} for path in ("/t", "/dir/u")
-        }
 
 
 @pytest.fixture(params=["cluster", "repository"])
@@ -78,15 +36,15 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "cluster" if request.param == "cluster" else str(tmp_path / "repository")
 
 
-@pytest.fixture
-def story(db: Database, storage: str) -> Story:
-    return Story(db, storage)
+@pytest.fixture(params=["cluster", "repository"])
+def story(request: pytest.FixtureRequest, tell: Tell) -> Story:
+    return tell(request.param)
 
 
 @pytest.fixture
-def here(db: Database) -> Story:
+def here(tell: Tell) -> Story:
     """In the warehouse: a repository has one writer at a time."""
-    return Story(db, "cluster")
+    return tell("cluster")
 
 
 def record_of(db: Database, name: str) -> BackupRecord:
@@ -418,8 +376,8 @@ def test_a_repository_has_one_writer_at_a_time(remote: Story) -> None:
 
 
 @pytest.fixture
-def remote(db: Database, tmp_path: Path) -> Story:
-    return Story(db, str(tmp_path / "repository"))
+def remote(tell: Tell) -> Story:
+    return tell("repository")
 
 
 def test_the_manifest_of_a_folded_backup_says_nothing_of_its_pin(remote: Story) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from strandline import Database
 from strandline.backups.repository import Repository
+from tests.backups.chains import Story
 from tests.backups.reading import backups, contents, last, leaks, open_at
-from tests.backups.test_compact import Story
 from tests.backups.test_sweep import DAY
 from tests.effort import EVERY
 from tests.s3 import S3

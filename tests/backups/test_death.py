@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import itertools
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from strandline.settings import Settings
 from tests.backups.reading import CLUSTER, backups, contents, hurry, last, leaks, projected, streams
 from tests.crash.mortal import Fate, bury, connect
 from tests.effort import EVERY, on_catalogs
-from tests.processes import environment
+from tests.processes import environment, run_python
 from tests.tables.examples import content
 from tests.world import Death
 
@@ -243,13 +241,7 @@ def test_kill_9(tmp_path: Path, catalog_url: str | None, kill: tuple[str, int]) 
         change(db, 1)
         known = backups(db)
     arguments = [str(folder), STATEMENTS[kind], str(number), str(ROOT), catalog_url or ""]
-    victim = subprocess.run(
-        [sys.executable, "-c", VICTIM, *arguments],
-        env=environment(),
-        capture_output=True,
-        check=False,
-        timeout=600,
-    )
-    assert victim.returncode == -signal.SIGKILL, victim.stderr.decode()
+    victim = run_python("-c", VICTIM, *arguments, env=environment())
+    assert victim.returncode == -signal.SIGKILL, victim.stderr
     with living(folder, catalog_url) as db:
         survive(db, known, undo if number % 2 else finish)

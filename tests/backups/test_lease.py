@@ -24,7 +24,7 @@ from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
 from tests.backups.owners import SECONDS, Owners
 from tests.crash.mortal import Fate, MortalFiles
-from tests.effort import FACTOR
+from tests.effort import EVERY, FACTOR
 from tests.s3 import S3, Line, unheard
 from tests.storage.examples import QuickFiles
 from tests.world import Death, ManualClock
@@ -212,7 +212,8 @@ def garbage() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_what_cannot_be_read_does_not_block_anybody(files: Files, number: int) -> None:
-    for data in garbage():
+    """What can be read does not depend on where it is: in a bucket some of it is tried."""
+    for data in itertools.islice(garbage(), 0, None, 1 if EVERY or isinstance(files, LocalFiles) else 6):
         files.remove_tree("leases")
         clock = ManualClock()
         if number > 1:

@@ -11,20 +11,19 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.backups.collection import MergeRequest
+from strandline.backups.collection import Collection, MergeRequest
 from strandline.backups.compact_plan import sources
 from strandline.backups.merge_plan import holder, runs
-from strandline.backups.record import chain_to
+from strandline.backups.record import chain_to, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.retention import named
 from strandline.backups.verify import _Verification
 from strandline.backups.verify_request import VerifyRequest
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.sql.retention import parse_keep
+from tests.backups.chains import TABLES, Story, Tell
 from tests.backups.reading import backups, changes, contents, last, leaks, open_at, records, streams
 from tests.backups.test_compact import (
-    TABLES,
-    Story,
     engine_of,
     engine_of_statement,
     record_of,
@@ -38,18 +37,18 @@ from tests.world import ManualClock
 
 
 @pytest.fixture(params=["repository", "cluster"] if EVERY else ["repository"])
-def story(request: pytest.FixtureRequest, db: Database, tmp_path: Path) -> Story:
-    return Story(db, "cluster" if request.param == "cluster" else str(tmp_path / "repository"))
+def story(request: pytest.FixtureRequest, tell: Tell) -> Story:
+    return tell(request.param)
 
 
 @pytest.fixture
-def here(db: Database) -> Story:
-    return Story(db, "cluster")
+def here(tell: Tell) -> Story:
+    return tell("cluster")
 
 
 @pytest.fixture
-def remote(db: Database, tmp_path: Path) -> Story:
-    return Story(db, str(tmp_path / "repository"))
+def remote(tell: Tell) -> Story:
+    return tell("repository")
 
 
 def assert_left(story: Story, names: list[str], db: Database | None = None) -> None:
@@ -104,6 +103,8 @@ def test_one_increment_holds_what_its_neighbours_held(story: Story) -> None:
     for backup in (full, name):
         assert story.restored(backup)["/t"] == story.held[backup]["/t"]
     assert content(db, "/t") == tables
+    with db.runtime.catalog.read() as conn:
+        assert require_collection(conn, "c").record(Collection).leaving == ()
     assert leaks(db) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import strandline
 from strandline.cli import main
 
 SHOP = """
@@ -51,12 +53,19 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return call
 
 
+@pytest.fixture(scope="session")
+def first_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shop") / "wh"
+    with strandline.connect(folder) as db:
+        db.sql(SHOP)
+    return folder
+
+
 @pytest.fixture
-def shop(run: Run) -> Iterator[Run]:
+def shop(run: Run, first_shop: Path) -> Iterator[Run]:
     """The same in a folder with a warehouse ``wh`` that has a table, an index and a collection; it is named
     by the environment."""
-    assert run("init", "wh").code == 0
+    shutil.copytree(first_shop, "wh")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRANDLINE_WAREHOUSE", "wh")
-        assert run("sql", SHOP).code == 0
         yield run

@@ -22,6 +22,7 @@ import strandline
 from strandline import Database
 from strandline.catalog import sqltables
 from strandline.clock import Clock
+from strandline.errors import Unavailable
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import is_url
@@ -153,8 +154,8 @@ def connect(
 
     def refuse_the_dead(_: Any) -> None:
         if fate.dead:
-            # A thread that nobody waits for says nothing when it ends so.
-            raise SystemExit if is_session() else Death
+            # The thread that renews the session takes it for a catalog that is away, until it is buried.
+            raise Unavailable("the process is dead") if is_session() else Death
 
     event.listen(engine, "begin", refuse_the_dead, insert=True)
     event.listen(engine, "commit", lambda _: fate.meet("before the catalog commits"))

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import strandline
 from tests.crash.mortal import NOW, Fate, connect
 from tests.crash.scenarios import BY_NAME, HERE, Model, Scenario, create, state, verify
 from tests.effort import EVERY, on_catalogs
-from tests.processes import SOURCE, environment
+from tests.processes import SOURCE, environment, run_python
 
 SAMPLES = {None: 3, "postgresql": 2} if EVERY else {None: 1, "postgresql": 1}
 """How many deaths there are in each scenario."""
@@ -25,13 +23,8 @@ ON_POSTGRESQL = ("commit to files", "index build", "maintenance")
 
 def run_victim(folder: Path, url: str | None, scenario: Scenario, i: int, at: int) -> int | None:
     """Runs until its death; if it survives, answers how many boundaries it came to."""
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.crash.victim", str(folder), url or "", scenario.name, str(i), str(at)],
-        env=environment(SOURCE.parent),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    arguments = [str(folder), url or "", scenario.name, str(i), str(at)]
+    process = run_python("-m", "tests.crash.victim", *arguments, env=environment(SOURCE.parent))
     if process.returncode == -signal.SIGKILL:
         return None
     assert process.returncode == 0, process.stderr
@@ -88,6 +81,7 @@ def test_kill_at_a_write(scenario: Scenario, tmp_path: Path, catalog_url: str | 
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.xdist_group("jvm")
 def test_kill_with_a_jvm(tmp_path: Path) -> None:
     """The JVM ends soon after its Python process; what it still writes until then is collected by the next
     collection."""

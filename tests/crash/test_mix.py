@@ -10,7 +10,6 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.crash.mix import COLLECTIONS, SETTINGS, TABLES, History, Model, creat
 from tests.crash.mortal import lost_files, unknown_files
 from tests.effort import EVERY
 from tests.effort import MIX_SECONDS as SECONDS
-from tests.processes import SOURCE, environment
+from tests.processes import SOURCE, environment, start_python
 
 STEADY = (
     "writer-1",
@@ -90,16 +89,14 @@ class Crowd:
     def __init__(self, folder: Path, url: str | None, logs: Path) -> None:
         self._arguments = [str(folder), url or "", str(logs)]
         self._logs = logs
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, subprocess.Popen[str]] = {}
         self.counts = {"sleep": 0, "death": 0}
 
-    def start(self, name: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str) -> subprocess.Popen[str]:
+        arguments = [*self._arguments, name]
         with (self._logs / f"{name}.err").open("ab") as errors:
-            self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.mix_worker", *self._arguments, name],
-                env=environment(SOURCE.parent),
-                stdout=subprocess.PIPE,
-                stderr=errors,
+            self._running[name] = start_python(
+                "-m", "tests.crash.mix_worker", *arguments, env=environment(SOURCE.parent), stderr=errors
             )
         return self._running[name]
 

@@ -5,9 +5,6 @@ the repository has what its backups need and nothing else."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,7 +19,7 @@ from tests.crash.mix_worker import connect
 from tests.crash.repository_mix import COLUMNS, GRACE
 from tests.effort import EVERY
 from tests.effort import REPOSITORY_MIX_SECONDS as SECONDS
-from tests.processes import SOURCE
+from tests.processes import SOURCE, environment, start_python
 
 NAMES = ("taker-1", "taker-2", "keeper-1", "keeper-2", "restorer-1", "stranger-1")
 AT_LEAST = ("increment", "prune", "compact", "merge", "verify", "restore", "attach")
@@ -66,12 +63,8 @@ class History:
 
 
 def mix(folder: Path, url: str | None, logs: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.repository_mix", str(folder), url or "", str(logs), *NAMES],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)])},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = [str(folder), url or "", str(logs), *NAMES]
+    process = start_python("-m", "tests.crash.repository_mix", *arguments, env=environment(SOURCE.parent))
     while process.poll() is None and len(list(logs.glob("*.log"))) < len(NAMES):
         time.sleep(0.05)
     begun = time.monotonic()

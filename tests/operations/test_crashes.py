@@ -3,9 +3,6 @@ the same beginning."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from strandline.operations.streams import StreamSpec
 from tests.copies import copy_request
 from tests.effort import EVERY
 from tests.operations import killed
+from tests.processes import environment, run_python
 from tests.world import (
     BY_N,
     BY_V,
@@ -201,15 +199,7 @@ def test_kill_9_and_another_process_finishes(tmp_path: Path, catalog_url: str | 
     url = catalog_url or f"sqlite:///{tmp_path / 'catalog.db'}"
     catalog = open_catalog(tmp_path, url)
     make_tables(catalog)
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.operations.killed", url, str(number)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        cwd=killed.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    run = run_python("-m", "tests.operations.killed", url, str(number), env=environment(killed.ROOT))
     assert run.returncode == -9, run.stderr
     engine = engine_of(catalog)
     resumed = resume(engine)  # at once: the process was on this machine, and its number is free again

@@ -103,7 +103,7 @@ def test_an_empty_file_is_a_file(files: Files) -> None:
     assert files.checksum("empty") == checksum_of(b"")
 
 
-@pytest.mark.parametrize("size", [(8 << 20) + 1, (16 << 20) + 1, 40 << 20])
+@pytest.mark.parametrize("size", [(8 << 20) + 1, (16 << 20) + 1, *([40 << 20] if EVERY else [])])
 def test_a_large_file_is_whole(files: Files, size: int) -> None:
     content = os.urandom(1 << 20) * (size >> 20) + b"x" * (size % (1 << 20))
     files.write("large", content)
@@ -200,7 +200,7 @@ def test_remove_tree_removes_only_what_is_below(files: Files) -> None:
     assert list(files.names()) == ["ab/3"]
 
 
-@pytest.mark.parametrize("size", [3_000_000, 20_000_000])
+@pytest.mark.parametrize("size", [3_000_000, 20_000_000 if EVERY else 9_000_000])
 def test_copy_checks_what_it_copies(new: Callable[[], Files], tmp_path: Path, size: int) -> None:
     files, content = new(), os.urandom(size)
     files.write("a", content)
@@ -216,7 +216,7 @@ def test_copy_checks_what_it_copies(new: Callable[[], Files], tmp_path: Path, si
     assert files.read("back") == content
 
 
-@pytest.mark.parametrize("count", [0, 1, 40])
+@pytest.mark.parametrize("count", [0, 1, 40 if EVERY else 12])
 def test_pieces_of_any_size_make_a_file(files: Files, count: int) -> None:
     pieces = [os.urandom(size) for size in (700_000, 1, 0, (1 << 20) - 1, 300_000)[: count or None] * count]
     content = b"".join(pieces)

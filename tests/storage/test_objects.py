@@ -19,6 +19,7 @@ from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
+from tests.effort import EVERY
 from tests.s3 import S3, Answer, Line, cut, reset, says, slow, unheard
 
 HASTY: dict[str, Any] = {"storage_retries": 2, "storage_retry_seconds": 20.0, "storage_timeout_seconds": 5.0}
@@ -74,11 +75,22 @@ def test_what_passes_is_not_noticed(
     assert s3.objects(bucket) == {}
 
 
-@pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING)
-@pytest.mark.parametrize("of", ["uploads", "partNumber=2", "POST"])
+REQUESTS = ("uploads", "partNumber=2", "POST")
+
+
+@pytest.mark.parametrize(
+    ("of", "answer"),
+    [
+        pytest.param(of, answer, id=f"{of}-{name}")
+        for number, (name, answer) in enumerate(PASSING.items())
+        for other, of in enumerate(REQUESTS)
+        if EVERY or number == 0 or other == number % len(REQUESTS)
+    ],
+)
 def test_what_passes_while_parts_are_sent(
     files: ObjectFiles, line: Line, bucket: str, s3: S3, answer: Answer, of: str
 ) -> None:
+    """Each way to fail with one of the requests, and one way with each; all where everything is tried."""
     line.fail(answer, times=1, of=of)
     try:
         files.write("a", LARGE)

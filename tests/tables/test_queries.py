@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from strandline import Database, Settings
+from tests.effort import EVERY
 from tests.processes import run
 from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content, refused, rows
 
@@ -124,9 +125,10 @@ def test_simple_queries_need_no_spark_and_mean_what_spark_says(
 
 def test_all_of_spark_sql(connect: Callable[..., Database], filled: Database, spark: Any) -> None:
     db = connect("shared", spark=spark)
-    for query, expected in THERE.items():
+    for number, (query, expected) in enumerate(THERE.items()):
         assert rows(db, query) == expected, query
-        assert db.sql(query).df.count() == len(expected)
+        if EVERY or number < 3:
+            assert db.sql(query).df.count() == len(expected)
 
 
 def test_a_result_is_rows_and_a_data_frame(

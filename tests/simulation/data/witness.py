@@ -55,9 +55,7 @@ class Witness:
         """What has been read within the grace period, or is said to be read, must still be there."""
         now = self.baton.clock.now()
         with collector.db.runtime.catalog.engine.connect() as conn:
-            said = dict(
-                conn.execute(select(sqltables.sessions.c.id, sqltables.sessions.c.reads_from)).tuples().all()
-            )
+            said = {row.id: row.reads_from for row in conn.execute(select(sqltables.sessions))}
             for process in self._processes:
                 reads_from = said.get(process.session.id)
                 for moment in process.db.runtime.moments._live:

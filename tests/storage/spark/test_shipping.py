@@ -36,7 +36,9 @@ sys.stdout.write(shipping._zipped().hex())
 def test_a_package_that_is_in_an_archive_itself_is_shipped_as_well(tmp_path: Path) -> None:
     path = tmp_path / "installed.zip"
     path.write_bytes(shipping._zipped())
-    assert bytes.fromhex(processes.run(IN_AN_ARCHIVE, str(path))) == path.read_bytes()
+    env = processes.environment()
+    process = processes.start_python("-c", IN_AN_ARCHIVE, str(path), env=env, afresh=True)
+    assert bytes.fromhex(processes.finish(process)) == path.read_bytes()
 
 
 SHIPPED = """
@@ -68,6 +70,7 @@ print(found(again))
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.xdist_group("jvm")
 def test_executors_use_what_was_shipped_even_if_they_have_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

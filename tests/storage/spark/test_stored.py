@@ -27,7 +27,7 @@ from strandline.storage.shelf import Shelf
 from strandline.storage.spark.stored import copy, damages, describe, losses
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.stored import Copies, Form
-from tests.processes import run, start
+from tests.processes import environment, finish, start, start_python
 from tests.storage.spark.tables import SMALL, Table
 
 PACE = Pace(Limits(), SystemClock())
@@ -152,14 +152,13 @@ def test_files_are_described_elsewhere(spark: SparkSession, table: Table, once: 
 
 def test_what_executors_load_is_light() -> None:
     """Neither the catalog nor PySpark itself, which takes longer than the work."""
-    loaded = run(
-        """
+    script = """
 import sys
 import strandline.storage.stored
 print(*{name.split(".")[0] for name in sys.modules} & {"sqlalchemy", "pyspark", "cattrs", "alembic"})
 print(*(name for name in sys.modules if name.startswith(("strandline.catalog", "strandline.storage.spark"))))
 """
-    )
+    loaded = finish(start_python("-c", script, env=environment(), afresh=True))
     assert loaded.split() == []
 
 
@@ -232,6 +231,7 @@ with strandline.connect(sys.argv[1], spark=session, settings=settings) as db:
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.xdist_group("jvm")
 def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(tmp_path: Path) -> None:
     """Each try has a name of its own, and only the one that came back is known; the other file is an orphan."""
     process = run_quietly(AGAIN, str(tmp_path / "w"))
