@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 import strandline
 from strandline import Database
-from strandline.errors import Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
+from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
 from strandline.storage.arrow import portions
 from strandline.storage.spark import shipping
 from tests.api.source.sparkless import load, planned, read, source
@@ -94,6 +94,14 @@ def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: 
     subprocess.run([*here, send], check=True)
     said = subprocess.run([*here, take], check=True, capture_output=True, text=True).stdout
     assert said.split() == ["struct<k:bigint,v:string,n:decimal(20,0)>", f"{archive}/strandline/__init__.py"]
+
+
+def test_a_column_of_another_type_is_not_taken_for_it(full: Database) -> None:
+    made = source(full, path="/t")
+    reader: Any = made.reader(made.schema())
+    full.sql("ALTER TABLE t RENAME COLUMN n TO k2; ALTER TABLE t ADD COLUMN n Utf8")
+    with pytest.raises(Conflict, match="column n of /t is Utf8 now, and was Uint64"):
+        reader.partitions()
 
 
 def test_executors_need_no_catalog(full: Database, tmp_path: Any) -> None:
