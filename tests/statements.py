@@ -25,8 +25,8 @@ def share_compiled() -> None:
         return type(self) is type(other) and _facts(self) == _facts(other)
 
     Engine.__init__ = make  # type: ignore[method-assign]
-    DefaultDialect.__eq__ = is_alike  # type: ignore[method-assign]
-    DefaultDialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign, assignment]
+    DefaultDialect.__eq__ = is_alike  # type: ignore[method-assign, assignment]
+    DefaultDialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
 
 
 def _facts(dialect: Any) -> tuple[object, ...]:
