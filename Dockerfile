@@ -11,7 +11,7 @@ COPY constraints.txt ./
 RUN /opt/strandline/bin/pip install --no-cache-dir pyspark -c constraints.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN /opt/strandline/bin/pip install --no-cache-dir '.[postgres,s3,encryption,connect]' -c constraints.txt
+RUN /opt/strandline/bin/pip install --no-cache-dir '.[server]' -c constraints.txt
 
 FROM debian:bookworm-slim
 RUN apt-get update \

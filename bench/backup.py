@@ -194,11 +194,12 @@ class Bench:
         }
 
     def _files(self, size: int) -> list[str]:
-        from strandline.catalog import board, chains, paths
+        from strandline.catalog import chains, paths
+        from strandline.catalog.writer import current_step
 
         with self.db.runtime.catalog.read() as conn:
             ids = [paths.require(conn, p).id for p in (f"/t{size}", f"/t{size}/by_customer/indexImplTable")]
-            found = [s for i in ids for s in chains.load(conn, i, board.current_step(conn)).segments]
+            found = [s for i in ids for s in chains.load(conn, i, current_step(conn)).segments]
         return [s.file for s in found if s.file is not None]
 
 

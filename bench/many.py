@@ -31,7 +31,7 @@ from sqlalchemy import create_engine, insert, make_url, text  # noqa: E402
 import strandline  # noqa: E402
 from bench.report import Report  # noqa: E402
 from strandline import Database  # noqa: E402
-from strandline.catalog import sqltables, tables  # noqa: E402
+from strandline.catalog import definitions, sqltables  # noqa: E402
 from strandline.catalog.connection import Catalog  # noqa: E402
 from strandline.model import IndexDef, TableSchema  # noqa: E402
 from strandline.types import parse_type  # noqa: E402
@@ -82,7 +82,7 @@ def create(db: Database, names: list[str]) -> None:
     for start in range(0, len(names), 500):
         with db.runtime.catalog.write() as tx:
             for name in names[start : start + 500]:
-                tables.create(tx, f"/{name}", schema, indexes=indexes)
+                definitions.create(tx, f"/{name}", schema, indexes=indexes)
 
 
 def all_of_them(db: Database, count: int) -> dict[str, Took]:

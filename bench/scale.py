@@ -97,7 +97,8 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
     """How long it takes to copy the segments as a restore does, before it looks at their rows; ``cp -r`` of
     the same files, and ``cp -r`` until they are durable as ours are. One after the other and again, for what
     else the machine does changes."""
-    from strandline.catalog import board, chains, paths
+    from strandline.catalog import chains, paths
+    from strandline.catalog.writer import current_step
     from strandline.errors import StrandlineError
     from strandline.storage.pace import Pace
     from strandline.storage.spark.tasks import on_executors
@@ -105,7 +106,7 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
 
     with db.runtime.catalog.read() as conn:
         ids = [paths.require(conn, p).id for p in ("/t", "/t/by_customer/indexImplTable")]
-        tables = [chains.load(conn, i, board.current_step(conn)).segments for i in ids]
+        tables = [chains.load(conn, i, current_step(conn)).segments for i in ids]
     found = [s for segments in tables for s in segments]
     files = [db.runtime.files.path(s.file) for s in found if s.file is not None]
     source, target = folder / "cp-from", folder / "cp-to"

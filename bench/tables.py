@@ -142,9 +142,10 @@ class Bench:
 
     def _bytes(self, table: str) -> None:
         with self.db.runtime.catalog.read() as conn:
-            from strandline.catalog import board, chains, paths
+            from strandline.catalog import chains, paths
+            from strandline.catalog.writer import current_step
 
-            chain = chains.load(conn, paths.require(conn, f"/{table}").id, board.current_step(conn))
+            chain = chains.load(conn, paths.require(conn, f"/{table}").id, current_step(conn))
         ours, plain = sum(s.bytes for s in chain.segments), bytes_of(self.folder / "plain")
         detail = f"{ours / 1e6:.0f} MB, plain {plain / 1e6:.0f} MB"
         self.report.at_most("bytes on disk / plain Parquet", ours / plain, 1.2, detail=detail)

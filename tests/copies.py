@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.catalog import board
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Kind, Plan, Planning, Run
 from strandline.operations.streams import AtStep, StreamSpec, plan_drops, require_streams
@@ -20,6 +19,7 @@ class Copies(Record):
     stream: StreamSpec | None
     omit_indexes: bool
     drop_streams: tuple[str, ...]
+    shard_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ class Copy(Kind[Copies, AtStep, Nothing]):
 
     def plan(self, tx: Writer, run: Planning[Copies]) -> Plan[AtStep, Nothing]:
         asked = run.request
-        request = CopyRequest(asked.tables, 2**28, asked.stream, asked.omit_indexes)
-        step = board.current_step(tx.conn)
+        request = CopyRequest(asked.tables, asked.shard_bytes, asked.stream, asked.omit_indexes)
+        step = current_step(tx.conn)
         parts = plan_copy(tx, run, request, step)
         if asked.drop_streams:
             parts += plan_drops(tx, run, require_streams(tx.conn, asked.drop_streams))
@@ -55,6 +55,13 @@ def copy_request(
     stream: StreamSpec | None = None,
     omit_indexes: bool = False,
     drop_streams: tuple[str, ...] = (),
+    shard_bytes: int = 2**28,
 ) -> Copies:
     """The request to copy each first path of a pair to the second."""
-    return Copies(tables=pairs, stream=stream, omit_indexes=omit_indexes, drop_streams=drop_streams)
+    return Copies(
+        tables=pairs,
+        stream=stream,
+        omit_indexes=omit_indexes,
+        drop_streams=drop_streams,
+        shard_bytes=shard_bytes,
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from strandline.catalog import paths, tables
+from strandline.catalog import definitions, paths
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
@@ -139,7 +139,7 @@ def change(catalog: Catalog, engine: Engine, number: int) -> None:
         added = info.schema.with_column(f"c{number}", parse_type("Int64"))
         if len(added.columns) > 20:
             added = added.without_column(added.columns[-2].name)
-        tables.alter(tx, replace(info, schema=added))
+        definitions.alter(tx, replace(info, schema=added))
     with catalog.read() as conn:
         found = [
             p.path

@@ -70,6 +70,17 @@ def test_every_package_that_comes_with_another_is_pinned(extra: str | None) -> N
                 left.append(needed)
 
 
+def test_extras_that_are_made_of_others_name_such_as_there_are() -> None:
+    made_of = {
+        extra: set[str]().union(
+            *(Requirement(line).extras for line in lines if line.startswith("strandline["))
+        )
+        for extra, lines in EXTRAS.items()
+    }
+    assert set[str]().union(*made_of.values()) <= set(EXTRAS)
+    assert made_of["server"] == {"postgres", "s3", "connect", "encryption"}
+
+
 def test_the_lowest_versions_are_the_lower_bounds() -> None:
     """But for what is not asked for by name: that only has to fit."""
     low = pinned("constraints-lowest.txt")

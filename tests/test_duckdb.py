@@ -28,7 +28,7 @@ duckdb = pytest.importorskip("duckdb", reason="the package duckdb is not install
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    with open_at(tmp_path / "it's a warehouse", settings={**SMALL, "history_seconds": 1e9}) as opened:
+    with open_at(tmp_path / "v=7" / "it's a warehouse", settings={**SMALL, "history_seconds": 1e9}) as opened:
         yield opened
 
 

@@ -3,6 +3,7 @@ not exactly one is refused."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -270,6 +271,18 @@ def test_bounds_that_are_no_keys_are_refused(bounds: Any) -> None:
     text["schema"]["bounds"] = bounds
     with pytest.raises(Corrupted, match=r"\$\.schema\.bounds"):
         read(TableBody, text)
+
+
+def test_no_record_has_the_mark_that_python_3_10_takes_for_a_type() -> None:
+    """cattrs asks for the types of all that a class is annotated with, and there KW_ONLY is none."""
+
+    def below(kind: type[Any]) -> Iterator[type[Any]]:
+        for each in kind.__subclasses__():
+            yield each
+            yield from below(each)
+
+    marked = [kind.__name__ for kind in below(Record) if "KW_ONLY" in inspect.get_annotations(kind).values()]
+    assert marked == []
 
 
 def test_a_type_that_is_not_known_is_refused() -> None:

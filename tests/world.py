@@ -19,13 +19,14 @@ from typing import Any
 from sqlalchemy import URL, Connection, event, insert, select
 
 from strandline import records
-from strandline.catalog import board, cache, commits, operations, paths, sqltables, tables
+from strandline.catalog import cache, commits, definitions, operations, paths, sqltables
 from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.operations import Operation, Part
 from strandline.catalog.sessions import HOST
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody, TableInfo
+from strandline.catalog.writer import current_step
 from strandline.clock import Clock
 from strandline.metrics import Metrics
 from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
@@ -225,7 +226,7 @@ def counted(metrics: Metrics, name: str, **labels: str) -> float:
 
 def create(catalog: Catalog, path: str, indexes: Sequence[IndexDef] = (BY_V,)) -> TableInfo:
     with catalog.write() as tx:
-        return tables.create(tx, path, SCHEMA, indexes=indexes)
+        return definitions.create(tx, path, SCHEMA, indexes=indexes)
 
 
 def drop(catalog: Catalog, path: str) -> None:
@@ -233,7 +234,7 @@ def drop(catalog: Catalog, path: str) -> None:
         row = paths.require(tx.conn, path, "table")
         for below in paths.subtree(tx.conn, row):
             paths.check_ready(below)
-        tables.drop(tx, row)
+        definitions.drop(tx, row)
 
 
 def commit(catalog: Catalog, info: TableInfo, impls: Iterable[tuple[int, int]], number: int) -> int:
@@ -329,7 +330,7 @@ def dump(conn: Connection) -> dict[str, Any]:
     rows = all_paths(conn)
     named = {row.id: row.path for row in rows}
     return {
-        "step": board.current_step(conn),
+        "step": current_step(conn),
         "generation": cache.present(conn).generation,
         "paths": {
             row.path: (

@@ -22,7 +22,8 @@ cat "$place/lines.sh"
 # shellcheck disable=SC1091
 . "$place/lines.sh"
 
-pip install --quiet duckdb cryptography -c constraints.txt # What some pages show beside it.
+# What some pages show beside it.
+pip install --quiet '.[encryption,delta,iceberg]' duckdb pandas polars -c constraints.txt
 for page in docs/tutorial.md docs/coming-from/*.md docs/how-to/*.md; do
     case "$page" in
     */postgresql.md | */object-stores.md | */spark-cluster.md | */spark-connect.md)

@@ -42,7 +42,7 @@ LIST = ROOT / "tests" / "mutants.md"
 MAP = ROOT / "build" / "mutants" / "reached.json"
 TARGETS = (
     "operations/*.py", "backups/*.py", "catalog/versions.py", "catalog/chains.py", "catalog/cache.py",
-    "catalog/operations.py", "catalog/holds.py", "storage/arrow/changes.py",
+    "catalog/commits.py", "catalog/operations.py", "catalog/tables.py", "storage/arrow/changes.py",
     "storage/arrow/write.py", "storage/arrow/merge.py", "storage/arrow/feed.py", "storage/slices.py",
 )  # fmt: skip
 TESTS = ["tests", "-m", "not spark", "--ignore=tests/cluster", "--ignore=tests/cli", "--ignore=tests/sql"]

@@ -1,13 +1,14 @@
-"""Long lists of ids in statements: a database limits how many values one statement may bind."""
+"""Long lists, a piece at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
 
 SIZE = 500
+"""A database limits how many values one statement may bind."""
 
 
 def chunks(items: Iterable[T]) -> Iterator[Sequence[T]]:
@@ -15,3 +16,20 @@ def chunks(items: Iterable[T]) -> Iterator[Sequence[T]]:
     listed = list(items)
     for start in range(0, len(listed), SIZE):
         yield listed[start : start + SIZE]
+
+
+def batches(
+    items: Iterable[T], size: Callable[[T], int], most: int, together: int | None = None
+) -> Iterator[list[T]]:
+    """The items in their order, in lists of which each has ``most`` by their ``size``, or one item that has
+    more; and no more than so many ``together``."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        if batch and (total + size(item) > most or len(batch) == together):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch

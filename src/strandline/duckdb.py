@@ -118,15 +118,20 @@ def _rows(columns: Sequence[Column], parts: Sequence[Part], names: dict[int, str
     found = [f"SELECT {', '.join(nulls)} WHERE false"]
     plain = [part for part in parts if part.file and not part.op and not part.cut]
     if len(plain) == len(parts) and parts:  # One scan of all files, into which DuckDB pushes conditions.
-        files = ", ".join(_string(str(part.file)) for part in parts)
-        found.append(f"SELECT * FROM read_parquet([{files}], union_by_name = true)")
+        found.append(f"SELECT * FROM {_scan(*(str(part.file) for part in parts))}")
         return " UNION ALL BY NAME ".join(found)
     for place, part in enumerate(parts):
-        source = f"read_parquet({_string(part.file)})" if part.file else _quoted(names[id(part)])
+        source = _scan(part.file) if part.file else _quoted(names[id(part)])
         stepped = "" if part.stepped else f", {part.upto} AS {STEP}"
         cut = f" WHERE {STEP} <= {step}" if part.cut else ""
         found.append(f"SELECT *, {place} AS {_PLACE}{stepped} FROM {source}{cut}")
     return " UNION ALL BY NAME ".join(found)
+
+
+def _scan(*files: str) -> str:
+    """The rows of files. What their folders are called (``env=prod``) says nothing of columns."""
+    named = ", ".join(map(_string, files))
+    return f"read_parquet([{named}], union_by_name = true, hive_partitioning = false)"
 
 
 def _stored(column: Column) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
@@ -144,8 +144,7 @@ class IndexDef(Record):
     columns: tuple[str, ...]
     cover: tuple[str, ...] = ()
     unique: bool = later(False)
-    _: KW_ONLY
-    stored: tuple[tuple[str, str], ...] = later(())
+    stored: tuple[tuple[str, str], ...] = later((), kw_only=True)
 
     @property
     def is_sync(self) -> bool:

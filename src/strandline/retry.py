@@ -2,7 +2,7 @@
 place for all who do.
 
 Work with a limit of time runs on a daemon thread of its own, which is never joined without end: when its time
-is over it is interrupted, and what it brings later is discarded.
+is over it is to end, as by Ctrl-C, and what it brings later is discarded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from strandline.clock import Clock
 from strandline.errors import TimedOut
-from strandline.work import check
+from strandline.work import Work, check, doing
 
 _POLL_SECONDS = 0.05
 
@@ -54,19 +54,21 @@ class _Watched(Generic[T]):
         self._late = late
         self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self.is_left = False
+        self._is_left = False
+        self._doing = Work()
         self._made: T
         self._error: BaseException | None = None
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
         try:
-            self._made = self._work()
+            with doing(self._doing):
+                self._made = self._work()
         except BaseException as error:
             self._error = error
         with self._lock:
             self._is_over.set()
-            if not self.is_left or self._error is not None:
+            if not self._is_left or self._error is not None:
                 return
         with contextlib.suppress(Exception):  # A file that stays is an orphan.
             self._late(self._made)
@@ -89,9 +91,11 @@ class _Watched(Generic[T]):
 
     def _leave(self) -> None:
         with self._lock:
-            self.is_left = True
-            is_made = self._is_over.is_set() and self._error is None
-        if is_made:
+            self._is_left = True
+            is_over = self._is_over.is_set()
+        if not is_over:
+            self._doing.end()
+        elif self._error is None:
             self._late(self._made)
 
 
@@ -102,22 +106,17 @@ def within(
     *,
     name: str,
     what: str,
-    interrupt: Callable[[], None],
     late: Callable[[T], None] = lambda _: None,
     while_waiting: Callable[[], None] = lambda: None,
 ) -> T:
     """What ``work`` returns or raises on a thread of this ``name``; TIMEOUT if it takes longer than so many
-    seconds. When nobody waits for it any more, ``interrupt`` is called, and what it still brings goes to
-    ``late``. ``what``: names it in the error."""
+    seconds. When nobody waits for it any more, it is to end with all that it has begun elsewhere, and what it
+    still brings goes to ``late``. ``what``: names it in the error."""
     until = clock.now() + seconds
-    watched = _Watched(work, late, name)
     try:
-        return watched.result(clock, until, while_waiting)
+        return _Watched(work, late, name).result(clock, until, while_waiting)
     except _TookTooLong:
         raise TimedOut(
             f"{what} did not answer within {seconds:g} seconds",
             "It was interrupted. Give it more time (the setting shard_seconds) if it is only slow.",
         ) from None
-    finally:
-        if watched.is_left:
-            interrupt()

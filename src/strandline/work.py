@@ -2,13 +2,14 @@
 Ctrl-C.
 
 Whoever does something that takes a while says so with ``phase``, and asks with ``check`` now and then whether
-it is still wanted. Both cost next to nothing, and no more than that where nobody looks on: in threads other
-than the main one, and while no call of the public API lasts.
+it is still wanted. Both cost next to nothing, and no more than that where nobody looks on: in threads that
+nobody waits for, and while no call of the public API lasts.
 
 Ctrl-C is not let through wherever the main thread happens to be, which might be in the middle of a
 transaction or of a conversation with a JVM. It is noted, what was begun elsewhere is ended, and the thread
 leaves by itself at its next ``check``, undoing what it has done on its way. If it comes to none within
-``PATIENCE_SECONDS``, or if there is another Ctrl-C, it is let through after all.
+``PATIENCE_SECONDS``, or if there is another Ctrl-C, it is let through after all. Other threads have work that
+can be ended in the same way, by whoever waits for them (``doing``); nothing but a ``check`` lets them leave.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ PATIENCE_SECONDS = 1.0
 """For so long a thread may look for a good place to leave."""
 AGAIN_SECONDS = 0.1
 """So often what was begun elsewhere is ended: it may have been about to begin."""
+RARELY_SECONDS = 5.0
+"""So often later, when it has not left in time: it hangs, and may do so for as long as the process lives."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -57,10 +60,12 @@ _UNSEEN = Phase("")
 
 
 class Work:
-    """What the main thread does in one call of the public API. Others may look at its phases, the innermost
-    last, and may ``end`` it."""
+    """What the main thread does in one call of the public API, or another one as long as somebody waits for
+    it. Others may look at its phases, the innermost last, and may ``end`` it. ``is_main``: of the main
+    thread, which is interrupted where it is if it comes to no ``check``, as no other can be."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_main: bool = False) -> None:
+        self.is_main = is_main
         self.began = time.monotonic()
         self.phases: list[Phase] = []
         self.counts: Callable[[], tuple[int, int]] | None = None
@@ -87,16 +92,17 @@ class Work:
             raise Interrupted
 
     def end(self) -> None:
-        """Let it end. Called by the main thread itself, which must not wait here."""
+        """Let it end. Called by whoever must not wait here, such as the main thread itself."""
         self.is_ending = True
         threading.Thread(target=self._end, name="strandline-interrupt", daemon=True).start()
 
     def _end(self) -> None:
         until = time.monotonic() + PATIENCE_SECONDS
-        is_torn = False
-        while not self._is_over.wait(AGAIN_SECONDS):
+        is_torn = is_late = False
+        while not self._is_over.wait(RARELY_SECONDS if is_late and not self.is_main else AGAIN_SECONDS):
             self._end_elsewhere()
-            if time.monotonic() >= until and not (is_torn or self.is_leaving or self.shields):
+            is_late = time.monotonic() >= until
+            if is_late and self.is_main and not (is_torn or self.is_leaving or self.shields):
                 is_torn = True
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         if is_torn:
@@ -203,6 +209,17 @@ def phase(name: str, total: float = 0.0, unit: str = "") -> Iterator[Phase]:
 
 
 @contextlib.contextmanager
+def doing(work: Work) -> Iterator[None]:
+    """The block is this work, which another thread may end."""
+    _local.work = work
+    try:
+        yield
+    finally:
+        work.over()
+        _local.work = None
+
+
+@contextlib.contextmanager
 def attended() -> Iterator[None]:
     """The block is work that can be looked at and ended, if it is the main thread's and not part of such work
     already. Ctrl-C ends it, and is then let through."""
@@ -213,7 +230,7 @@ def attended() -> Iterator[None]:
     if not callable(before):  # Ignored, or not Python's to handle.
         yield
         return
-    work = Work()
+    work = Work(is_main=True)
 
     def heed(number: int, frame: FrameType | None) -> None:
         if not work.is_ending:
@@ -242,14 +259,12 @@ def attended() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _looked_at(work: Work) -> Iterator[None]:
-    _local.work = work
     for watcher in _watchers:
         watcher.begun(work)
     try:
-        yield
+        with doing(work):
+            yield
     finally:
-        work.over()
-        _local.work = None
         for watcher in _watchers:
             watcher.ended(work)
 

@@ -113,6 +113,13 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("1;5\n", {"delimiter": ";", "header": False}, "line 1: there are 2 values for the 3 columns"),
     ('{"id": 1}\n{"id": }\n', {"kind": "json"}, "bad.csv, line 2, column 8: it is not JSON"),
     ('{"id": 1}\n{"id": "x"}\n', {"kind": "json"}, "bad.csv, line 2: column id of type Uint64"),
+    ('id,customer\n5,"a\n6,b\n', {}, "bad.csv, line 2: it cannot be read as CSV: unexpected end"),
+    ("\udcff\udcfeid\n1\n", {}, "bad.csv, line 1, column 1: it is not text in UTF-8"),
+    (
+        '{"id": 5}\n{"id": 6, "customer": "\\ud800"}\n',
+        {"kind": "json"},
+        "line 2: a text has a lone surrogate",
+    ),
     ('{"id": null}\n', {"kind": "json"}, "bad.csv, line 1: column id has no value"),
     ("[1]\n", {"kind": "json"}, "bad.csv, line 1: it holds no object"),
     ("id\n", {"kind": "parquet"}, "bad.csv cannot be read as Parquet"),
@@ -136,6 +143,41 @@ def test_files_that_do_not_fit_change_nothing(db: Database) -> None:
         with pytest.raises((Unavailable, InvalidArgument)):
             load(db, "orders", External(places=(place,), kind="csv"))
     assert db.describe("orders")["rows"] == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_lines_around_the_rows_are_no_rows(db: Database) -> None:
+    for head, rows in (
+        ("\n\r\nid,customer\n", "5,a\n"),
+        ("\ufeff\nid,customer\n", "\n5,a"),
+        ("id,customer\n", '5,"a"\n\n'),
+        ("id,customer\r\n", "5,a\r\n"),
+        ("id,customer", ""),
+    ):
+        Path("odd.csv").write_bytes((head + rows).encode())
+        load(db, "orders", External(places=("odd.csv",)))
+        found = db.sql("SELECT id, customer FROM orders WHERE id > 2").rows()
+        assert found == ([(5, "a")] if rows else []), head
+        db.sql("DELETE FROM orders WHERE id > 2")
+
+
+@pytest.mark.usefixtures("folder")
+def test_numbers_within_json_keep_their_digits(db: Database) -> None:
+    Path("n.jsonl").write_text('{"k": 1, "j": {"a": [1.10, 12345678901234567890.123, null, true, "x"]}}\n')
+    load(db, "j", External(places=("n.jsonl",)), wanted=Wanted(key=["k"]))
+    assert db.sql("SELECT j FROM j").rows() == [('{"a": [1.10, 12345678901234567890.123, null, true, "x"]}',)]
+
+
+@pytest.mark.usefixtures("folder")
+def test_typed_files_have_the_same_columns_each_once(db: Database) -> None:
+    pq.write_table(pa.table({"id": [1]}), "one.parquet")
+    pq.write_table(pa.table({"id": [2], "total": [2]}), "two.parquet")
+    for places in (("one.parquet", "two.parquet"), ("two.parquet", "one.parquet")):
+        with pytest.raises(InvalidArgument, match=r"one\.parquet has no column total, which two\.parq"):
+            load(db, "orders", External(places=places))
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"]), "two.parquet")
+    with pytest.raises(InvalidArgument, match=r"two\.parquet has two columns id"):
+        load(db, "orders", External(places=("two.parquet",)))
 
 
 @pytest.mark.usefixtures("folder")

@@ -83,7 +83,7 @@ class Branches:
     def process(self) -> Engine:
         """The engine of such a one, for the one operation that there will be."""
         engine = self.database(self.catalog)._running.engine
-        engine._new_id = lambda: "op"
+        engine.new_id = lambda: "op"
         return engine
 
     def bury(self) -> None:

@@ -143,7 +143,7 @@ def _rows(
 ) -> Iterator[tuple[int, str, Row]]:
     """Step, operation and row, in the order of the segments and of time."""
     with db.runtime.catalog.read() as conn:
-        segments = chains.load(conn, slice_.target_id or 0, record.step).segments
+        segments = chains.load(conn, slice_.target_id, record.step).segments
     for segment in segments:
         part = read_segment(db.runtime.store.shelf, shape, segment, [*shape.names, OP, STEP])
         columns = [column_to_python(c.type, part[c.name]) for c in shape.columns]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline import records
-from strandline.backups.collection import Collection, CollectionSettings
+from strandline.backups.collection import Collection, CollectionSettings, repository_of, storage_of
 from strandline.backups.record import next_name, stream_name, time_of
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError
 
@@ -49,6 +51,12 @@ def test_settings_and_their_defaults() -> None:
         [CLUSTER, ("OMIT_INDEXES", "true"), ("OMIT_INDEXES", "true")],
         [CLUSTER, ("NO_SUCH_SETTING", "1")],
         [CLUSTER, ("storage", "cluster")],
+        [("STORAGE", "file://somewhere")],
+        [("STORAGE", "/a\0b")],
+        *([CLUSTER, ("MAX_CHAIN", number)] for number in (0, -1, 1.5, True, "two", 10**9, "")),
+        [CLUSTER, ("MINIMUM", 0)],
+        [CLUSTER, ("COMPACT_CHAIN", 1)],
+        [CLUSTER, ("RETENTION", "LAST 0 FULL")],
     ],
 )
 def test_settings_that_are_refused(settings: list[tuple[str, Any]]) -> None:
@@ -58,6 +66,31 @@ def test_settings_that_are_refused(settings: list[tuple[str, Any]]) -> None:
     if settings and settings != [("OMIT_INDEXES", "true")] and settings[0][0] != "STORAGE":
         with pytest.raises(InvalidArgument):
             Collection(tables=("/a",)).with_settings(settings)
+
+
+def test_places_have_one_form() -> None:
+    forms = {
+        "cluster": "cluster",
+        "/a/../b/": "/b",
+        "file:///a/b": "/a/b",
+        "s3://bucket/a/": "s3://bucket/a",
+        "~/a": os.path.expanduser("~/a"),
+    }
+    assert {given: storage_of(given) for given in forms} == forms
+    assert repository_of("file:///a") == "/a"
+    with pytest.raises(InvalidArgument, match="not a repository"):
+        repository_of("cluster")
+
+
+def test_increments_go_on_after_a_restore_only_where_the_chain_outlives_its_tables() -> None:
+    kept = Collection.of(["/a"], [("STORAGE", "/r"), ("INCREMENTAL_BACKUP_ENABLED", True)])
+    assert kept.goes_on_after("2_full")
+    assert replace(kept, dropped="1_full").goes_on_after("2_full")
+    assert not replace(kept, dropped="2_full").goes_on_after("2_full")
+    assert not replace(kept, dropped="3_full").goes_on_after("2_full")
+    assert not replace(kept, attached=True).goes_on_after("2_full")
+    assert not kept.with_settings([CLUSTER]).goes_on_after("2_full")
+    assert not kept.with_settings([("INCREMENTAL_BACKUP_ENABLED", False)]).goes_on_after("2_full")
 
 
 def test_a_close_name_is_offered() -> None:

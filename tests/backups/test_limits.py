@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline import Database
-from strandline.backups.collection import SendRequest
+from strandline.backups.collection import CompactRequest, MergeRequest, SendRequest
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations
 from strandline.errors import InvalidArgument
@@ -16,7 +16,7 @@ from strandline.operations.kind import read_part
 from strandline.records import Record
 from strandline.settings import Limits
 from strandline.storage.files import Source
-from tests.backups.reading import open_at
+from tests.backups.reading import CLUSTER, open_at
 from tests.tables.examples import QuickFiles, content
 from tests.world import ManualClock
 
@@ -161,6 +161,33 @@ def test_a_slow_copy_is_not_taken_for_one_that_hangs(
         assert total > 8_000 and len(slow) > 1
         assert set(slow) == {60.0 + total / 10.0}
         db.cancel(started)
+
+
+def test_a_slow_fold_is_not_taken_for_one_that_hangs(
+    tmp_path: Path, clock: ManualClock, repository: Counted
+) -> None:
+    """A part may take as long as all workers take for parts of its size, for they share the rate."""
+    given = {"shard_seconds": 60.0, "copy_bytes_per_second": 10.0, "workers": 3}
+    with opened(tmp_path / "w", clock, repository, **given) as db:
+        db.sql("CREATE TABLE a (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO a (k) VALUES (1)")
+        db.sql(f"CREATE BACKUP COLLECTION c (TABLE a) {CLUSTER}; BACKUP c")
+        for value in "xy":
+            db.sql(f"UPSERT INTO a (k, v) VALUES (1, '{value}'); BACKUP c INCREMENTAL")
+        engine = db._running.engine
+        requests: dict[str, Record] = {
+            "merge increments": MergeRequest(collection="c"),
+            "compact backups": CompactRequest(collection="c"),
+        }
+        for kind, request in requests.items():
+            started = engine.start(kind, request)
+            with db.runtime.catalog.read() as conn:
+                operation, (part,) = operations.get(conn, started), operations.parts(conn, started)
+            handler, size = engine.handler_of(operation, part), db.operation(started).progress["bytes_total"]
+            assert size > 1_000
+            limit = handler.time_limit(engine.run_of(operation), read_part(part, handler.record))
+            assert limit == 60.0 + 3 * size / 10.0
+            db.cancel(started)
+            assert engine.run(started).state == "cancelled"
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.backups.collection import MergeRequest
+from strandline.backups.collection import Collection, MergeRequest
 from strandline.backups.compact_plan import sources
 from strandline.backups.merge_plan import holder, runs
-from strandline.backups.record import chain_to
+from strandline.backups.record import chain_to, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.retention import named
 from strandline.backups.verify import _Verification
@@ -103,6 +103,8 @@ def test_one_increment_holds_what_its_neighbours_held(story: Story) -> None:
     for backup in (full, name):
         assert story.restored(backup)["/t"] == story.held[backup]["/t"]
     assert content(db, "/t") == tables
+    with db.runtime.catalog.read() as conn:
+        assert require_collection(conn, "c").record(Collection).leaving == ()
     assert leaks(db) == []
 
 

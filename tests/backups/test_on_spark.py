@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline import Database
-from strandline.catalog import board, chains, paths
+from strandline.catalog import chains, paths
+from strandline.catalog.writer import current_step
 from strandline.errors import Corrupted
 from tests.backups.reading import CLUSTER, backups, changes, contents, last, leaks, projected
 from tests.backups.test_incremental import other_values, tamper
@@ -151,7 +152,7 @@ def test_bytes_are_copied_and_checked_by_executors(
 
 def files_of(db: Database, path: str) -> set[str]:
     with db.runtime.catalog.read() as conn:
-        found = chains.load(conn, paths.require(conn, path).id, board.current_step(conn)).segments
+        found = chains.load(conn, paths.require(conn, path).id, current_step(conn)).segments
     return {segment.file for segment in found if segment.file is not None}
 
 

@@ -42,7 +42,7 @@ def code() -> dict[str, Any]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    return tmp_path / "it's a repository"
+    return tmp_path / "v=7" / "it's a repository"
 
 
 @pytest.fixture

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from strandline import Database, records
+from strandline.backups.increment_plan import CutShard, CutSlice, Made
+from strandline.backups.manifest import ObjectRecord, after_in, backup_of, file_of
 from strandline.backups.record import (
     BackupHead,
     BackupRecord,
@@ -21,10 +24,12 @@ from strandline.backups.record import (
     slices_of,
 )
 from strandline.catalog import paths, sqltables
-from strandline.errors import Corrupted
+from strandline.errors import Corrupted, Internal
 from strandline.model import Digest, IndexDef, TableSchema
+from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests.backups.reading import CLUSTER, backups, last
+from tests.storage.test_shards import segment
 
 SCHEMA = TableSchema.of([("k", parse_type("Decimal(22,9)"), True), ("v", parse_type("Utf8"), False)], ("k",))
 INDEX = IndexDef("by_v", "GLOBAL SYNC", ("v",))
@@ -95,7 +100,7 @@ def again(record: BackupRecord) -> BackupRecord:
 def test_they_come_back_as_they_were() -> None:
     for record in (FULL, ONE, TWO, replace(FULL, stream=None, tables={})):
         assert again(record) == record
-    dropped = with_slice(ONE, delta=None, target_id=None)
+    dropped = with_slice(ONE, delta=None)
     assert again(dropped) == dropped
     bounded = replace(
         FULL, tables={"/t": replace(FULL.tables["/t"], schema=replace(SCHEMA, bounds=((None,), (1,))))}
@@ -146,6 +151,23 @@ def test_slices_that_do_not_fit(chain: list[BackupRecord]) -> None:
         slices_of(chain, "/t")
 
 
+def test_a_table_that_was_no_member_for_a_while_does_not_go_on() -> None:
+    """Also if it is as it was."""
+    back = replace(TWO, tables={"/t": table(False, digest(3), digest(2))})
+    assert len(slices_of([FULL, replace(back, after_step=10)], "/t")) == 2
+    with pytest.raises(Corrupted, match="continues something that no earlier backup has"):
+        slices_of([FULL, replace(ONE, tables={}), back], "/t")
+
+
+def test_what_begins_anew_needs_nothing_of_before() -> None:
+    damaged = with_slice(FULL, delta=digest(9))
+    anew = replace(ONE, tables={"/t": table(True, Digest(), digest(4))})
+    assert [place for place, _ in slices_of([damaged, anew, TWO], "/t")] == [1, 2]
+    without = replace(ONE, tables={"/t": table(False, digest(3), digest(4), index=False)})
+    built = replace(TWO, tables={"/t": replace(TWO.tables["/t"], indexes=anew.tables["/t"].indexes)})
+    assert [place for place, _ in slices_of([FULL, without, built], "/t", "by_v")] == [2]
+
+
 def test_a_slice_after_a_column_was_dropped_has_no_arithmetic() -> None:
     assert len(slices_of([FULL, with_slice(ONE, delta=None)], "/t")) == 2
 
@@ -189,3 +211,33 @@ def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
         tx.conn.execute(damaged.values(body=text.replace('"step"', '"stop"')))
     with pytest.raises(Corrupted, match="'step' is missing"):
         db.sql("PRUNE c KEEP LAST 1 FULL")
+
+
+def test_the_names_of_manifests_tell_from_where_on_a_backup_holds_changes() -> None:
+    """Of several manifests of one backup the one with the least counts."""
+    swallowed = replace(TWO, merged=("2_incremental",), after_step=10)
+    forms = [replace(TWO, synthetic=True), swallowed, TWO]
+    files = [file_of(record) for record in forms]
+    assert files == [f"backups/3_incremental{form}.json" for form in (".full", ".after-10", "")]
+    assert [backup_of(file) for file in files] == ["3_incremental"] * 3
+    assert [after_in(file) for file in files] == [-1, 10, inf]
+    assert (backup_of("owners/1.json"), after_in("owners/1.json")) == (None, inf)
+
+
+def test_what_is_not_done_yet_does_not_say_what_came_of_it() -> None:
+    cut = CutShard(table_id=1, target_id=2, after=3, step=4, whole=False, base=None)
+    made = cut.done(Made(5, 6, 7, digest(8)))
+    assert made.made + made.made == Made(10, 12, 14, digest(8) + digest(8))
+    for missing in ("rows", "tombstones", "bytes", "delta"):
+        changes: dict[str, Any] = {missing: None}
+        with pytest.raises(Internal, match="path 1 is not cut yet"):
+            _ = replace(made, **changes).made
+    stream = StreamSpec("s", "NEW_IMAGE", "JSON", 9)
+    slice_ = CutSlice(
+        table_id=1, target_id=2, after=3, step=4, whole=False, base=None, before=digest(1), stream=stream
+    ).done(made.made)
+    with pytest.raises(Internal, match="path 1 is not cut yet"):
+        slice_.record(1)
+    assert replace(slice_, digest=digest(9)).record(1).after == digest(9)
+    with pytest.raises(Internal, match="inline"):
+        ObjectRecord.of(segment((1,), (2,)))

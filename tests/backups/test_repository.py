@@ -190,6 +190,60 @@ def test_a_backup_that_had_to_wait_is_sent_though_a_new_chain_has_begun(
     assert leaks(kept) == []
 
 
+def test_a_repository_that_is_not_there_is_not_made_anew(kept: Database, repository: Path) -> None:
+    """Its storage may not be mounted, or it was moved."""
+    kept.sql("BACKUP c")
+    away = repository.rename(repository.with_name("away"))
+    repository.mkdir()
+    load(kept, 50, 3)
+    for statement in ("BACKUP c INCREMENTAL", "BACKUP c", "PRUNE c KEEP LAST 1 FULL CONFIRM"):
+        with pytest.raises(PreconditionFailed, match=r"has no repository\.json"):
+            kept.sql(statement)
+    assert list(repository.iterdir()) == []
+    repository.rmdir()
+    away.rename(repository)
+    kept.sql("BACKUP c INCREMENTAL")
+    assert {record.stored for record in records(kept)} == {str(repository)}
+    assert kept.verify("c") == []
+
+
+def test_an_increment_does_not_go_where_its_parent_is_not(
+    kept: Database, repository: Path, tmp_path: Path
+) -> None:
+    """An older copy of the repository was put in its place."""
+    kept.sql("BACKUP c")
+    shutil.copytree(repository, tmp_path / "older")
+    load(kept, 50, 3)
+    kept.sql("BACKUP c INCREMENTAL")
+    lost = backups(kept)[-1]
+    shutil.rmtree(repository)
+    (tmp_path / "older").rename(repository)
+    load(kept, 60, 3)
+    with pytest.raises(PreconditionFailed, match=f"does not have the backup {lost}, on which"):
+        kept.sql("BACKUP c INCREMENTAL")
+    assert len(list((repository / "backups").iterdir())) == 1
+    kept.sql(f"DROP BACKUP c '{lost}' CONFIRM; BACKUP c")
+    assert {record.stored for record in records(kept)} == {str(repository)}
+    assert kept.verify("c") == []
+
+
+def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
+    kept: Database, repository: Path, tmp_path: Path
+) -> None:
+    """Both take themselves for the owner, for they were one."""
+    kept.sql("BACKUP c")
+    here, copied = Path(kept.runtime.files.location), tmp_path / "copied"
+    shutil.copytree(here, copied)
+    load(kept, 50, 3)
+    kept.sql("BACKUP c INCREMENTAL")
+    with open_at(copied, clock=ManualClock(kept.runtime.clock.now() + 100)) as other:
+        other.sql("BACKUP c")
+        first, _ = backups(other)
+        with pytest.raises(PreconditionFailed, match="that this warehouse does not know"):
+            other.sql(f"DROP BACKUP c '{first}' CONFIRM")
+    assert kept.verify("c") == []
+
+
 def test_two_warehouses_do_not_share_a_repository(
     kept: Database, repository: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -222,14 +276,17 @@ def test_a_chain_is_brought_out_of_the_warehouse(db: Database, repository: Path,
     db.sql("BACKUP c INCREMENTAL")
     load(db, 90, 1)
     db.sql("BACKUP c INCREMENTAL")
-    first, second, _ = backups(db)
+    first, second, third = backups(db)
     db.sql(f"COPY BACKUP '{second}' FROM c TO '{repository}'")
     assert [record.stored for record in records(db)] == [None] * 3, "the warehouse keeps its own"
     assert {p.name for p in (repository / "backups").iterdir()} == {f"{first}.json", f"{second}.json"}
+    copied = db.operation(rows(db, f"COPY BACKUP '{third}' FROM c TO '{repository}'")[0][0]).result or {}
+    assert copied["backups"] == [third], "the others were there"
+    assert copied["bytes"] == sum(slice_.bytes for slice_ in records(db)[-1].slices)
     with open_at(tmp_path / "other", clock=ManualClock()) as other:
         found = rows(other, f"ATTACH BACKUP COLLECTION d FROM '{repository}'")
-        assert [row[0] for row in found] == [first, second]
-        assert contents(other, collection="d") == contents(db, second)
+        assert [row[0] for row in found] == [first, second, third]
+        assert contents(other, collection="d") == contents(db, third)
     with pytest.raises(InvalidArgument, match="no other place"):
         db.run_operation("send backup", SendRequest(collection="c"))
 
@@ -294,6 +351,12 @@ def test_each_collection_has_a_repository_of_its_own(kept: Database, repository:
         db.sql(f"ALTER BACKUP COLLECTION d SET (STORAGE = '{repository}')")
     with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
         db.sql(f"ATTACH BACKUP COLLECTION e FROM '{repository}' WITH (TAKE_OVER = 'true')")
+    db.sql("BACKUP d")
+    copy, name = repository.with_name("copy"), backups(db, "d")[-1]
+    db.sql(f"COPY BACKUP '{backups(db)[-1]}' FROM c TO '{copy}'")
+    for place in (repository, copy):
+        with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
+            db.sql(f"COPY BACKUP '{name}' FROM d TO '{place}'")
     db.sql(f"ATTACH BACKUP COLLECTION reads FROM '{repository}'")
     for statement in ("BACKUP reads", "PRUNE reads KEEP LAST 1 FULL CONFIRM"):
         with pytest.raises(PreconditionFailed, match="to another warehouse"):

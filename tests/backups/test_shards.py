@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from strandline import Database, Settings
-from strandline.catalog import board, chains, operations, paths
+from strandline.catalog import chains, operations, paths
+from strandline.catalog.writer import current_step
 from strandline.errors import Corrupted, Unavailable
 from tests.backups.reading import CLUSTER, contents, last, leaks, open_at
 from tests.tables.examples import QuickFiles, assert_sound, rows
@@ -47,7 +48,7 @@ def kinds(db: Database, operation_id: Any) -> Counter[str]:
 def segments(db: Database, path: str) -> int:
     with db.runtime.catalog.read() as conn:
         table = paths.require(conn, path, "table")
-        return len(chains.load(conn, table.id, board.current_step(conn)).segments)
+        return len(chains.load(conn, table.id, current_step(conn)).segments)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_every_kind_of_work_has_a_part_for_each_shard(told: Database) -> None:
     fill(db, value="x")
     increment = db.sql("BACKUP c INCREMENTAL").operation_id
     assert kinds(db, increment)["slice"] == 2
-    assert kinds(db, increment)["slice shard"] > 4
+    assert RUNS > kinds(db, increment)["slice shard"] > 4, "several segments are one shard"
     assert contents(db)["/t"] == {(row[0],): row for row in table(db, "t")}
     restored = db.sql("RESTORE c INTO 'r' WITH (MODE = 'copy', VERIFY = 'data')").operation_id
     assert kinds(db, restored)["shard"] > 10

@@ -16,6 +16,7 @@ A request is one call of ``Files`` that touches storage. The ways in which one f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,9 @@ from tests.tables.examples import QuickFiles
 from tests.world import Death
 
 T = TypeVar("T")
+
+_PARTS = itertools.count(1)
+"""For the names of parts: another process has others, also for the same content."""
 
 WAYS = ("refused", "cut", "late", "unanswered", "twice", "delayed", "away")
 READS = ("open", "look for", "measure", "read", "find", "check", "stream", "list")
@@ -109,7 +113,6 @@ class FarFiles:
     def __init__(self, root: str | Path, line: Line) -> None:
         self._there = QuickFiles(root)
         self._line = line
-        self._parts = 0
 
     @property
     def location(self) -> str:
@@ -212,8 +215,8 @@ class FarFiles:
         self._line.ask("remove all", lambda: self._there.remove_tree(folder), first)
 
     def _half(self, name: str, data: bytes) -> Callable[[], object]:
-        self._parts += 1
-        return lambda: self._there.store(f"{name}.{self._parts:032x}", [data[: len(data) // 2]])
+        part = f"{name}.{next(_PARTS):032x}"
+        return lambda: self._there.store(part, [data[: len(data) // 2]])
 
     def _once(self, name: str, do: Callable[[], int]) -> Callable[[], int]:
         """Names of files that are not shared are never used twice: a client that asks again sees its own."""

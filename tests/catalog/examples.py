@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from strandline.catalog import board, chains, commits, tables
+from strandline.catalog import chains, commits, definitions
 from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import current_step
 from strandline.model import PENDING, Digest, IndexDef, Role, Segment, TableSchema
 from strandline.types import parse_type
 
@@ -56,7 +57,7 @@ def segment(
 
 def create(catalog: Catalog, path: str = "/t", indexes: Sequence[IndexDef] = ()) -> TableInfo:
     with catalog.write() as tx:
-        return tables.create(tx, path, SCHEMA, indexes=indexes)
+        return definitions.create(tx, path, SCHEMA, indexes=indexes)
 
 
 def commit(
@@ -65,7 +66,7 @@ def commit(
     """One commit of segments to a table; answers its step."""
     rows = sum(s.rows for s in new)
     with catalog.write() as tx:
-        read = board.current_step(tx.conn) if read_step is None else read_step
+        read = current_step(tx.conn) if read_step is None else read_step
         return commits.commit(tx, [TablePart(table.id, table.version, read, new, Digest(rows, value))])
 
 

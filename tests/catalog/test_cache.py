@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.catalog import board, paths, tables
+from strandline.catalog import board, definitions, paths
 from strandline.catalog.board import Publication
 from strandline.catalog.cache import SchemeCache, Unit
 from strandline.catalog.connection import Catalog
@@ -47,7 +47,7 @@ def unit(cache: SchemeCache, path: str) -> Unit:
 
 def alter(catalog: Catalog, path: str) -> None:
     with catalog.write() as tx:
-        tables.alter(tx, TableInfo.of(paths.require(tx.conn, path)))
+        definitions.alter(tx, TableInfo.of(paths.require(tx.conn, path)))
 
 
 def touch_index(catalog: Catalog, name: str = "s") -> None:
@@ -147,6 +147,46 @@ def test_any_order_of_delivery_ends_with_the_last_version(catalog: Catalog, seed
     assert unit(cache, "/orders").table.version == 4
 
 
+def test_news_of_what_is_known_already_change_nothing(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held()
+    cache = SchemeCache(catalog, delivery=held)
+    poll(cache)
+    create(catalog, "/orders", [BY_V])
+    known = unit(cache, "/orders")
+    held.release()
+    poll(cache)
+    monkeypatch.setattr(paths, "require", lambda *_: pytest.fail("it is known already"))
+    assert unit(cache, "/orders") == known
+
+
+def test_who_takes_a_name_is_known_by_it_before_the_news_that_another_has_gone(catalog: Catalog) -> None:
+    create(catalog, "/orders", ())
+    held = Held()
+    cache = SchemeCache(catalog, delivery=held)
+    first = unit(cache, "/orders").table
+    drop(catalog, "/orders")
+    create(catalog, "/orders", ())
+    poll(cache)
+    held.waiting = [news for news in held.waiting if not news.dropped]
+    held.release()
+    poll(cache)
+    assert unit(cache, "/orders").table.id > first.id
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_table_is_not_found_by_the_name_that_it_had(catalog: Catalog, is_late: bool) -> None:
+    create(catalog, "/orders", ())
+    cache = SchemeCache(catalog, delivery=Held()) if is_late else SchemeCache(catalog)
+    table = unit(cache, "/orders").table
+    with catalog.write() as tx:
+        definitions.rename(tx, paths.require(tx.conn, "/orders"), "/sales")
+    assert unit(cache, "/sales").table.id == table.id
+    with pytest.raises(PathNotFound):
+        unit(cache, "/orders")
+
+
 def test_states_are_not_remembered(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     engine = engine_of(catalog)
@@ -164,10 +204,12 @@ def test_states_are_not_remembered(catalog: Catalog) -> None:
 def test_a_full_cache_starts_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strandline.catalog.cache._MAX_TABLES", 2)
     cache = SchemeCache(catalog)
+    sizes = []
     for number in range(8):
         create(catalog, f"/t{number}", ())
         unit(cache, f"/t{number}")
-    assert len(cache._tables) <= 3
+        sizes.append((len(cache._tables), len(cache._ids)))
+    assert sizes == [(1, 1), (2, 2), (3, 3), (1, 1), (2, 2), (3, 3), (1, 1), (2, 2)]
 
 
 def test_delays_of_delivery_are_measured(catalog: Catalog, clock: SystemClock) -> None:
@@ -219,7 +261,7 @@ def test_each_durable_publication_is_told_once(catalog: Catalog) -> None:
 
     def fail() -> None:
         with catalog.write() as tx:
-            tables.alter(tx, failing)
+            definitions.alter(tx, failing)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

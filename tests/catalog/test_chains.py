@@ -6,14 +6,15 @@ import contextlib
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from strandline.catalog import chains, commits, sqltables, tables
 from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
-from strandline.errors import InvalidArgument, PreconditionFailed
+from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.model import PENDING, Chain, Digest, Segment
+from tests.catalog.conftest import Clock
 from tests.catalog.examples import BY_N, checksums, commit, create, segment
 
 
@@ -174,13 +175,18 @@ def test_steps_that_cannot_be_read_are_refused(catalog: Catalog) -> None:
         commit(catalog, table, segment())
     with catalog.write() as tx:
         tx.conn.execute(sqltables.tables.update().values(kept_from=3))
+    create(catalog, "/young")
     with catalog.read() as conn:
-        chains.check_readable(conn, table.id, "/t", 3)
-        for step in (6, -1, 2**70):
+        for step in (3, 6):
+            chains.check_readable(conn, table.id, "/t", step)
+        for step in (7, -1, 2**70):
             with pytest.raises(InvalidArgument, match="has not been committed"):
                 chains.check_readable(conn, table.id, "/t", step)
-        with pytest.raises(PreconditionFailed, match="no longer kept"):
-            chains.check_readable(conn, table.id, "/t", 2)
+        for step in (1, 2):
+            with pytest.raises(PreconditionFailed, match="no longer kept"):
+                chains.check_readable(conn, table.id, "/t", step)
+        with pytest.raises(PathNotFound, match="/t did not exist at step 0"):
+            chains.check_readable(conn, table.id, "/t", 0)
 
 
 def test_what_was_collected_is_not_asked(catalog: Catalog) -> None:
@@ -213,6 +219,86 @@ def test_a_chain_longer_than_an_in_list_is_read_whole(catalog: Catalog) -> None:
     with catalog.write() as tx:
         commits.replace_segments(tx, table.id, chain.segments, [], "compact")
     assert live(catalog, table.id, 99) == []
+
+
+def test_the_bytes_of_the_changes_in_between(catalog: Catalog) -> None:
+    a, b, c = (create(catalog, path) for path in ("/a", "/b", "/c"))
+    for table in (a, b, b):
+        commit(catalog, table, segment())
+    with catalog.read() as conn:
+        assert chains.log_bytes(conn, [a.id, b.id, c.id], 3, 6) == {a.id: 10, b.id: 20}
+        assert chains.log_bytes(conn, [a.id, b.id], 4, 5) == {b.id: 10}
+        many = [*range(1000, 3000), b.id]
+        assert chains.log_bytes(conn, [a.id, *many], 3, 6) == {a.id: 10, b.id: 20}, "in more than one query"
+
+
+def test_what_tables_of_backups_hold(catalog: Catalog) -> None:
+    a, b, c = (create(catalog, path) for path in ("/a", "/b", "/c"))
+    ids = {}
+    for table in (a, b, b):
+        step = commit(catalog, table, segment())
+        ids[step] = live(catalog, table.id, step)[-1].id
+    with catalog.read() as conn:
+
+        def held(step: int) -> dict[int, list[int]]:
+            found = chains.held(conn, [a.id, b.id, c.id], step)
+            return {table_id: [s.id for s in segments] for table_id, segments in found.items()}
+
+        assert held(3) == {}
+        assert held(4) == {a.id: [ids[4]]}
+        assert held(6) == {a.id: [ids[4]], b.id: [ids[5], ids[6]]}
+    old = live(catalog, b.id, 6)
+    with catalog.write() as tx:
+        commits.replace_segments(tx, b.id, old, [], "compact")
+    with catalog.read() as conn:
+        assert held(6)[b.id] == [ids[5], ids[6]]
+        assert held(7) == {a.id: [ids[4]]}
+
+
+def test_what_gives_way_to_the_very_same_rows_is_needed_by_nobody(catalog: Catalog, clock: Clock) -> None:
+    a, b = create(catalog, "/a"), create(catalog, "/b")
+    for table in (a, b):
+        commit(catalog, table, segment())
+    clock.sleep(5)
+    with catalog.write() as tx:
+        chains.supersede(tx, [a.id])
+        step = tx.step
+    with catalog.read() as conn:
+        rows = {row.table_id: row for row in conn.execute(select(sqltables.chains))}
+    assert (rows[a.id].removed, rows[a.id].removed_at, rows[a.id].superseded) == (step, clock.now(), True)
+    assert (rows[b.id].removed, rows[b.id].removed_at, rows[b.id].superseded) == (None, None, False)
+
+
+def test_a_merge_and_the_end_of_a_table_are_dated(catalog: Catalog, clock: Clock) -> None:
+    a, b = create(catalog, "/a"), create(catalog, "/b")
+    for table in (a, a, b):
+        commit(catalog, table, segment())
+    old = live(catalog, a.id, 5)
+    clock.sleep(5)
+    with catalog.write() as tx:
+        commits.replace_segments(tx, a.id, old, [merged(old)], "merge")
+    with catalog.write() as tx:
+        chains.end(tx, [b.id])
+    at = sqltables.chains.c
+    with catalog.read() as conn:
+        rows = conn.execute(
+            select(at.removed, at.removed_at).where(at.removed.is_not(None)).order_by(at.segment_id)
+        )
+        assert rows.all() == [(6, clock.now()), (6, clock.now()), (7, clock.now())]
+
+
+def test_a_segment_is_read_once(catalog: Catalog) -> None:
+    table = create(catalog)
+    commit(catalog, table, segment())
+    first = live(catalog, table.id, 2)
+    asked: list[str] = []
+
+    def note(conn: object, cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    event.listen(catalog.engine, "before_cursor_execute", note)
+    assert live(catalog, table.id, 2) == first
+    assert not any("FROM segments" in statement for statement in asked)
 
 
 def test_a_base_comes_first_then_logs_by_step(catalog: Catalog) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from strandline.catalog import board, chains, collect, commits, paths, sessions, sqltables, tables
+from strandline.catalog import chains, collect, commits, definitions, paths, sessions, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import current_step
 from strandline.errors import PreconditionFailed
 from strandline.model import Segment
 from tests.catalog.conftest import Clock
@@ -34,7 +35,7 @@ def stored(catalog: Catalog) -> set[str]:
 
 def compact(catalog: Catalog, table: TableInfo) -> Segment:
     with catalog.write() as tx:
-        now = board.current_step(tx.conn)
+        now = current_step(tx.conn)
         old = chains.load(tx.conn, table.id, now).segments
         base = replace(segment(file=True, role="base", fresh=True, upto=now), stepped=True)
         commits.replace_segments(tx, table.id, old, [base], "compact")
@@ -43,9 +44,7 @@ def compact(catalog: Catalog, table: TableInfo) -> Segment:
 
 def merge(catalog: Catalog, table: TableInfo) -> Segment:
     with catalog.write() as tx:
-        old = [
-            s for s in chains.load(tx.conn, table.id, board.current_step(tx.conn)).segments if s.role == "log"
-        ]
+        old = [s for s in chains.load(tx.conn, table.id, current_step(tx.conn)).segments if s.role == "log"]
         one = replace(segment(file=True, after=old[0].after, upto=old[-1].upto), stepped=True)
         commits.replace_segments(tx, table.id, old, [one], "merge")
     return one
@@ -79,7 +78,7 @@ def test_what_compaction_replaced_goes_with_its_history(catalog: Catalog, clock:
     assert sweep(catalog, history=HOUR) == files(*logs)
     assert stored(catalog) == files(base)
     with catalog.read() as conn:
-        now = board.current_step(conn)
+        now = current_step(conn)
         assert chains.state(conn, table.id).kept_from == now
         assert checksums(conn, table, now) == [base.checksum]
         with pytest.raises(PreconditionFailed, match="no longer kept"):
@@ -131,7 +130,7 @@ def test_what_was_just_removed_is_left_for_those_who_have_it_in_their_plan(
     clock.sleep(GRACE - 1)
     assert sweep(catalog) == set()
     with catalog.read() as conn:
-        chains.check_readable(conn, table.id, "/t", board.current_step(conn) - 1)
+        chains.check_readable(conn, table.id, "/t", current_step(conn) - 1)
     clock.sleep(1)
     assert sweep(catalog) == files(*logs)
 
@@ -222,7 +221,7 @@ def test_a_hold_on_changes_keeps_logs_but_not_bases(catalog: Catalog, clock: Clo
     # The stream stands at step 3: it has read the first two logs, and needs no state.
     assert sweep(catalog) == files(*logs[:2], first)
     with catalog.read() as conn:
-        found = chains.log_between(conn, table.id, 3, board.current_step(conn))
+        found = chains.log_between(conn, table.id, 3, current_step(conn))
         assert [s.file for s in found] == [logs[2].file, later.file]
 
 
@@ -275,7 +274,7 @@ def test_a_merge_removes_what_an_earlier_one_replaced(catalog: Catalog, clock: C
 def test_a_merge_leaves_what_a_reader_has_in_its_plan(catalog: Catalog, clock: Clock) -> None:
     table, logs = fill(catalog)
     with catalog.write() as tx:
-        sessions.add_pin(tx, "reader", board.current_step(tx.conn))
+        sessions.add_pin(tx, "reader", current_step(tx.conn))
     merge(catalog, table)
     clock.sleep(GRACE)
     assert drop_superseded(catalog, table) == set()
@@ -288,12 +287,12 @@ def test_a_segment_in_two_chains_stays_while_one_needs_it(catalog: Catalog, cloc
     with catalog.write() as tx:
         step = tx.step
         chains.attach(tx, copy.id, chains.chain_ids(tx.conn, table.id, 4), step)
-        tables.drop(tx, paths.require(tx.conn, "/t"))
+        definitions.drop(tx, paths.require(tx.conn, "/t"))
     clock.sleep(HOUR)
     assert sweep(catalog) == set()
     assert stored(catalog) == files(*logs)
     with catalog.write() as tx:
-        tables.drop(tx, paths.require(tx.conn, "/copy"))
+        definitions.drop(tx, paths.require(tx.conn, "/copy"))
     clock.sleep(HOUR)
     assert sweep(catalog) == files(*logs)
     with catalog.read() as conn:
@@ -304,7 +303,7 @@ def test_a_segment_in_two_chains_stays_while_one_needs_it(catalog: Catalog, cloc
 def test_a_dropped_table_leaves_no_rows_behind(catalog: Catalog, clock: Clock) -> None:
     fill(catalog)
     with catalog.write() as tx:
-        tables.drop(tx, paths.require(tx.conn, "/t"))
+        definitions.drop(tx, paths.require(tx.conn, "/t"))
     clock.sleep(HOUR)
     sweep(catalog)
     with catalog.read() as conn:
@@ -326,8 +325,8 @@ def test_a_dropped_table_is_freed_although_nothing_is_committed_after_it(
     it."""
     _, logs = fill(catalog)
     with catalog.write() as tx:
-        sessions.add_pin(tx, "reader", board.current_step(tx.conn))
-        tables.drop(tx, paths.require(tx.conn, "/t"))
+        sessions.add_pin(tx, "reader", current_step(tx.conn))
+        definitions.drop(tx, paths.require(tx.conn, "/t"))
     clock.sleep(GRACE)
     assert sweep(catalog, history=1000 * HOUR) == set(), "a reader has it in its plan"
     with catalog.write() as tx:
@@ -365,7 +364,7 @@ def test_old_digests_go_with_the_steps_they_are_of(catalog: Catalog, clock: Cloc
     compact(catalog, table)
     clock.sleep(HOUR)
     with catalog.read() as conn:
-        now = board.current_step(conn)
+        now = current_step(conn)
         digest = tables.digest_at(conn, table.id, now)
     sweep(catalog)
     with catalog.read() as conn:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import board, chains, commits, paths, sqltables, tables
+from strandline.catalog import chains, commits, definitions, paths, sqltables, tables
 from strandline.catalog.commits import Basis, TablePart
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import RowsChanged, Stale
+from strandline.catalog.writer import current_step
 from strandline.errors import UnderOperation
 from strandline.model import Digest
 from tests.catalog.examples import BY_V, commit, create, segment
@@ -17,7 +18,7 @@ from tests.catalog.examples import BY_V, commit, create, segment
 def test_one_commit_has_one_step_for_all_its_tables(catalog: Catalog) -> None:
     a, b = create(catalog, "/a"), create(catalog, "/b")
     with catalog.write() as tx:
-        now = board.current_step(tx.conn)
+        now = current_step(tx.conn)
         parts = [TablePart(t.id, t.version, now, (segment(),), Digest(1, 7)) for t in (a, b)]
         step = commits.commit(tx, parts)
     with catalog.read() as conn:
@@ -55,7 +56,7 @@ def test_a_commit_that_read_too_early_is_stale_and_leaves_nothing(catalog: Catal
 def test_a_commit_with_an_old_version_is_stale(catalog: Catalog) -> None:
     table = create(catalog)
     with catalog.write() as tx:
-        tables.alter(tx, table)
+        definitions.alter(tx, table)
     with pytest.raises(Stale, match="its version is 2, planned with 1"):
         commit(catalog, table, segment())
 
@@ -63,7 +64,7 @@ def test_a_commit_with_an_old_version_is_stale(catalog: Catalog) -> None:
 def test_a_commit_to_a_dropped_table_is_stale(catalog: Catalog) -> None:
     table = create(catalog)
     with catalog.write() as tx:
-        tables.drop(tx, paths.require(tx.conn, "/t"))
+        definitions.drop(tx, paths.require(tx.conn, "/t"))
     with pytest.raises(Stale, match="it was dropped"):
         commit(catalog, table, segment())
 
@@ -89,7 +90,7 @@ def test_an_index_follows_its_table_whatever_came_between(catalog: Catalog) -> N
     ref = table.indexes[0]
     for _ in range(2):
         with catalog.write() as tx:
-            now = board.current_step(tx.conn)
+            now = current_step(tx.conn)
             main = TablePart(table.id, table.version, now, (segment(),), Digest(1, 1))
             commits.commit(tx, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))])
     with catalog.read() as conn:
@@ -157,3 +158,50 @@ def test_the_step_at_a_time_is_the_last_one_before_it(catalog: Catalog) -> None:
             4,
             4,
         ]
+
+
+def test_commits_and_their_steps_are_counted_for_each_table(catalog: Catalog) -> None:
+    table, other = create(catalog), create(catalog, "/other")
+    steps = [commit(catalog, table, segment()) for _ in range(3)]
+    commit(catalog, other, segment())
+    with catalog.read() as conn:
+        old = chains.load(conn, table.id, steps[-1]).segments
+    with catalog.write() as tx:
+        compacted = commits.replace_segments(
+            tx, table.id, old, [segment(3, role="base", upto=steps[-1])], "compact"
+        )
+    with catalog.read() as conn:
+        since = [commits.commits_since(conn, table.id, step) for step in (0, *steps)]
+        assert since == [3, 2, 1, 0], "those of rows"
+        assert [commits.stop_after(conn, table.id, steps[0], count) for count in (1, 2, 3, 9)] == [
+            *steps[1:],
+            compacted,
+            compacted,
+        ]
+        assert commits.stop_after(conn, table.id, compacted, 1) == compacted, "there is none"
+    with catalog.write() as tx:  # The states are forgotten, the logs are held.
+        tx.conn.execute(sqltables.commits.delete().where(sqltables.commits.c.table_id == table.id))
+    with catalog.read() as conn:
+        assert [commits.stop_after(conn, table.id, steps[0], count) for count in (1, 2, 9)] == [
+            *steps[1:],
+            steps[-1],
+        ]
+        assert commits.stop_after(conn, table.id, steps[-1], 1) == steps[-1]
+    with catalog.write() as tx:
+        tx.conn.execute(sqltables.chains.update().values(superseded=True))
+    with catalog.read() as conn:
+        assert commits.stop_after(conn, table.id, steps[0], 9) == steps[0]
+
+
+def test_a_rebuild_says_what_the_table_is_from_its_step_on(catalog: Catalog) -> None:
+    table = create(catalog)
+    step = commit(catalog, table, segment(2))
+    with catalog.read() as conn:
+        (old,) = chains.load(conn, table.id, step).segments
+    with catalog.write() as tx:
+        rebuilt = commits.replace_segments(tx, table.id, [old], [segment(5)], "rebuild", digest=Digest(5, 55))
+    with catalog.read() as conn:
+        assert tables.digest_at(conn, table.id, step) == Digest(2, 1)
+        assert tables.digest_at(conn, table.id, rebuilt) == Digest(5, 55)
+        head = chains.state(conn, table.id)
+        assert (head.step, head.digest) == (rebuilt, Digest(5, 55))

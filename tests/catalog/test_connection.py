@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, Inspector, create_engine, inspect, select, text, update
 
-from strandline.catalog import board, migrate, sqltables
+from strandline.catalog import migrate, sqltables
 from strandline.catalog.connection import HEAD, LONGEST_PATH, Catalog, sqlite_url
 from strandline.catalog.warehouse import Warehouse
+from strandline.catalog.writer import current_step
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from tests.processes import READY, run_at_once
 
@@ -28,7 +29,7 @@ def test_opening_twice_finds_the_same_warehouse(open_catalog: Callable[..., Cata
     first = open_catalog()
     assert open_catalog().open() == first.open()
     with first.read() as conn:
-        assert board.current_step(conn) == 0
+        assert current_step(conn) == 0
         assert conn.execute(select(sqltables.paths.c.type)).scalars().all() == ["directory"]
 
 
@@ -109,7 +110,7 @@ def test_an_older_catalog_is_migrated_and_keeps_its_rows(url: str) -> None:
     new = Catalog(url)
     assert new.open("/here") == Warehouse("old", None)
     with new.read() as conn:
-        assert board.current_step(conn) == 41
+        assert current_step(conn) == 41
         assert conn.execute(select(sqltables.operations)).all() == []
         assert conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == HEAD
     new.close()
@@ -161,7 +162,7 @@ def test_processes_that_create_a_catalog_at_once_agree_on_it(url: str) -> None:
 
 COUNT = f"""
 import sys, threading
-from strandline.catalog import board
+from strandline.catalog.writer import current_step
 from strandline.catalog.connection import Catalog
 catalog = Catalog(sys.argv[1])
 catalog.open()
@@ -172,7 +173,7 @@ def work():
         with catalog.write() as tx:
             step = tx.step
         with catalog.read() as conn:
-            assert board.current_step(conn) >= step
+            assert current_step(conn) >= step
         steps.append(step)
 threads = [threading.Thread(target=work) for _ in range(4)]
 [t.start() for t in threads]
@@ -190,7 +191,7 @@ def test_many_writers_are_never_told_that_the_database_is_locked(catalog: Catalo
     steps = sorted(int(step) for answer in answers for step in answer.split())
     assert steps == list(range(1, 3 * 4 * each + 1))
     with catalog.read() as conn:
-        assert board.current_step(conn) == len(steps)
+        assert current_step(conn) == len(steps)
 
 
 def test_a_writer_waits_for_the_one_before_it(catalog: Catalog, open_catalog: Callable[..., Catalog]) -> None:
@@ -220,7 +221,7 @@ def test_a_write_that_fails_leaves_nothing(catalog: Catalog) -> None:
         assert tx.step
         raise ZeroDivisionError
     with catalog.read() as conn:
-        assert board.current_step(conn) == 0
+        assert current_step(conn) == 0
 
 
 def test_a_read_is_a_snapshot_and_keeps_nothing(
@@ -228,15 +229,15 @@ def test_a_read_is_a_snapshot_and_keeps_nothing(
 ) -> None:
     other = open_catalog()
     with catalog.read() as conn:
-        before = board.current_step(conn)
+        before = current_step(conn)
         with other.write() as writer:
             assert writer.step == before + 1
-        assert board.current_step(conn) == before
+        assert current_step(conn) == before
     with catalog.read() as conn:
-        assert board.current_step(conn) == before + 1
+        assert current_step(conn) == before + 1
         conn.execute(update(sqltables.clock).values(step=99))
     with catalog.read() as conn:
-        assert board.current_step(conn) == before + 1
+        assert current_step(conn) == before + 1
 
 
 def test_a_catalog_that_stays_busy_is_unavailable_in_the_end(tmp_path: Path) -> None:
@@ -342,9 +343,9 @@ def test_a_writer_that_stops_in_a_transaction_does_not_stop_the_others(emptied_d
             assert tx.step == 1
             with other.write() as waiting:  # It waits for the first one, which does nothing meanwhile.
                 assert waiting.step == 1
-            tx.next_generation()
+            tx.announce([])
         with other.read() as conn:
-            assert board.current_step(conn) == 1
+            assert current_step(conn) == 1
     finally:
         stopped.close()
         other.close()

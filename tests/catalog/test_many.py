@@ -11,7 +11,7 @@ from sqlalchemy import event, insert, text
 
 import strandline
 from strandline import Database, records
-from strandline.catalog import many, operations, paths, sqltables, tables
+from strandline.catalog import definitions, many, operations, paths, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
@@ -103,7 +103,7 @@ def test_many_tables_can_be_looked_at_and_their_directory_dropped(db: Database, 
     assert db.describe("/many/t17")["rows"] == 0
     assert db.sql("SELECT count(*) FROM `many/t3`").rows() == [(0,)]
     with catalog.write() as tx:
-        tables.drop(tx, paths.require(tx.conn, "/many"))
+        definitions.drop(tx, paths.require(tx.conn, "/many"))
     assert db.ls() == []
     with pytest.raises(strandline.errors.PathNotFound):
         db.sql("SELECT count(*) FROM `many/t3`")

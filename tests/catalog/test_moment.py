@@ -6,13 +6,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import delete
 
-from strandline.catalog import board, chains, collect, paths, sessions, sqltables, tables
+from strandline.catalog import chains, collect, definitions, paths, sessions, sqltables
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.moment import Moments, Named
 from strandline.catalog.sessions import Session
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import current_step
 from strandline.errors import PathNotFound, PreconditionFailed
 from tests.catalog.conftest import Clock
 from tests.catalog.examples import BY_N, BY_V, commit, create, segment
@@ -34,12 +35,12 @@ def moments(catalog: Catalog, session: Session) -> Moments:
 def alter(catalog: Catalog, path: str) -> None:
     with catalog.write() as tx:
         info = TableInfo.of(paths.require(tx.conn, path))
-        tables.alter(tx, info)
+        definitions.alter(tx, info)
 
 
 def drop(catalog: Catalog, path: str) -> None:
     with catalog.write() as tx:
-        tables.drop(tx, paths.require(tx.conn, path))
+        definitions.drop(tx, paths.require(tx.conn, path))
 
 
 def sweep(catalog: Catalog) -> None:
@@ -82,7 +83,7 @@ def test_a_step_that_is_no_longer_kept_is_refused(catalog: Catalog, moments: Mom
     commit(catalog, t, segment())
     moment = moments.read()
     with catalog.write() as tx:
-        old = chains.load(tx.conn, t.id, board.current_step(tx.conn)).segments
+        old = chains.load(tx.conn, t.id, current_step(tx.conn)).segments
         chains.replace(tx, t.id, old, merged=False)
     clock.sleep(GRACE)
     sweep(catalog)

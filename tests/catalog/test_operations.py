@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from strandline import records
-from strandline.catalog import board, cache, chains, many, operations, paths, sessions, sqltables
+from strandline.catalog import board, cache, chains, many, operations, paths, sessions, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.many import NewPath
 from strandline.catalog.operations import DONE, RUNNING, Failure, NewPart, Operation
@@ -16,6 +16,7 @@ from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
 from strandline.errors import OperationNotFound, PreconditionFailed, StrandlineError, UnderOperation
+from strandline.model import Digest
 from strandline.records import Nothing, Record
 from tests.world import BY_V, SCHEMA, create, disagreements, dump, kept, leaks, write
 
@@ -90,7 +91,12 @@ def test_an_operation_comes_back_as_it_was_stored(catalog: Catalog) -> None:
             (1, "table", 0, "propose", 0, "one thing"),
             (2, "index", 1, "configure", 0, "another"),
         ]
+        assert [p.id for p in operations.parts(conn, "op", "index")] == [2]
         assert operations.unfinished(conn) == []
+        (listed,) = operations.listed(conn)
+        assert (listed.parts, listed.parts_done) == (2, 0)
+        uncounted = operations.get(conn, "op")
+        assert (uncounted.parts, uncounted.parts_done) == (0, 0)
         with pytest.raises(OperationNotFound):
             operations.get(conn, "missing")
 
@@ -130,6 +136,9 @@ def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> No
             ("/orders/old", 1, True),
         }
         assert paths.require(tx.conn, "/orders/new").created_step == step
+        at = sqltables.descriptions.c
+        described = tx.conn.execute(select(at.path_id).where(at.step == step)).scalars().all()
+        assert sorted(described) == sorted(p.path_id for p in news if not p.dropped)
         assert paths.by_id(tx.conn, made.id) is not None
         assert paths.find(tx.conn, "/orders/old") is None
         tx.conn.execute(
@@ -158,9 +167,21 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
         registry.move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
         sessions.add_pin(tx, "op", 1)
         chains.attach(tx, made.id, tx.conn.execute(select(sqltables.segments.c.id)).scalars().all(), 1)
+        tables.add_states(tx, {made.id: Digest()}, 1)
         operations.roll_back(tx, "op", registry, [outer.id, directory.id])
     with orders.read() as conn:
         assert dump(conn) == before
+        assert made.id not in conn.execute(select(sqltables.commits.c.table_id)).scalars().all()
+
+
+def test_of_a_table_that_goes_nothing_stays(orders: Catalog) -> None:
+    with orders.write() as tx:
+        gone = paths.subtree(tx.conn, paths.require(tx.conn, "/orders"))
+        operations.lock(tx, "op", gone, "dropping")
+        operations.complete(tx, "op", registry)
+        assert leaks(tx.conn) == []
+        ends = tx.conn.execute(select(sqltables.chains.c.removed)).scalars().all()
+        assert ends == [tx.step] * 2, "of the table and of its index"
 
 
 def test_nothing_is_announced_when_nothing_changed(orders: Catalog) -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from strandline import names
-from strandline.catalog import board, many, paths, sqltables
+from strandline.catalog import many, paths, sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.many import FEW_ROWS, NewPath
+from strandline.catalog.many import NewPath
+from strandline.catalog.writer import FEW_ROWS, current_step
 from strandline.errors import (
     AlreadyExists,
     Internal,
@@ -140,14 +141,14 @@ def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) ->
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
         a, b = (many.add_one(tx, NewPath(root, name, "table", Nothing()), step=1) for name in ("a", "b"))
-        first = board.publish(tx, [a, b])
+        first = paths.publish(tx, [a, b])
         time = tx.now
     catalog.clock.sleep(1.0)
     with catalog.write() as tx:
         paths.set_version(tx, b.id, 2)
         changed = paths.by_id(tx.conn, b.id)
         assert changed is not None
-        second = board.publish(tx, [changed], [a])
+        second = paths.publish(tx, [changed], [a])
     assert second == first + 1
     with catalog.read() as conn:
         posted = conn.execute(
@@ -171,17 +172,17 @@ def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) ->
 
 def test_generations_that_roll_back_are_given_out_again(catalog: Catalog) -> None:
     with contextlib.suppress(ZeroDivisionError), catalog.write() as tx:
-        board.publish(tx, [paths.require(tx.conn, "/")])
+        paths.publish(tx, [paths.require(tx.conn, "/")])
         raise ZeroDivisionError
     with catalog.write() as tx:
-        assert board.publish(tx, [paths.require(tx.conn, "/")]) == 1
+        assert paths.publish(tx, [paths.require(tx.conn, "/")]) == 1
 
 
 def test_steps_grow_by_one(catalog: Catalog) -> None:
     for expected in (1, 2, 3):
         with catalog.write() as tx:
             assert tx.step == expected
-            assert board.current_step(tx.conn) == expected
+            assert current_step(tx.conn) == expected
 
 
 @pytest.mark.parametrize(
@@ -245,10 +246,10 @@ def test_rows_by_the_thousand_are_what_they_were(catalog: Catalog, count: int) -
     rows = [(7, i, ODD[i % len(ODD)], 2**40 + i, i % 2 == 0, i / 3, i, f"op{i}") for i in range(count)]
     states = [(i, 1, i, "00", 1, None if i % 2 else i) for i in range(count)]
     with catalog.write() as tx:
-        many.insert_rows(tx, sqltables.board, columns, [])
-        many.insert_rows(tx, sqltables.board, columns, rows)
+        tx.insert(sqltables.board, columns, [])
+        tx.insert(sqltables.board, columns, rows)
         kept = ("path_id", "step", "rows", "digest", "kept_from", "followed_step")
-        many.insert_rows(tx, sqltables.tables, kept, states)
+        tx.insert(sqltables.tables, kept, states)
     with catalog.read() as conn:
         told = conn.execute(select(sqltables.board).where(sqltables.board.c.generation == 7)).all()
         followed = conn.execute(select(sqltables.tables.c.path_id, sqltables.tables.c.followed_step)).all()
@@ -259,7 +260,7 @@ def test_rows_by_the_thousand_are_what_they_were(catalog: Catalog, count: int) -
 def test_rows_by_the_thousand_go_with_their_transaction(catalog: Catalog) -> None:
     rows = [(i, 1, 1, False) for i in range(2 * FEW_ROWS)]
     with contextlib.suppress(ZeroDivisionError), catalog.write() as tx:
-        many.insert_rows(tx, sqltables.holds, ("owner_id", "table_id", "step", "keeps_state"), rows)
+        tx.insert(sqltables.holds, ("owner_id", "table_id", "step", "keeps_state"), rows)
         raise ZeroDivisionError
     with catalog.read() as conn:
         assert conn.execute(select(sqltables.holds)).all() == []
@@ -268,7 +269,7 @@ def test_rows_by_the_thousand_go_with_their_transaction(catalog: Catalog) -> Non
 def test_rows_that_are_refused_are_refused_as_others_are(catalog: Catalog) -> None:
     rows = [(1, 1, i, "00", 1) for i in range(2 * FEW_ROWS)]  # the same table again and again
     with pytest.raises(StrandlineError, match="refused a request"), catalog.write() as tx:
-        many.insert_rows(tx, sqltables.tables, ("path_id", "step", "rows", "digest", "kept_from"), rows)
+        tx.insert(sqltables.tables, ("path_id", "step", "rows", "digest", "kept_from"), rows)
     with catalog.write() as tx:
         assert tx.conn.execute(select(sqltables.tables)).all() == []
 

@@ -8,10 +8,11 @@ import pytest
 from sqlalchemy import func, select
 
 from strandline import records
-from strandline.catalog import board, chains, paths, sqltables, tables
+from strandline.catalog import chains, definitions, paths, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import current_step
 from strandline.errors import AlreadyExists, Internal, PathNotFound
 from strandline.model import Digest
 from strandline.types import parse_type
@@ -74,7 +75,7 @@ def test_a_table_is_not_made_twice(catalog: Catalog) -> None:
     with pytest.raises(AlreadyExists):
         create(catalog)
     with catalog.read() as conn:
-        assert board.current_step(conn) == 1
+        assert current_step(conn) == 1
 
 
 def test_each_alter_is_one_version_and_earlier_ones_stay_readable(catalog: Catalog) -> None:
@@ -85,7 +86,7 @@ def test_each_alter_is_one_version_and_earlier_ones_stay_readable(catalog: Catal
         wider = now.schema.with_column(f"c{number}", parse_type("Int8"))
         with catalog.write() as tx:
             step = tx.step
-            tables.alter(tx, replace(now, schema=wider))
+            definitions.alter(tx, replace(now, schema=wider))
         seen[step] = wider
     assert info_of(catalog).version == 4
     with catalog.read() as conn:
@@ -105,9 +106,9 @@ def test_each_alter_is_one_version_and_earlier_ones_stay_readable(catalog: Catal
 def test_a_stale_alter_is_refused(catalog: Catalog) -> None:
     made = create(catalog)
     with catalog.write() as tx:
-        tables.alter(tx, made)
+        definitions.alter(tx, made)
     with pytest.raises(Internal, match="would not grow"), catalog.write() as tx:
-        tables.alter(tx, made)
+        definitions.alter(tx, made)
 
 
 def test_dropping_takes_all_that_is_below(catalog: Catalog) -> None:
@@ -116,7 +117,7 @@ def test_dropping_takes_all_that_is_below(catalog: Catalog) -> None:
     commit(catalog, made, segment())
     with catalog.write() as tx:
         step = tx.step
-        tables.drop(tx, paths.require(tx.conn, "/a/t"))
+        definitions.drop(tx, paths.require(tx.conn, "/a/t"))
     with catalog.read() as conn:
         assert [p.name for p in paths.children(conn, paths.require(conn, "/a"))] == ["u"]
         assert conn.execute(select(func.count()).select_from(sqltables.tables)).scalar_one() == 2

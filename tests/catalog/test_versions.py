@@ -7,13 +7,13 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from strandline.catalog import paths
+from strandline.catalog import paths, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.versions import Claimed, Conflict, Joined, VersionRegistry, sync_indexes
+from strandline.catalog.versions import Claimed, Conflict, Joined, VersionRegistry, Wish, sync_indexes
 from strandline.errors import Internal
 from tests.world import BY_V, create, disagreements
 
@@ -44,6 +44,21 @@ def test_the_first_claims_and_its_siblings_join(orders: Catalog) -> None:
         assert registry.claim(tx, "other", 1, path(tx.conn)) == Conflict("op")
 
 
+def test_who_claims_hears_which_siblings_have_come(orders: Catalog) -> None:
+    with orders.write() as tx:
+        table, index = path(tx.conn), path(tx.conn, "/orders/by_v")
+        registry.claim(tx, "other", 1, index)
+        wishes = [Wish(3, index), Wish(2, table), Wish(2, table), Wish(1, table)]
+        conflict, *claims = registry.claim_all(tx, "op", wishes)
+        assert conflict == Conflict("other")
+        assert claims == [Claimed(2), Claimed(2), Joined(2, writer=2)]
+        assert [claim.siblings for claim in claims] == [(), (), (2,)]  # type: ignore[union-attr]
+        again = registry.claim_all(tx, "op", [Wish(1, table), Wish(2, table)])
+        assert [claim.siblings for claim in again] == [(2,), (1,)]  # type: ignore[union-attr]
+        rows = tx.conn.execute(select(sqltables.claimed).where(sqltables.claimed.c.operation_id == "op"))
+        assert {(row.part_id, row.writer) for row in rows} == {(1, 2), (2, 2)}
+
+
 def test_claims_outlive_the_process(orders: Catalog, open_catalog: Callable[[], Catalog]) -> None:
     with orders.write() as tx:
         registry.claim(tx, "op", 1, path(tx.conn))
@@ -62,7 +77,8 @@ def test_nothing_is_visible_before_it_is_applied(orders: Catalog) -> None:
     with orders.read() as conn:
         assert [path(conn, p).version for p in ("/orders", "/orders/by_v", IMPL)] == [1, 1, 1]
         table = path(conn)
-        assert registry.effective(conn, [table.id], "op") == {table.id: 2}
+        root = path(conn, "/")
+        assert registry.effective(conn, [table.id, root.id], "op") == {table.id: 2, root.id: root.version}
         assert registry.effective(conn, [table.id], "other") == {table.id: 1}
         assert {h.version for h in registry.claims(conn, "op")} == {2}
 
@@ -128,15 +144,15 @@ def test_versions_only_grow(orders: Catalog) -> None:
             paths.set_version(tx, path(tx.conn).id, version)
 
 
-@pytest.mark.parametrize("what", ["moved", "dropped"])
-def test_a_path_that_changed_under_its_claim_is_a_defect(orders: Catalog, what: str) -> None:
+@pytest.mark.parametrize(("what", "now"), [("moved", "it has version 4"), ("dropped", "it was dropped")])
+def test_a_path_that_changed_under_its_claim_is_a_defect(orders: Catalog, what: str, now: str) -> None:
     with orders.write() as tx:
         registry.claim(tx, "op", 1, path(tx.conn))
         if what == "moved":
             paths.set_version(tx, path(tx.conn).id, 4)
         else:
             paths.remove(tx, [path(tx.conn).id])
-        with pytest.raises(Internal, match="was claimed at version 1 by op"):
+        with pytest.raises(Internal, match=f"was claimed at version 1 by op, but {now}"):
             registry.apply(tx, "op")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,6 +216,29 @@ def test_no_rights(shop: Run, args: list[str], tmp_path: Path) -> None:
         check=False,
     )
     refused(Ran(said.returncode, said.stdout, said.stderr), 15)
+
+
+def test_stdout_is_closed_or_full_or_nobody_reads_it(tmp_path: Path) -> None:
+    ours = [sys.executable, "-m", "strandline.cli", "version"]
+
+    def ended(stdout: Any, command: list[str] = ours) -> tuple[int, str]:
+        said = subprocess.run(
+            command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment(), check=False
+        )
+        return said.returncode, said.stderr
+
+    assert ended(None, ["sh", "-c", '"$@" >&- <&-', "sh", *ours]) == (0, "")
+    ours_to, theirs = os.pipe()
+    os.close(ours_to)
+    assert ended(theirs) == (0, "")
+    os.close(theirs)
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full:
+            code, said = ended(full)
+        assert (code, said.splitlines()[0]) == (
+            15,
+            "error: the answer cannot be written: No space left on device [UNAVAILABLE]",
+        )
 
 
 def test_a_folder_that_vanished(shop: Run) -> None:

@@ -299,7 +299,11 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
     shop("backup", "nightly")
     shop("sql", "UPSERT INTO orders (id, total) VALUES (1, 11)")
     shop("backup", "nightly", "--incremental")
-    well = shop("verify", "nightly", "--json")
+    shop("verify", "nightly", "--sample", "25")
+    assert (
+        "against restoring it, but not all of it was looked at" in shop("show-backup", "nightly", "last").out
+    )
+    well = shop("verify", "nightly", "--again", "--json")
     assert well.code == 0
     full, increment = (backup["backup"] for backup in well.json["backups"])
     assert (well.json["ok"], well.json["level"], well.json["newest_restorable"]) == (
@@ -312,6 +316,7 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
     sampled = shop("verify", "nightly", "--sample", "50", "--json").json["backups"]
     assert sum(backup["objects"] for backup in sampled) == 2
     assert "can be restored, all of it since" in shop("show-backup", "nightly", increment).out
+    assert "bytes_verified  20" in shop("restore", "nightly", "--replace").out
 
     (tmp_path / f"repository/backups/{increment}.json").unlink()
     said = shop("verify", "nightly", "--level", "chain")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from strandline.cli.output import SHOWN_ROWS, Output
+from strandline.cli import main
+from strandline.cli.output import SHOWN_ROWS, SIZED_ROWS, Output
+from strandline.tables.plain import PlainScan
 from tests.cli.conftest import Run
 
 MANY = f"SELECT explode(sequence(1, {3 * SHOWN_ROWS})) AS n"
@@ -29,6 +37,66 @@ def test_json_is_written_while_rows_still_come(capsys: pytest.CaptureFixture[str
         == json.dumps({"columns": ["n", "t"], "rows": [[n, "ä"] for n in range(3)]}, ensure_ascii=False)
         + "\n"
     )
+
+
+def test_a_table_is_written_while_rows_still_come_and_a_wide_value_further_down_sticks_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    written = []
+
+    def rows() -> Iterator[tuple[int | None, str]]:
+        for number in range(SIZED_ROWS + 2):
+            written.append(capsys.readouterr().out)
+            yield (None, "ä") if number == 1 else (10**6 * number if number > SIZED_ROWS else number, "ä")
+
+    Output().table(("n", "t"), rows())
+    assert set(written[:SIZED_ROWS]) == {""}
+    assert "".join(written[SIZED_ROWS:]).splitlines() == [
+        "   n | t",
+        "-----+--",
+        "   0 | ä",
+        "NULL | ä",
+        *(f"{number:4} | ä" for number in range(2, SIZED_ROWS + 1)),
+    ]
+    assert capsys.readouterr().out == f"{10**6 * (SIZED_ROWS + 1)} | ä\n({SIZED_ROWS + 2} rows)\n"
+
+
+def test_who_reads_only_the_first_lines_of_a_table_does_not_have_all_rows_read(
+    shop: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in ``strandline sql "SELECT * FROM big" | head``."""
+    bounds = ", ".join(map(str, range(500, 5000, 500)))
+    shop(
+        "sql",
+        f"CREATE TABLE big (k Uint64, t Utf8, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = ({bounds}))",
+    )
+    Path("big.csv").write_text("k,t\n" + "".join(f"{n},{'x' * 90}\n" for n in range(5000)))
+    assert shop("load", "big", "big.csv").code == 0
+    monkeypatch.setenv("STRANDLINE_SCAN_ROWS", "0")
+    portions: list[int] = []
+
+    def counted(scan: PlainScan) -> Iterator[pa.Table]:
+        for table in tables(scan):
+            portions.append(table.num_rows)
+            yield table
+
+    tables = PlainScan.tables
+    monkeypatch.setattr(PlainScan, "tables", counted)
+    assert shop("sql", "SELECT * FROM big").out.endswith("(5000 rows)\n")
+    assert portions == [500] * 10
+    portions.clear()
+    out, into = os.pipe()
+
+    def head() -> list[str]:
+        with open(out) as lines:
+            return list(itertools.islice(lines, 10))
+
+    with ThreadPoolExecutor(1) as beside, open(into, "w") as stdout, monkeypatch.context() as patch:
+        first = beside.submit(head)
+        patch.setattr(sys, "stdout", stdout)
+        assert main(["sql", "SELECT * FROM big"]) == 0
+        assert first.result()[:3] == ["  k | t\n", f"----+-{'-' * 90}\n", f"  0 | {'x' * 90}\n"]
+    assert 2 <= len(portions) < 10
 
 
 def test_an_empty_result_is_a_whole_document(shop: Run) -> None:

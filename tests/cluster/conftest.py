@@ -16,8 +16,26 @@ from tests.cluster.machines import Cluster, connect_server, free_port, python_of
 
 ALL = pytest.mark.skipif(not effort.CLUSTER, reason="a part of make cluster")
 """What is no part of the smoke that make test runs."""
+PLACES = ("local", "standalone", "connect")
+"""Where Spark runs."""
 CLIENT = ("grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
 """What the client of Spark Connect imports: the extra ``connect``."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have all tests of a place one after the other. Left to itself, pytest takes them by the number that the
+    place has among those of each test, and starts Spark anew a dozen times. Those who kill workers come last:
+    only they need to have them replaced."""
+    here = [(number, item) for number, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+    ordered = sorted((item for _, item in here), key=_place_of)
+    for (number, _), item in zip(here, ordered, strict=True):
+        items[number] = item
+
+
+def _place_of(item: pytest.Item) -> tuple[int, bool]:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return PLACES.index(params["driver"]) if "driver" in params else -1, item.path.stem == "test_kills"
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +67,7 @@ def driver(
             place = {"SPARK_MASTER": "local[*]"}
         else:
             cluster: Cluster = request.getfixturevalue("cluster")
+            cluster.hire()
             if request.param == "standalone":
                 place, options = {"SPARK_MASTER": cluster.url}, cluster.settings
             else:

@@ -35,6 +35,8 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        self.variables = variables
+        """What its environment says beside that of all Spark's processes."""
         self.places: Mapping[str, list[str]] = {}
         """Where executors found the package: before it was shipped, and later."""
 

@@ -180,7 +180,7 @@ class Cluster:
         self._workers: list[Process] = []
         try:
             until(lambda: self._master.listens(self._port), "the master")
-            self._hire()
+            self.hire()
         except BaseException:
             self.stop()
             raise
@@ -200,10 +200,10 @@ class Cluster:
 
     def fill(self) -> None:
         """Have two workers again, and wait until the master knows both and nobody else."""
-        self._hire()
+        self.hire()
         until(self._complete, "two workers")
 
-    def _hire(self) -> None:
+    def hire(self) -> None:
         """Start as many workers as are missing. An application that is started meanwhile waits for them."""
         alive = [worker for worker in self._workers if worker.lives]
         for number in range(len(self._workers), len(self._workers) + 2 - len(alive)):
@@ -234,6 +234,11 @@ class Cluster:
     def busy(self, worker: Process) -> bool:
         """Return whether the executor of a worker was given a task that it has not done."""
         return any(where is worker and said["activeTasks"] > 0 for where, said in self._executors())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no executor has a task to do."""
+        return all(said["activeTasks"] == 0 for _, said in self._executors())
 
     def _executors(self) -> Iterator[tuple[Process, dict[str, Any]]]:
         """Yield for each executor of the application its worker and what Spark says of it."""

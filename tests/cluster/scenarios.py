@@ -8,10 +8,9 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,7 +22,6 @@ from strandline.operations.kind import AnyRun, Part, PartPlan
 from strandline.records import Nothing
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.spark import session
-from strandline.storage.store import Store
 from tests.cluster.machines import PATIENCE, until
 from tests.operations.test_shards import Work, Worked
 from tests.storage.spark.test_interrupt import job
@@ -205,30 +203,32 @@ def cancelled(folder: str) -> None:
     """An operation that is cancelled leaves no job behind, whether the thread of its work has begun it or
     another one; and a job beside it goes on."""
     spark = session.get_session(None, OPTIONS)
-    store = Store(LocalFiles(folder), MANY_ROWS, spark)
     ended = threading.Event()
 
     class OnSpark(Work):
         apart = False
 
         def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
-            own = store.spark
-            inherited, never = session.inheriting(own, job), Path(folder, f"never-{self.apart}")
+            never = Path(folder, f"never-{self.apart}")
             try:
-                with ThreadPoolExecutor() as another:
-                    return another.submit(inherited, own, never).result() if self.apart else job(own, never)
+                with session.working(spark), ThreadPoolExecutor() as another:
+                    inherited = session.inheriting(spark, job)
+                    return (
+                        another.submit(inherited, spark, never).result() if self.apart else job(spark, never)
+                    )
             finally:
                 ended.set()
 
     handler = OnSpark()
     kind = Worked(handler, [PartPlan("work", Nothing(), 0)])
     catalog = open_catalog(Path(folder))
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads, ExitStack() as stack:
+        stack.callback(Path(folder, "soon").touch)  # Whatever happens: nobody leaves while it runs.
         beside = threads.submit(job, spark, Path(folder, "soon"))
         _until_there(folder, "soon-begun")
         for handler.apart in (False, True):
             ended.clear()
-            engine = engine_of(catalog, kinds=[kind], jobs=SimpleNamespace(store=store))
+            engine = engine_of(catalog, kinds=[kind])
             operation_id = engine.start("worked", Nothing())
             driven = threads.submit(engine.run, operation_id)
             _until_there(folder, f"never-{handler.apart}-begun")

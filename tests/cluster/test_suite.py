@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 import strandline
-from tests.cluster.conftest import ALL
+from tests.cluster.conftest import ALL, PLACES
 from tests.cluster.driver import Driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
-PLACES = ["local", "standalone", "connect"]
 SMOKE = [pytest.param("local", marks=ALL), "standalone", "connect"]
 
 

@@ -8,17 +8,20 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select
 
-from strandline.catalog import chains, collect, commits, paths, sqltables, tables
+from strandline.catalog import chains, collect, commits, definitions, paths, sqltables, tables
 from strandline.catalog.cache import Loader, SchemeCache
+from strandline.catalog.commits import TablePart
 from strandline.catalog.connection import Catalog
+from strandline.catalog.operations import DONE
 from strandline.catalog.streams import StreamBody
-from strandline.catalog.tables import TableInfo
+from strandline.catalog.tables import TableBody, TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, UnderOperation
-from strandline.model import Digest, Segment
+from strandline.model import Digest, Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.records import Record
@@ -43,6 +46,7 @@ from tests.world import (
     kept,
     leaks,
     listed,
+    open_catalog,
     parts_of,
     segment,
     stream_on,
@@ -227,6 +231,9 @@ def test_a_copy_holds_the_state_of_one_step_and_moves_no_data(catalog: Catalog) 
     assert describe(catalog, "/copies/orders", step) == before["/orders"]
     assert describe(catalog, "/copies/orders/by_v/indexImplTable", step) == before[IMPL]
     assert describe(catalog, "/copies/users", step) == before["/dir/users"]
+    with catalog.read() as conn:
+        loaded = chains.load(conn, paths.require(conn, "/copies/users").id, step).segments
+    assert sorted(s.id for s in loaded) == before["/dir/users"][0], "whoever reads it finds them"
     assert kept(engine.get(operation_id).result) == {"step": step, "tables": 2}
     with catalog.read() as conn:
         segments = conn.execute(select(sqltables.segments.c.id)).scalars().all()
@@ -321,7 +328,8 @@ def test_omitted_indexes_are_defined_but_have_no_data(catalog: Catalog) -> None:
         (ref,) = TableInfo.of(paths.require(conn, "/copies/orders")).indexes
         assert (ref.definition, ref.omitted) == (BY_V, True)
         assert chains.chain_ids(conn, ref.impl_id, 10**9) == []
-        assert chains.state(conn, ref.impl_id).digest == Digest()
+        head = chains.state(conn, ref.impl_id)
+        assert (head.digest, head.followed_step) == (Digest(), None)
         assert chains.state(conn, paths.require(conn, "/copies/orders").id).digest.rows == 3
 
 
@@ -345,7 +353,7 @@ def test_no_implementation_table_is_copied_twice(catalog: Catalog) -> None:
     assert len(sources) == len(set(sources)) == 3
     engine.run(operation_id)
     for bad in (IMPL, "/orders/by_n/indexImplTable"):
-        with pytest.raises(InvalidArgument, match="implementation table of an index"):
+        with pytest.raises(InvalidArgument, match=f"{bad} is the implementation table of an index"):
             engine.start("copy", copy_request(("/orders", "/c/orders"), (bad, "/c/impl")))
 
 
@@ -375,6 +383,87 @@ def test_a_refused_copy_leaves_nothing(
     with catalog.read() as conn:
         assert dump(conn) == before
     assert listed(engine) == []
+
+
+def test_a_target_that_is_there_is_told_from_one_that_is_being_made(catalog: Catalog) -> None:
+    make_two_tables(catalog)
+    engine = engine_of(catalog)
+    with pytest.raises(AlreadyExists, match="/orders already exists") as refused:
+        engine.start("copy", copy_request(("/dir/users", "/orders")))
+    assert refused.value.hint == "Choose another target, or drop it first."
+    running = engine.start("copy", copy_request(("/orders", "/copies/same")))
+    with pytest.raises(UnderOperation, match=f"/copies/same is creating by operation {running}"):
+        engine.start("copy", copy_request(("/dir/users", "/copies/same")))
+    with catalog.write() as tx:
+        paths.set_state(tx, [paths.require(tx.conn, "/dir").id], "dropping", "somebody")
+    with pytest.raises(UnderOperation, match="/dir is dropping by operation somebody"):
+        engine.start("copy", copy_request(("/dir/users", "/dir/more")))
+
+
+def test_a_copy_that_does_not_hold_what_its_source_holds_fails(catalog: Catalog) -> None:
+    make_two_tables(catalog)
+    engine = engine_of(catalog)
+    operation_id = engine.start("copy", ONE)
+    while parts_of(engine, operation_id)[0].state != "wait":
+        engine.step(operation_id)
+    with catalog.write() as tx:
+        target = paths.require(tx.conn, "/copies/orders").id
+        tx.conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id == target))
+    ended = engine.run(operation_id)
+    assert "does not hold the same segments" in kept(ended.error)["message"]
+
+
+def shards_of(catalog: Catalog, shard_bytes: int) -> list[tuple[Any, ...]]:
+    """Copy /orders in shards, prove the copy, and return what its parts are about."""
+    engine = engine_of(catalog)
+    target = f"/copies/by{shard_bytes}"
+    operation_id = engine.start("copy", copy_request(("/orders", target), shard_bytes=shard_bytes))
+    step = kept(engine.get(operation_id).body)["step"]
+    assert engine.run(operation_id).state == DONE
+    for below in ("", "/by_v/indexImplTable"):
+        assert describe(catalog, target + below, step) == describe(catalog, "/orders" + below, step)
+    at = sqltables.parts.c
+    with catalog.read() as conn:
+        rows = conn.execute(select(sqltables.parts).where(at.operation_id == operation_id).order_by(at.id))
+        return [(row.kind, row.path, row.stage, row.shard, row.bytes) for row in rows]
+
+
+def test_what_is_large_is_copied_shard_by_shard(tmp_path: Path, clock: ManualClock) -> None:
+    catalog = open_catalog(tmp_path, clock=clock)
+    cut = replace(world.SCHEMA, bounds=((10,),))
+    with catalog.write() as tx:
+        info = definitions.create(tx, "/orders", cut, indexes=[BY_V])
+    for key in (1, 20):
+        ids = [(info.id, info.version), (info.indexes[0].impl_id, info.indexes[0].version)]
+        with catalog.write() as tx:
+            commits.commit(
+                tx, [TablePart(i, version, None, (at_key(key),), Digest(1, key)) for i, version in ids]
+            )
+
+    def cut_at(schema: TableSchema) -> None:
+        with catalog.write() as tx:
+            body = paths.require(tx.conn, "/orders").record(TableBody)
+            paths.set_body(tx, info.id, replace(body, schema=schema))
+
+    table, index = "/orders", "/orders/by_v"
+    whole = [
+        ("table", table, 0, None, None),
+        ("index", index, 0, None, None),
+        ("table", index, 0, None, None),
+    ]
+    shards = [("table shard", path, 0, number, 7) for path in (table, index) for number in (0, 1)]
+    last = [("table", table, 1, None, None), ("index", index, 0, None, None), ("table", index, 1, None, None)]
+    assert shards_of(catalog, 10**6) == shards + last, "at its bounds, and an index into as many"
+    cut_at(world.SCHEMA)
+    assert shards_of(catalog, 14) == whole
+    assert shards_of(catalog, 7) == shards + last, "at the first keys of segments"
+    cut_at(replace(cut, bounds=((99,),)))
+    assert shards_of(catalog, 15)[2:] == [whole[0], *last[1:]], "all of it begins in one shard"
+    catalog.close()
+
+
+def at_key(key: int) -> Segment:
+    return replace(segment(), min_key=(key,), max_key=(key,), bytes=7)
 
 
 def test_a_stream_name_that_is_taken_is_found_before_anything_happens(catalog: Catalog) -> None:

@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Table, func, select
 
 from strandline.catalog import many, operations, paths, sqltables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.ledger import Notice
 from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING
+from strandline.catalog.versions import VersionRegistry
 from strandline.catalog.writer import Writer
 from strandline.clock import SystemClock
 from strandline.errors import (
     Cancelled,
     Corrupted,
     Internal,
+    InvalidArgument,
     OperationNotFound,
     PreconditionFailed,
     TimedOut,
@@ -32,9 +35,12 @@ from strandline.errors import (
     UnderOperation,
 )
 from strandline.operations.engine import Engine
+from strandline.operations.failure import part_failed, undo
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
-from strandline.records import Nothing, Record, later
+from strandline.records import Newer, Nothing, Record, later
 from tests.copies import copy_request
+from tests.operations.worked import Work, Worked
+from tests.schedulers import Explicit
 from tests.world import (
     BY_V,
     LEASE_SECONDS,
@@ -279,24 +285,62 @@ def test_a_late_report_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None
     assert handler.log == []
 
 
+def test_what_a_late_report_brings_is_discarded(orders: Catalog) -> None:
+    handler = Sharing()
+    engine = tried(orders, handler)
+    operation_id = engine.start("tried", Nothing())
+    operation, (late, *_) = engine.runnable(operation_id)
+    for discarded in ([], [1]):
+        assert engine.advance(operation, late)
+        assert (handler.made, handler.discarded) == ([1], discarded)
+
+
+def test_what_was_made_stays_if_nobody_knows_whether_the_transaction_took_place(orders: Catalog) -> None:
+    handler = Sharing()
+    engine = tried(orders, handler)
+    operation_id = engine.start("tried", Nothing())
+
+    def fail() -> None:
+        orders.after_commit = lambda: None
+        raise Unavailable("no answer")
+
+    orders.after_commit = fail
+    assert engine.step(operation_id), "it goes on with the next one"
+    assert (handler.made, handler.discarded) == ([1], [])
+    assert [p.state for p in parts_of(engine, operation_id)] == ["done", "configure", "configure"]
+
+
 def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None:
     engine = tried(orders, Trouble())
     operation_id = engine.start("tried", Nothing())
     operation, (late, *_) = engine.runnable(operation_id)
     engine.advance(operation, late)
-    assert engine.part_failed(operation, late, Corrupted("long ago"))
-    assert engine.run(operation_id).state == DONE
+    assert part_failed(engine, operation, late, Corrupted("long ago"))
+    now = parts_of(engine, operation_id)[0]
+    assert not part_failed(engine, operation, now, Corrupted("now")), "it has ended over it"
+    assert engine.get(operation_id).state == FAILED
 
 
+@pytest.mark.parametrize(("parts", "log"), [(2, [1, 2, 1, 2, 2]), (3, [1, 2, 1, 2, 3, 2])])
 def test_parts_that_go_together_are_told_apart_when_one_of_them_fails(
-    orders: Catalog, clock: ManualClock
+    orders: Catalog, parts: int, log: list[int]
 ) -> None:
     handler = Trouble([Unavailable("busy"), Unavailable("busy")], pause=2.0)
-    engine = tried(orders, handler, together=100)
+    engine = tried(orders, handler, together=100, stages=[0] * parts)
     ended = execute(engine, "tried", Nothing())
     assert ended.state == DONE
-    assert handler.log == [1, 2, 1, 2, 3, 2], "together, each alone, and the one that failed once more"
-    assert [p.attempt for p in parts_of(engine, ended.id)] == [0, 1, 0]
+    assert handler.log == log, "together, each alone, and the one that failed once more"
+    assert [p.attempt for p in parts_of(engine, ended.id)] == [0, 1, 0][:parts]
+
+
+def test_as_many_parts_go_together_as_may_and_no_more(orders: Catalog) -> None:
+    kind = Worked(Work(), [PartPlan("quick", Nothing()) for _ in range(71)])
+    engine = engine_of(orders, kinds=[kind], together=70)
+    operation_id = engine.start("worked", Nothing())
+    found = []
+    while engine.step(operation_id):
+        found.append(engine.get(operation_id).parts_done)
+    assert found == [70, 71]
 
 
 def test_of_parts_that_go_together_those_go_on_that_are_as_they_were_read(orders: Catalog) -> None:
@@ -306,7 +350,7 @@ def test_of_parts_that_go_together_those_go_on_that_are_as_they_were_read(orders
     operation, (first, second) = engine.runnable(operation_id)
     early = parts_of(engine, operation_id)[2]
     engine.advance(operation, second)
-    assert engine.advance(operation, first, second, early), "the second one is late, the third too early"
+    assert engine.advance(operation, second, early, first), "one is late, one is too early"
     assert [p.state for p in parts_of(engine, operation_id)] == ["configure", "configure", "propose"]
     assert counted(engine.metrics, "part_transitions_total", state="configure") == 2
     assert engine.run(operation_id).state == DONE
@@ -333,7 +377,7 @@ def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:
     before = state(orders)
     assert not engine.advance(operation, late)
     engine.finish(operation)
-    engine.undo(operation, FAILED, Corrupted("long ago"))
+    undo(engine, operation, FAILED, Corrupted("long ago"))
     assert state(orders) == before
 
 
@@ -407,6 +451,17 @@ def test_an_operation_of_a_live_process_is_left_alone(orders: Catalog) -> None:
     assert engine.run(operation_id).state == DONE
 
 
+def test_nobody_works_for_what_belongs_to_others(orders: Catalog) -> None:
+    handler = Sharing()
+    engine, other = (tried(orders, handler) for _ in range(2))
+    operation_id = engine.start("tried", Nothing())
+    for workers in (1, 2):
+        assert other._run(operation_id, workers, lambda: None).state == RUNNING
+    assert handler.works == []
+    assert [engine.step(operation_id) for _ in range(4)] == [True, True, True, False]
+    assert engine.get(operation_id).state == DONE
+
+
 def test_a_process_that_comes_back_after_its_lease_changes_nothing(
     orders: Catalog, clock: ManualClock
 ) -> None:
@@ -418,11 +473,24 @@ def test_a_process_that_comes_back_after_its_lease_changes_nothing(
     before = state(orders)
     assert not engine.advance(operation, part)
     engine.finish(operation)
-    engine.undo(operation, FAILED, Internal("too late"))
+    undo(engine, operation, FAILED, Internal("too late"))
     assert not engine.step(operation_id)
     assert state(orders) == before
     assert other.run(operation_id).state == DONE
     assert counted(other.metrics, "operations_resumed_total", kind="copy") == 1
+
+
+def test_a_process_that_comes_back_after_its_lease_writes_down_no_failure(
+    orders: Catalog, clock: ManualClock
+) -> None:
+    engine, other = (tried(orders, Trouble(pause=1.0)) for _ in range(2))
+    operation_id = engine.start("tried", Nothing())
+    operation, (part, *_) = engine.runnable(operation_id)
+    clock.sleep(LEASE_SECONDS + 1)
+    assert other.take_over() == [operation_id]
+    assert part_failed(engine, operation, part, Unavailable("busy")), "whoever has it now goes on"
+    assert [p.attempt for p in parts_of(other, operation_id)] == [0, 0, 0]
+    assert other.run(operation_id).state == DONE
 
 
 def test_kinds_that_a_process_does_not_know_are_left_to_others(orders: Catalog, clock: ManualClock) -> None:
@@ -430,6 +498,21 @@ def test_kinds_that_a_process_does_not_know_are_left_to_others(orders: Catalog, 
     clock.sleep(LEASE_SECONDS + 1)
     assert resume(engine_of(orders, kinds=[Tried(Trouble())])) == []
     assert [o.id for o in resume(engine_of(orders))] == [operation_id]
+
+
+@pytest.mark.parametrize("table", [sqltables.operations, sqltables.parts])
+def test_what_a_newer_version_began_is_left_to_it(orders: Catalog, clock: ManualClock, table: Table) -> None:
+    newer = engine_of(orders).start("copy", COPY)
+    with orders.write() as tx:
+        body = func.replace(table.c.body, '"record_format": 1', '"record_format": 99')
+        tx.conn.execute(table.update().values(body=body))
+    create(orders, "/users", ())
+    known = engine_of(orders).start("create stream", stream_on("/users"))
+    clock.sleep(LEASE_SECONDS + 1)
+    other = engine_of(orders)
+    assert other.take_over() == [known]
+    with pytest.raises(Newer, match="was written by a newer version"):
+        other.take_over(newer)
 
 
 def test_a_closing_process_leaves_its_operations_to_others(orders: Catalog, clock: ManualClock) -> None:
@@ -638,6 +721,21 @@ def sharing(catalog: Catalog, handler: Sharing, parts: int = 5) -> Engine:
     return tried(catalog, handler, together=100, stages=[0] * parts)
 
 
+def test_who_does_one_part_after_the_other_lets_none_share_its_work(orders: Catalog) -> None:
+    handler = Sharing()
+    execute(tried(orders, handler), "tried", Nothing())
+    assert handler.works == [[1], [2], [3]]
+
+
+def test_a_part_that_cannot_be_read_shares_no_work(orders: Catalog) -> None:
+    engine = sharing(orders, Sharing(), parts=3)
+    operation_id = engine.start("tried", Nothing())
+    with orders.write() as tx:
+        tx.conn.execute(sqltables.parts.update().where(sqltables.parts.c.id == 1).values(body="{"))
+    assert engine.step(operation_id)
+    assert [p.attempt for p in parts_of(engine, operation_id)] == [1, 0, 0]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_parts_share_their_work_and_each_has_what_was_made_for_it(tmp_path: Path, workers: int) -> None:
     handler = Sharing()
@@ -684,7 +782,7 @@ def test_parts_that_hang_together_are_tried_one_by_one(tmp_path: Path, workers: 
         def work_all(self, run: AnyRun, parts: Sequence[Part[Told]]) -> list[Any]:
             made = super().work_all(run, parts)
             release.wait(300)
-            return made
+            return [made[0], Unavailable("busy"), None]
 
         def time_limit(self, run: AnyRun, part: Part[Told]) -> float | None:
             return 0.2 if part.row.attempt == 0 else None
@@ -701,7 +799,7 @@ def test_parts_that_hang_together_are_tried_one_by_one(tmp_path: Path, workers: 
         release.set()
     late.join(300)
     assert sorted(handler.made) == [1, 2, 3], "the late report is ignored"
-    assert sorted(handler.discarded) == [1, 2, 3], "and what it brings is discarded"
+    assert handler.discarded == [1], "and what it brings is discarded, if it brings anything"
 
 
 def test_a_failure_on_one_of_several_threads_undoes_everything(tmp_path: Path) -> None:
@@ -791,3 +889,30 @@ def test_a_claim_that_another_operation_holds_is_a_conflict(orders: Catalog) -> 
     with pytest.raises(UnderOperation, match="/orders is claimed by operation somebody"):
         execute(engine, "tried", Nothing())
     assert counted(engine.metrics, "claims_total", result="conflict") == 1
+    (operation,) = listed(engine)
+    with orders.read() as conn:
+        table = paths.require(conn, "/orders")
+    assert orders.ledger.news().notices == [
+        Notice(
+            event="conflict",
+            time=orders.clock.now(),
+            path_id=table.id,
+            other="somebody",
+            operation_id=operation.id,
+            part_id=1,
+        )
+    ]
+
+
+def test_an_engine_uses_what_it_is_given(orders: Catalog) -> None:
+    registry = VersionRegistry()
+    engine = engine_of(orders, scheduler=Explicit((3, 1, 2)), registry=registry)
+    assert engine.registry is registry
+    operation_id = engine.start("copy", COPY)
+    assert engine.step(operation_id)
+    assert [p.state for p in parts_of(engine, operation_id)] == ["propose", "propose", "configure"]
+
+
+def test_a_kind_that_nobody_knows_is_refused(orders: Catalog) -> None:
+    with pytest.raises(InvalidArgument, match="does not know operations of kind 'miracle'"):
+        engine_of(orders).start("miracle", Nothing())

@@ -48,7 +48,7 @@ def walk(workers: int, slower: float = 1.0) -> list[tuple[float, float]]:
             if left is not None:
                 seen.append((left, ends - clock.now()))
         for _ in range(workers):
-            progress = progress.moved(BATCH, began=began, now=clock.now(), beside=BATCH * (workers - 1))
+            progress = progress.moved(BATCH, began=began, now=clock.now(), workers=workers)
             left = info(clock, began, progress).seconds_left
             assert left is not None
             seen.append((left, ends - clock.now()))
@@ -79,3 +79,15 @@ def test_nothing_is_guessed_before_the_first_bytes() -> None:
     began = clock.now()
     clock.sleep(5)
     assert info(clock, began, Moving(bytes=0, bytes_total=10)).seconds_left is None
+
+
+def test_when_it_ends_is_told_by_what_has_come_and_by_what_may_be_nearly_there() -> None:
+    moving = Moving(bytes=0, bytes_total=100)
+    assert moving.moved(0, began=0.0, now=5.0, workers=1).ends is None
+    assert moving.moved(10, began=5.0, now=5.0, workers=1).ends is None
+    first = moving.moved(20, began=0.0, now=10.0, workers=1)
+    assert (first.bytes, first.ends) == (20, 50.0)
+    assert first.moved(60, began=0.0, now=20.0, workers=1).ends == 25.0, "faster than it was"
+    assert first.moved(20, began=0.0, now=30.0, workers=1).ends == 75.0, "slower than it was"
+    assert first.moved(20, began=0.0, now=30.0, workers=2).ends == 50.0, "the other one may be nearly there"
+    assert first.moved(80, began=0.0, now=20.0, workers=1).ends == 20.0, "now"

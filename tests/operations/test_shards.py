@@ -3,104 +3,23 @@ each try, and how long each stage took."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from strandline.catalog import shards, sqltables
+from strandline.catalog import operations, shards, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED
 from strandline.catalog.sessions import this_process
 from strandline.catalog.shards import ShardInfo
-from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, TimedOut, Unavailable
-from strandline.operations.engine import Engine
-from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
-from strandline.operations.parameters import NoJobs
-from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
-from strandline.records import Nothing, Record
+from strandline.operations.failure import LOOK_SECONDS
+from strandline.operations.kind import AnyRun, Part, PartPlan
+from strandline.operations.transitions import NOTED_SECONDS
+from strandline.records import Nothing
+from tests.operations.worked import Work, Worked, running, shown, states, until_state
 from tests.world import LEASE_SECONDS, ManualClock, engine_of
-
-
-class Work(Handler[AnyRun, Nothing]):
-    """Its parts do on files what they are told to."""
-
-    record = Nothing
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
-
-    def __init__(self, pauses: int = 2) -> None:
-        self.errors: dict[int, list[Exception]] = {}
-        self.hangs: set[int] = set()
-        self.reached, self.let_go = threading.Event(), threading.Event()
-        self.pauses = pauses
-
-    def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
-        if part.id in self.hangs:
-            self.reached.set()
-            assert self.let_go.wait(60)
-        if self.errors.get(part.id):
-            raise self.errors[part.id].pop(0)
-
-    def time_limit(self, run: AnyRun, part: Part[Nothing]) -> float | None:
-        return 100.0
-
-    def retry_after(self, error: Exception, attempt: int) -> float | None:
-        return 5.0 if attempt <= self.pauses else None
-
-
-class Quick(Handler[AnyRun, Nothing]):
-    record = Nothing
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
-
-
-class Worked(Kind[Nothing, Body, Nothing]):
-    name = "worked"
-    request, body, progress = Nothing, Body, Nothing
-
-    def __init__(self, handler: Work, parts: list[PartPlan] | None = None) -> None:
-        self.handlers = {"work": handler, "quick": Quick()}
-        self.parts = parts or [
-            PartPlan("work", Nothing(), 0, increment=0, path="/t", shard=0, bytes=100),
-            PartPlan("work", Nothing(), 0, increment=0, path="/t/by_v", shard=0, bytes=20),
-            PartPlan("quick", Nothing(), 1, increment=1, path="/t", shard=0, bytes=3),
-        ]
-
-    def plan(self, tx: Writer, run: Planning[Nothing]) -> Plan[Body, Nothing]:
-        return Plan(self.parts, Body(), Nothing())
-
-    def finish(self, tx: Writer, run: AnyRun) -> Record:
-        return Nothing()
-
-
-def shown(engine: Engine, operation_id: str, most: int | None = None) -> list[ShardInfo]:
-    operation = engine.get(operation_id)
-    with engine.catalog.read() as conn:
-        return shards.shown_parts(conn, operation, most)
-
-
-def states(engine: Engine, operation_id: str) -> list[str]:
-    return [shard.state for shard in shown(engine, operation_id)]
-
-
-@contextmanager
-def running(engine: Engine, operation_id: str, workers: int) -> Iterator[None]:
-    thread = threading.Thread(target=engine.run, args=(operation_id, workers))
-    thread.start()
-    yield
-    thread.join(60)
-    assert not thread.is_alive()
-
-
-def until_state(engine: Engine, operation_id: str, number: int, state: str) -> None:
-    for _ in range(2000):
-        if shown(engine, operation_id)[number].state == state:
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError(states(engine, operation_id))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -133,25 +52,15 @@ def test_a_part_that_takes_a_while_is_in_progress_since_a_time_and_by_a_process(
         assert shards.slowest(conn, engine.get(operation_id)) is None
 
 
-class Ended(NoJobs):
-    """Notes under which tags work was interrupted."""
-
-    def __init__(self) -> None:
-        self.tags: list[str] = []
-
-    def interrupt(self, tag: str) -> None:
-        self.tags.append(tag)
-
-
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_cancelled_is_interrupted_while_it_works(
     catalog: Catalog, clock: ManualClock, workers: int, noted: bool
 ) -> None:
     """By whoever cancels it: the one who waits for the work finds it in the catalog."""
-    handler, jobs = Work(), Ended()
+    handler = Work()
     handler.hangs = {1}
-    engine = engine_of(catalog, kinds=[Worked(handler)], jobs=jobs)
+    engine = engine_of(catalog, kinds=[Worked(handler)])
     other = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, workers):
@@ -163,14 +72,17 @@ def test_what_is_cancelled_is_interrupted_while_it_works(
         clock.sleep(LOOK_SECONDS)
     assert not handler.let_go.is_set(), "the work has not ended"
     assert engine.get(operation_id).state == CANCELLED
-    assert [tag.rpartition("-")[0] for tag in jobs.tags] == [f"strandline-{operation_id}-1"]
+    assert handler.ended.wait(60), "what it has begun elsewhere goes on"
     handler.let_go.set()
 
 
-def test_what_another_process_has_taken_over_is_interrupted(catalog: Catalog, clock: ManualClock) -> None:
-    handler, jobs = Work(), Ended()
+@pytest.mark.parametrize("seconds", [LOOK_SECONDS, NOTED_SECONDS])
+def test_what_another_process_has_taken_over_is_interrupted(
+    catalog: Catalog, clock: ManualClock, seconds: float
+) -> None:
+    handler = Work()
     handler.hangs = {1}
-    engine = engine_of(catalog, kinds=[Worked(handler)], jobs=jobs)
+    engine = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, 1):
         assert handler.reached.wait(60)
@@ -178,8 +90,9 @@ def test_what_another_process_has_taken_over_is_interrupted(catalog: Catalog, cl
         with catalog.write() as tx:
             tx.conn.execute(sqltables.sessions.update().values(expires=0.0))
         assert other.take_over() == [operation_id]
-        clock.sleep(LOOK_SECONDS)
-    assert len(jobs.tags) == 1
+        clock.sleep(seconds)
+    assert handler.ended.wait(60)
+    assert shown(other, operation_id)[0].since is None, "who has lost it does not say that it is at it"
     assert other.run(operation_id).state == DONE
     handler.let_go.set()
 
@@ -203,11 +116,16 @@ def test_nobody_waits_for_another_try_of_what_is_cancelled(catalog: Catalog, clo
 
 
 def test_each_try_that_failed_is_told_with_its_error(catalog: Catalog, clock: ManualClock) -> None:
-    handler = Work()
+    class Slow(Work):
+        def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
+            clock.sleep(3)
+            return super().work(run, part)
+
+    handler = Slow()
     handler.errors = {2: [Unavailable("the storage is away"), TimedOut("no answer")]}
     engine = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
-    began = clock.now()
+    began = clock.now() + 3
     assert engine.step(operation_id)
     assert engine.step(operation_id)
     failed = shown(engine, operation_id)[1]
@@ -215,9 +133,9 @@ def test_each_try_that_failed_is_told_with_its_error(catalog: Catalog, clock: Ma
     assert engine.run(operation_id).state == DONE
     done = shown(engine, operation_id)[1]
     assert (done.state, done.attempt) == ("done", 3)
-    assert [(e.code, e.message, e.time, e.process) for e in done.errors] == [
-        ("UNAVAILABLE", "the storage is away", began, this_process()),
-        ("TIMEOUT", "no answer", began + 5, this_process()),
+    assert [(e.code, e.message, e.time, e.seconds, e.process) for e in done.errors] == [
+        ("UNAVAILABLE", "the storage is away", began, 3, this_process()),
+        ("TIMEOUT", "no answer", began + 3 + 5, 3, this_process()),
     ]
 
 
@@ -238,13 +156,16 @@ def test_what_a_dead_process_was_at_is_waiting_again_for_who_takes_over(
 ) -> None:
     engine, other = (engine_of(catalog, kinds=[Worked(Work())]) for _ in range(2))
     operation_id = engine.start("worked", Nothing())
+    assert engine.get(operation_id).process == this_process()
     with catalog.write() as tx:
+        operations.save(tx, operation_id, process="elsewhere:1")
         shards.note_begun(tx, operation_id, [1, 2], clock.now(), "elsewhere:1")
     assert states(engine, operation_id) == ["in progress", "in progress", "waiting"]
     clock.sleep(LEASE_SECONDS + 1)
     assert other.take_over() == [operation_id]
     assert states(engine, operation_id) == ["waiting"] * 3
     assert shown(engine, operation_id)[0].process is None
+    assert engine.get(operation_id).process == this_process()
 
 
 def test_the_stages_say_how_long_they_took_how_many_bytes_and_how_many_retries(
@@ -252,7 +173,7 @@ def test_the_stages_say_how_long_they_took_how_many_bytes_and_how_many_retries(
 ) -> None:
     handler = Work()
     handler.errors = {1: [Unavailable("away")], 2: [Unavailable("away")]}
-    engine = engine_of(catalog, kinds=[Worked(handler)])
+    engine = engine_of(catalog, kinds=[Worked(handler)], together=100)
     operation_id = engine.start("worked", Nothing())
     operation = engine.run(operation_id)
     with catalog.read() as conn:

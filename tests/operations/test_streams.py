@@ -3,15 +3,28 @@ nothing of them is left."""
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import paths, sqltables
+from strandline.catalog import board, paths, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.streams import StreamBody
-from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, UnderOperation
-from strandline.operations.streams import StreamRequest
-from strandline.records import Record
+from strandline.catalog.tables import Hold
+from strandline.catalog.writer import Writer, current_step
+from strandline.errors import (
+    AlreadyExists,
+    Internal,
+    InvalidArgument,
+    PathNotFound,
+    PreconditionFailed,
+    UnderOperation,
+)
+from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
+from strandline.operations.streams import StreamRequest, StreamSpec, alter_stream, begin_streams
+from strandline.records import Nothing, Record
+from strandline.storage.feed import MODES
 from tests.world import BY_N, BY_V, create, drop_of, dump, engine_of, execute, kept, leaks, stream_on, write
 
 IMPL = "/orders/by_v/indexImplTable"
@@ -47,9 +60,12 @@ def test_creating_and_dropping_moves_exactly_what_it_should(
 ) -> None:
     engine = engine_of(orders)
     before = versions(orders)
+    with orders.read() as conn:
+        now = current_step(conn)
     step = kept(execute(engine, "create stream", request(table)).result)
     assert moved(orders, before) == moves
     with orders.read() as conn:
+        assert current_step(conn) == now + 1, "all of it happens at one step"
         stream = paths.require(conn, f"{table}/feed", "stream")
         hold = conn.execute(select(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id)).one()
         body = stream.record(StreamBody)
@@ -111,6 +127,9 @@ def test_a_change_after_the_step_of_a_stream_belongs_to_it(orders: Catalog) -> N
     engine = engine_of(orders)
     operation_id = engine.start("create stream", request("/orders"))
     during = write(orders, "/orders", 2)
+    with orders.read() as conn:
+        (pin,) = conn.execute(select(sqltables.pins))
+    assert (pin.name, pin.step) == (operation_id, during - 1), "nobody collects it meanwhile"
     engine.run(operation_id)
     with orders.read() as conn:
         assert paths.require(conn, "/orders/feed").record(StreamBody).cursor == during - 1
@@ -149,3 +168,110 @@ def test_a_table_that_looks_like_an_implementation_table_moves_alone(orders: Cat
             paths.require(conn, "/by_v").version,
             paths.require(conn, "/by_v/indexImplTable").version,
         ) == (1, 2)
+
+
+def test_parts_say_what_they_are_about(orders: Catalog) -> None:
+    engine = engine_of(orders)
+    execute(engine, "create stream", request("/orders"))
+    execute(engine, "drop streams", drop_of("/orders/feed"))
+    with orders.read() as conn:
+        about = conn.execute(select(sqltables.parts.c.path)).scalars().all()
+    assert sorted(about) == ["/orders", "/orders/feed"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_stream_keeps_the_state_of_its_table_only_if_it_shows_it(orders: Catalog, mode: str) -> None:
+    spec = StreamSpec("feed", mode, "PARQUET", owner=7)
+    execute(engine_of(orders), "create stream", StreamRequest(table="/orders", stream=spec))
+    with orders.read() as conn:
+        stream = paths.require(conn, "/orders/feed")
+        hold = tables.find_hold(conn, stream.id)
+        owner = conn.execute(select(sqltables.paths.c.owner_id).where(sqltables.paths.c.id == stream.id))
+        assert owner.scalar_one() == 7
+    body = stream.record(StreamBody)
+    assert (body.mode, body.format, body.owner, body.table_id) == (mode, "PARQUET", 7, stream.parent_id)
+    assert hold is not None
+    assert hold.keeps_state == (mode not in ("KEYS_ONLY", "NEW_IMAGE"))
+
+
+class Beginning(Handler[AnyRun, Nothing]):
+    """Lets streams begin on two tables, all phases at once."""
+
+    record = Nothing
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def configure(self, tx: Writer, run: AnyRun, part: Part[Nothing], made: Any) -> Nothing:
+        on = [paths.require(tx.conn, path) for path in ("/orders", IMPL)]
+        begin_streams(tx, run, part, on, StreamSpec("feed"), step=2)
+        return part.body
+
+
+class Begun(Kind[Nothing, Body, Nothing]):
+    name = "begun"
+    request, body, progress = Nothing, Body, Nothing
+
+    def __init__(self) -> None:
+        self.handlers = {"begin": Beginning()}
+
+    def plan(self, tx: Writer, run: Planning[Nothing]) -> Plan[Body, Nothing]:
+        return Plan([PartPlan("begin", Nothing())], Body(), Nothing())
+
+
+def test_streams_that_begin_at_once_are_seen_at_the_end(orders: Catalog) -> None:
+    engine = engine_of(orders, kinds=[Begun()])
+    before = versions(orders)
+    operation_id = engine.start("begun", Nothing())
+    assert engine.step(operation_id)
+    with orders.read() as conn:
+        assert current_step(conn) == 2
+        made = [paths.require(conn, f"{table}/feed") for table in ("/orders", IMPL)]
+        for stream in made:
+            assert (stream.state, stream.operation_id) == ("creating", operation_id)
+            assert (stream.created_step, stream.record(StreamBody).cursor) == (2, 2)
+            assert tables.find_hold(conn, stream.id) == Hold(stream.id, stream.parent_id or 0, 2, True)
+    assert moved(orders, before) == {}
+    assert not engine.step(operation_id)
+    assert moved(orders, before) == {"/orders": 1, INDEX: 1, IMPL: 1}
+    with orders.read() as conn:
+        assert leaks(conn) == []
+
+
+def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
+    spec = StreamSpec("feed", "NEW_IMAGE")
+    execute(engine_of(orders), "create stream", StreamRequest(table="/orders", stream=spec))
+
+    def alter(mode: str | None) -> tuple[str, bool, int]:
+        with orders.write() as tx:
+            alter_stream(tx, paths.require(tx.conn, "/orders/feed"), mode=mode)
+        with orders.read() as conn:
+            stream = paths.require(conn, "/orders/feed")
+            hold = tables.find_hold(conn, stream.id)
+            assert hold is not None
+            published = max(p.version for p in board.since(conn, 0) if p.path == "/orders/feed")
+            assert published == stream.version
+            return stream.record(StreamBody).mode, hold.keeps_state, stream.version
+
+    def keep_from(step: int) -> None:
+        with orders.write() as tx:
+            tx.conn.execute(sqltables.tables.update().values(kept_from=step))
+
+    assert alter(None) == alter("NEW_IMAGE") == ("NEW_IMAGE", False, 1)
+    keep_from(2)  # where the stream is
+    assert alter("OLD_IMAGE") == ("OLD_IMAGE", True, 2)
+    keep_from(3)
+    assert alter("UPDATES") == ("UPDATES", True, 3), "it has kept what it needs"
+    assert alter("KEYS_ONLY") == ("KEYS_ONLY", False, 4)
+    with pytest.raises(PreconditionFailed, match="OLD_IMAGE needs what /orders was at step 2") as refused:
+        alter("OLD_IMAGE")
+    assert "commit step 3" in refused.value.hint
+    for path in ("/orders", "/orders/feed"):
+        with orders.write() as tx:
+            paths.set_state(tx, [paths.require(tx.conn, path).id], "altering", "op")
+        with pytest.raises(UnderOperation, match=f"{path} is altering by operation op"):
+            alter("NEW_IMAGE")
+        with orders.write() as tx:
+            paths.set_state(tx, [paths.require(tx.conn, path).id], paths.READY, None)
+    with orders.write() as tx:
+        tx.conn.execute(sqltables.holds.delete())
+    with pytest.raises(Internal, match="holds nothing"):
+        alter("NEW_IMAGE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from strandline.catalog import board, paths
+from strandline.catalog import paths
 from strandline.catalog.board import Publication
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
@@ -61,7 +61,7 @@ class EagerRegistry(VersionRegistry):
         for wish, claim in zip(wishes, claims, strict=True):
             if wish.path.id not in known and isinstance(claim, Claimed):
                 paths.set_version(tx, wish.path.id, claim.version)
-                board.publish(tx, [wish.path._replace(version=claim.version)])
+                paths.publish(tx, [wish.path._replace(version=claim.version)])
                 known.add(wish.path.id)
         return claims
 

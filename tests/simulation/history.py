@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, event, select, update
 
-from strandline.catalog import board, chains, collect, operations, paths, sqltables, tables
+from strandline.catalog import board, chains, collect, definitions, operations, paths, sqltables
 from strandline.catalog.cache import TablePlan, Unit
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE, Operation
@@ -260,8 +260,8 @@ class Simulation:
                 if ref not in changed.indexes:
                     index = paths.by_id(tx.conn, ref.index_id)
                     assert index is not None
-                    tables.drop(tx, index)
-            tables.alter(tx, changed)
+                    definitions.drop(tx, index)
+            definitions.alter(tx, changed)
 
     def cancel(self, actor: Actor) -> None:
         unfinished = self.unfinished()

@@ -16,7 +16,7 @@ from strandline.sql.statements import (
     CompactBackups,
     CreateBackupCollection,
     DropBackupCollection,
-    ExplainRestore,
+    ExplainStatement,
     RemoveTable,
     ResetSettings,
     Restore,
@@ -148,9 +148,9 @@ def test_restore() -> None:
 
 def test_explain_restore() -> None:
     [statement] = parse("EXPLAIN RESTORE c AT 'x'")
-    assert statement == ExplainRestore(Restore("c", "x"))
-    assert isinstance(statement, ExplainRestore)
-    assert statement.restore.text == "RESTORE c AT 'x'"
+    assert statement == ExplainStatement(Restore("c", "x"))
+    assert isinstance(statement, ExplainStatement)
+    assert statement.statement.text == "RESTORE c AT 'x'"
 
 
 def test_a_backup_may_have_settings() -> None:

@@ -142,7 +142,9 @@ def test_transactions() -> None:
         ("DROP DATABASE d", "Only TABLE"),
         ("GRANT ALL ON t TO x", "SQL reference"),
         ("TABLE t", "SELECT"),
-        ("EXPLAIN DELETE FROM t", "EXPLAIN"),
+        ("EXPLAIN DROP TABLE t", "EXPLAIN"),
+        ("EXPLAIN DROP BACKUP COLLECTION c", "EXPLAIN"),
+        ("EXPLAIN COST UPSERT INTO t (k) VALUES (1)", "EXPLAIN"),
     ],
 )
 def test_what_there_is_elsewhere_is_unsupported_and_the_hint_says_what_to_do(text: str, hint: str) -> None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from strandline import Database
-from strandline.catalog import board, chains
+from strandline.catalog import chains
+from strandline.catalog.writer import current_step
 from strandline.model import OP
 from strandline.storage.arrow import changes as logs_of
 from tests.effort import EVERY
@@ -65,7 +66,7 @@ def changes(db: Database, path: str, after: int) -> list[tuple[Any, ...]]:
 
     with db.runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path))
-        logs = chains.log_between(conn, info.id, after, board.current_step(conn))
+        logs = chains.log_between(conn, info.id, after, current_step(conn))
     found = logs_of.changes(db.runtime.store.shelf, info.schema, logs, after=after, upto=2**60)
     names = [*info.schema.key]
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,118 @@ def test_the_tree(filled: Database) -> None:
         "   │  └─ scan keys that begin with b",
         "   └─ look up rows of the table",
     ]
+
+
+CHANGES = {
+    "UPSERT INTO t (k, v) VALUES (1, 'x'), (9, 'y')": [
+        "upsert in the process",
+        "write /t",
+        "index by_v",
+        "rows 2",
+    ],
+    "INSERT INTO t VALUES (8, 'x', 1)": ["insert in the process", "write /t", "index by_v", "rows 1"],
+    "DELETE FROM t ON (k) VALUES (1)": ["delete in the process", "write /t", "index by_v", "rows 1"],
+    "UPDATE t SET n = n + 1 WHERE k = 1": [
+        *("update in the process", "write /t", "index by_v", "filter k = 1", "read /t", "look up 1 key")
+    ],
+    "DELETE FROM t WHERE k > 1": [
+        *("delete in the process", "write /t", "index by_v", "filter k > 1", "read /t", "scan keys 1 to any")
+    ],
+}
+CHANGES_ON_SPARK = {
+    "UPSERT INTO t SELECT k, v, n FROM t": [
+        *("upsert on Spark", "write /t", "index by_v", "rows of a query", "read /t", "scan all of it")
+    ],
+    "UPDATE t SET v = upper(v)": ["update on Spark", "write /t", "index by_v", "read /t", "scan all of it"],
+    "DELETE FROM t WHERE length(v) > 3": [
+        *("delete on Spark", "write /t", "index by_v", "filter length(v) > 3", "read /t", "scan all of it")
+    ],
+}
+
+
+def test_a_change_is_told_and_not_made(filled: Database) -> None:
+    before = filled.describe("t")
+    for statement, told in {**CHANGES, **CHANGES_ON_SPARK}.items():
+        steps = filled.sql(f"EXPLAIN {statement}").rows()
+        assert [f"{what} {name}" for _, what, name, _ in steps] == told, statement
+    assert filled.describe("t") == before
+    for statement in CHANGES:
+        assert filled.sql(statement).rows_changed is not None
+    for statement in CHANGES_ON_SPARK:
+        with pytest.raises(Exception, match="Spark"):
+            filled.sql(statement)
+
+
+def test_which_indexes_a_change_maintains(filled: Database) -> None:
+    filled.sql(
+        "ALTER TABLE t ADD INDEX u GLOBAL UNIQUE SYNC ON (n); ALTER TABLE t ADD INDEX later GLOBAL ASYNC ON (n)"
+    )
+
+    def told(statement: str) -> dict[str, str]:
+        rows = filled.sql(f"EXPLAIN {statement}").rows()
+        return {name: details.partition(", ")[2] for _, what, name, details in rows if what == "index"}
+
+    untouched = "none of its columns is set"
+    assert told("UPDATE t SET v = 'x'") == {"by_v": "in the same commit", "u": untouched, "later": untouched}
+    assert told("UPDATE t SET n = 1") == {
+        "by_v": untouched,
+        "u": "in the same commit, no key in two rows",
+        "later": "follows later",
+    }
+    assert untouched not in told("UPSERT INTO t (k) VALUES (1)").values()
+    assert untouched not in told("DELETE FROM t").values()
+
+
+def test_more_rows_than_may_be_written_here_go_to_spark(connect: Callable[..., Database]) -> None:
+    db = connect(settings=Settings(bulk_rows=2))
+    db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k))")
+    db.sql("UPSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    db.sql("UPSERT INTO t VALUES (3, 'a'), (4, 'b')")
+    first = db.sql("EXPLAIN UPSERT INTO t (k) VALUES (1), (2), (3)").rows()[0]
+    assert first[1:3] == ("upsert", "on Spark") and first[3].startswith("3 rows, ")
+    assert db.sql("EXPLAIN DELETE FROM t WHERE k IN (1, 2)").rows()[0][3] == "with Arrow, no JVM"
+    assert "if more rows match" in db.sql("EXPLAIN DELETE FROM t WHERE k IN (1, 2, 3)").rows()[0][3]
+    computed = db.sql("EXPLAIN UPSERT INTO t VALUES (1, upper('x'))").rows()[0]
+    assert computed == (0, "upsert", "in the process", "when Spark has computed 1 value")
+
+
+def test_an_export_is_told_and_not_made(filled: Database, tmp_path: Path) -> None:
+    steps = filled.sql(f"EXPLAIN EXPORT t TO '{tmp_path}/t.csv'").rows()
+    assert [step[:3] for step in steps] == [
+        (0, "export", f"{tmp_path}/t.csv"),
+        (1, "answer", "in the process"),
+        (2, "read", "/t"),
+        (3, "scan", "all of it"),
+    ]
+    assert steps[0][3] == "a csv file, refused if something is there"
+    assert not (tmp_path / "t.csv").exists()
+    with pytest.raises(InvalidArgument, match="no format xml"):
+        filled.sql(f"EXPLAIN EXPORT t TO '{tmp_path}/t' WITH (FORMAT = 'xml')")
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    {
+        "UPSERT INTO nope (k) VALUES (1)": PathNotFound,
+        "UPSERT INTO t (k, nope) VALUES (1, 2)": InvalidArgument,
+        "UPSERT INTO t (k) VALUES ('x')": InvalidArgument,
+        "UPSERT INTO t VALUES (1)": InvalidArgument,
+        "UPDATE t SET k = 1": InvalidArgument,
+        "DELETE FROM `t/by_v/indexImplTable`": InvalidArgument,
+    }.items(),
+)
+def test_a_change_that_would_be_refused_is_refused(
+    filled: Database, statement: str, error: type[Exception]
+) -> None:
+    for text in (f"EXPLAIN {statement}", statement):
+        with pytest.raises(error):
+            filled.sql(text)
+
+
+def test_a_change_is_explained_in_its_transaction(filled: Database) -> None:
+    with filled.transaction():
+        filled.sql("UPSERT INTO t (k) VALUES (4)")
+        assert "4 rows and changes in 2 segments" in filled.sql("EXPLAIN DELETE FROM t").rows()[-2][3]
 
 
 def test_a_table_that_is_not_there(filled: Database) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.catalog import paths, tables
+from strandline.catalog import definitions, paths
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Conflict, PreconditionFailed
 from tests.effort import EVERY
@@ -355,7 +355,7 @@ def test_a_check_finds_a_key_in_two_rows(
     put(db, (1, "a"), (2, "b"), (3, "a"), (4, None), (5, None))
     with db.runtime.catalog.write() as tx:  # It was never unique, and from now on says that it is.
         info = TableInfo.of(paths.require(tx.conn, "/t"))
-        tables.alter(tx, replace(info, indexes=tuple(replace(i, unique=True) for i in info.indexes)))
+        definitions.alter(tx, replace(info, indexes=tuple(replace(i, unique=True) for i in info.indexes)))
     if way == "spark":
         db = connect("shared", settings=SPARK, spark=request.getfixturevalue("spark"))
     (problem,) = db.check("/t").problems

@@ -63,11 +63,7 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
 
 
 def backup(db: Database, statement: st.Backup) -> Result:
-    kind = "incremental backup" if statement.incremental else "backup"
-    limits = db.runtime.limits
-    if statement.settings:
-        limits = limits_of(options_of("BACKUP", statement.settings, LIMITS), limits)
-    request = CollectionRequest(collection=statement.collection, limits=limits)
+    kind, request = requested(db, statement)
     try:
         return _operation(db, kind, request, nowait=statement.nowait)
     except FullNeeded as error:
@@ -79,24 +75,38 @@ def backup(db: Database, statement: st.Backup) -> Result:
 
 
 def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
-    given = options_of("COPY BACKUP", statement.settings, (ENCRYPTION, *LIMITS))
-    request = SendRequest(
-        collection=statement.collection,
-        backup=statement.backup,
-        url=repository_of(statement.url),
-        encryption=boolean(ENCRYPTION, given.get(ENCRYPTION, False)),
-        limits=limits_of(given, db.runtime.limits),
-    )
-    return _operation(db, "send backup", request, nowait=statement.nowait)
+    return _operation(db, *requested(db, statement), nowait=statement.nowait)
 
 
 def compact(db: Database, statement: st.CompactBackups) -> Result:
-    collection, backup = statement.collection, statement.backup
-    if statement.increments:
-        merge = MergeRequest(collection=collection, backup=backup, first=statement.first)
-        return _operation(db, "merge increments", merge, nowait=statement.nowait)
-    request = CompactRequest(collection=collection, backup=backup)
-    return _operation(db, "compact backups", request, nowait=statement.nowait)
+    return _operation(db, *requested(db, statement), nowait=statement.nowait)
+
+
+def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
+    """Return which kind of operation a statement asks for, and the request."""
+    match statement:
+        case st.Backup():
+            limits = db.runtime.limits
+            if statement.settings:
+                limits = limits_of(options_of("BACKUP", statement.settings, LIMITS), limits)
+            request = CollectionRequest(collection=statement.collection, limits=limits)
+            return "incremental backup" if statement.incremental else "backup", request
+        case st.CopyBackup():
+            given = options_of("COPY BACKUP", statement.settings, (ENCRYPTION, *LIMITS))
+            return "send backup", SendRequest(
+                collection=statement.collection,
+                backup=statement.backup,
+                url=repository_of(statement.url),
+                encryption=boolean(ENCRYPTION, given.get(ENCRYPTION, False)),
+                limits=limits_of(given, db.runtime.limits),
+            )
+        case st.CompactBackups(collection=collection, backup=backup) if statement.increments:
+            return "merge increments", MergeRequest(
+                collection=collection, backup=backup, first=statement.first
+            )
+        case st.CompactBackups(collection=collection, backup=backup):
+            return "compact backups", CompactRequest(collection=collection, backup=backup)
+    raise AssertionError(statement)
 
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:

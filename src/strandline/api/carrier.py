@@ -45,7 +45,7 @@ class Carrier:
         """Carry on what is there to be carried on, and return the ids."""
         with self._runtime.catalog.read() as conn:
             found = orphans(conn, self._runtime.clock.now())
-        return [i for i in found if not self._is_over.is_set() and self._running().carry_on(i)]
+        return [i for i in found if not self._is_over.is_set() and self._running().engine.carry_on(i)]
 
     def stop(self) -> None:
         """Look no more. What it carries on at the moment ends as that of other threads does."""

@@ -16,9 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strandline import names
-from strandline.catalog import board, owners, paths, sessions, tables
+from strandline.catalog import owners, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import current_step
 from strandline.errors import (
     Conflict,
     Internal,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from strandline.backups.verify import VerifyReport
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.moment import Named
+    from strandline.operations.kind import Kind
     from strandline.records import Record
     from strandline.sql.binding import Params
     from strandline.storage.recipe import Recipe
@@ -90,10 +92,6 @@ class Database:
         ``:name``. They may be None, bool, int, float, Decimal, str, bytes, date or datetime (in UTC unless it
         has a zone), and are never made part of the text."""
         with self.guard():
-            if not isinstance(text, str):
-                raise InvalidArgument(
-                    f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string."
-                )
             from strandline.api.execute import execute
 
             return execute(self, text, params)
@@ -196,7 +194,7 @@ class Database:
     def step(self) -> int:
         """The step of the last commit."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            return board.current_step(conn)
+            return current_step(conn)
 
     @property
     def spark(self) -> SparkSession:
@@ -250,12 +248,12 @@ class Database:
     def forget(self, operation_id: str) -> None:
         """Remove the record of an operation that has ended."""
         with self.guard():
-            self._running.forget(operation_id)
+            self._running.engine.forget(operation_id)
 
     def resume(self) -> list[str]:
         """Carry on the operations of processes that died, and return their ids."""
         with self.guard():
-            return self._running.resume()
+            return self._running.engine.resume()
 
     def verify(
         self,
@@ -327,7 +325,7 @@ class Database:
         with self.guard():
             from strandline.tables import housekeeping
 
-            self._running.resume()
+            self._running.engine.resume()
             return housekeeping.maintain(self.runtime, path)
 
     def compact(self, path: str) -> bool:
@@ -363,7 +361,7 @@ class Database:
         """Keep the state at a step (default: now) readable until ``unpin(name)``, and return the step."""
         with self.guard(), self.runtime.catalog.write() as tx:
             names.check_name(name)
-            now = board.current_step(tx.conn)
+            now = current_step(tx.conn)
             wanted = now if step is None else step
             if not isinstance(wanted, int) or isinstance(wanted, bool) or not 0 <= wanted <= now:
                 raise InvalidArgument(
@@ -428,14 +426,18 @@ class Database:
         self.note_change()
         return self._running.start(kind, request)
 
+    def kind(self, name: str) -> Kind[Any, Any, Any]:
+        """What carries out operations of a kind."""
+        return self._running.engine.kind_of(name)
+
     def run_operation(self, kind: str, request: Record) -> str:
         self.note_change()
-        return self._running.execute(kind, request)
+        return self._running.engine.execute(kind, request)
 
     def let_go(self) -> None:
         """What threads of this process do for operations is left at once, so that another process carries it
         on when this one has closed."""
-        self._running.let_go()
+        self._running.engine.let_go()
 
     def note_change(self) -> None:
         """Something is changed by this process, which from now on carries on what others left unfinished."""
@@ -466,11 +468,7 @@ class Database:
     def _carry_on(self, operation_id: str | None) -> bool:
         if operation_id is None or self.current_transaction() is not None:
             return False
-        with self.runtime.catalog.read() as conn:
-            owner = owners.owners(conn, [operation_id], self.runtime.clock.now()).get(operation_id)
-        if owner is None or (owner.is_alive and owner.process != sessions.this_process()):
-            return False
-        return self._running.carry_on(operation_id)
+        return self._running.engine.carry_on(operation_id)
 
     def _begin(self, named: Sequence[Named] = ()) -> Transaction:
         from strandline.tables.transaction import Transaction

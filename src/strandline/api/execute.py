@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HANDLERS: Mapping[type[st.Statement], str] = {
     st.Select: "rows.select",
     st.Explain: "rows.explain",
+    st.ExplainStatement: "explaining.run",
     st.Export: "exporting.run",
     st.Begin: "transactions.begin",
     st.Commit: "transactions.commit",
@@ -34,7 +35,6 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.ShowOperations: "show.operations",
     st.ShowOperation: "show.operation",
     st.ShowVersions: "show.versions",
-    st.ExplainRestore: "show.restore",
     st.CreateTable: "definitions.create_table",
     st.AlterTable: "definitions.alter_table",
     st.DropTable: "definitions.drop_table",

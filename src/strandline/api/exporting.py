@@ -30,6 +30,14 @@ FORMATS = ("parquet", "csv", "jsonl", "delta", "iceberg")
 
 
 def run(db: Database, statement: st.Export) -> Result:
+    target = target_of(db, statement)
+    with phase(f"exporting to {statement.place}", unit="rows") as exporting:
+        done = export(target, lambda: _looked_on(_rows(db, statement), exporting))
+    return Result(("place", "format", "files", "rows"), [(done.place, done.format, done.files, done.rows)])
+
+
+def target_of(db: Database, statement: st.Export) -> Target:
+    """Return where the rows go; what cannot be is refused."""
     given = options_of("EXPORT", statement.settings, ("FORMAT", "OVERWRITE"))
     kind = str(given["FORMAT"]).lower() if "FORMAT" in given else None
     if kind is not None and kind not in FORMATS:
@@ -41,15 +49,12 @@ def run(db: Database, statement: st.Export) -> Result:
     if overwrite not in ("true", "false"):
         raise InvalidArgument(f"OVERWRITE cannot be {given['OVERWRITE']!r}", "Say 'true' or 'false'.")
     _refuse_inside(db, statement.place)
-    target = Target(
+    return Target(
         place=statement.place,
         kind=kind,  # type: ignore[arg-type]
         overwrite=overwrite == "true",
         settings=db.runtime.settings,
     )
-    with phase(f"exporting to {statement.place}", unit="rows") as exporting:
-        done = export(target, lambda: _looked_on(_rows(db, statement), exporting))
-    return Result(("place", "format", "files", "rows"), [(done.place, done.format, done.files, done.rows)])
 
 
 def _looked_on(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchReader:

@@ -117,7 +117,7 @@ def _create(db: Database, path: str, incoming: Incoming, wanted: Wanted) -> None
         if name not in columns:
             raise InvalidArgument(
                 f"the files have no column {name}",
-                did_you_mean(name, columns) or f"They have {', '.join(columns)}.",
+                did_you_mean(name, columns) or f"They have {', '.join(columns) or 'none'}.",
             )
     types = incoming.types(given)
     for name in key:

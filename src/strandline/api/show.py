@@ -1,4 +1,4 @@
-"""SHOW, DESCRIBE and EXPLAIN RESTORE: statements that only look at the catalog. They need no Arrow."""
+"""SHOW and DESCRIBE: statements that only look at the catalog. They need no Arrow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from strandline.api.result import Result
 from strandline.backups.collection import Collection
 from strandline.backups.record import ROOT, BackupRecord, require_collection
-from strandline.backups.restore_plan import plan_restore
-from strandline.backups.restore_request import restore_request
 from strandline.catalog import paths
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
@@ -96,15 +94,6 @@ def create_table(db: Database, statement: st.ShowCreateTable) -> Result:
 def describe(db: Database, statement: st.Describe) -> Result:
     described = db.describe(statement.path)
     return Result(("property", "value"), [(name, str(value)) for name, value in described.items()])
-
-
-def restore(db: Database, statement: st.ExplainRestore) -> Result:
-    """What a RESTORE would do."""
-    request = restore_request(statement.restore, db.runtime.limits)
-    with db.runtime.catalog.read() as conn:
-        plan = plan_restore(conn, request)
-    lines = plan.explain(copy=request.copy, shard_bytes=db.runtime.settings.shard_bytes)
-    return Result(("what", "name", "details"), list(lines))
 
 
 def tables(db: Database, statement: st.ShowTables) -> Result:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, chains, commits, holds, paths
+from strandline.catalog import chains, commits, paths, tables
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import current_step
 from strandline.errors import Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec, alter_stream
 from strandline.sql import statements as st
@@ -110,12 +111,12 @@ class Stream:
             stream = _open_stream(tx.conn, self.path)
             _own_stream(tx.conn, self.path, "Add a changefeed of your own.")
             _check_step(step)
-            here, now = position(tx.conn, stream), board.current_step(tx.conn)
+            here, now = position(tx.conn, stream), current_step(tx.conn)
             if not here <= step <= now:
                 raise InvalidArgument(
                     f"cannot move the stream to step {step}", f"Give a step from {here} to {now}."
                 )
-            holds.move(tx, stream.id, step)
+            tables.move_hold(tx, stream.id, step)
 
     def _next_stop(self, after: int, count: int) -> int:
         """Where a batch that begins after ``after`` ends: at the last of the next few commits to the table;
@@ -141,7 +142,7 @@ def window_of(database: Database, path: str, after: int | None, upto: int | None
     """Return the changes in ``(after, upto]`` of a stream, as the store takes them."""
     with database.runtime.catalog.read() as conn:
         stream = _open_stream(conn, path)
-        held, now = position(conn, stream), board.current_step(conn)
+        held, now = position(conn, stream), current_step(conn)
         begin = held if after is None else after
         end = now if upto is None else upto
         _check_step(begin)
@@ -175,7 +176,7 @@ def _open_stream(conn: Connection, path: str) -> Path:
 
 
 def position(conn: Connection, stream: Path) -> int:
-    hold = holds.find(conn, stream.id)
+    hold = tables.find_hold(conn, stream.id)
     if hold is None:
         raise Internal(f"the stream {stream.path} holds nothing")
     return hold.step

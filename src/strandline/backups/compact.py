@@ -29,7 +29,7 @@ from strandline.backups.full import check_ours
 from strandline.backups.record import BackupRecord, require_collection
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.writing import Leases
-from strandline.catalog import chains, many, paths, tables
+from strandline.catalog import chains, definitions, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableBody
@@ -140,7 +140,7 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
                 path.id: replace(path.record(TableBody), increment=False)
                 for path in paths.by_ids(tx.conn, digests)
             }
-            tables.alter_all(tx, {**bodies, backup.id: found.record})
+            definitions.alter_all(tx, {**bodies, backup.id: found.record})
             paths.set_state(tx, found.staging.values(), "dropping", run.operation.id)
         return CompactResult(
             backup=run.body.backup,

@@ -154,8 +154,9 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         body, step = part.body, run.body.step
         ids = chains.insert_segments(tx, made.new, step)
         chains.attach(tx, body.staging_id, [*(s.id for s in made.shared), *ids], step)
-        beside = body.bytes * (self.runtime.settings.workers - 1)
-        run.report(tx, run.progress.moved(body.bytes, began=run.operation.created, now=tx.now, beside=beside))
+        workers = self.runtime.settings.workers
+        moved = run.progress.moved(body.bytes, began=run.operation.created, now=tx.now, workers=workers)
+        run.report(tx, moved)
         return replace(body, digest=made.digest)
 
     def time_limit(self, run: CompactRun, part: Part[FoldedShard]) -> float | None:

@@ -70,8 +70,6 @@ class Source:
     @property
     def target_id(self) -> int:
         """The path that has it in the last backup."""
-        if self.last.target_id is None:
-            raise Corrupted(f"{self.name}: the last backup of the chain holds nothing of it")
         return self.last.target_id
 
     @property
@@ -97,7 +95,7 @@ class Source:
             yield FoldedShard(
                 target_id=self.target_id,
                 staging_id=staging_id,
-                slices=tuple((each.slice.target_id or 0, each.step) for each in self.held),
+                slices=tuple((each.slice.target_id, each.step) for each in self.held),
                 within=within,
                 bytes=sum(s.bytes for s in beginning.get(number, ())),
             )
@@ -130,7 +128,7 @@ def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> 
             schema=schema,
             least=least,
             last=last,
-            held=[Held(chain[at].step, s, segments[at][s.target_id or 0]) for at, s in slices],
+            held=[Held(chain[at].step, s, segments[at][s.target_id]) for at, s in slices],
         )
         for path, index, schema, least, last, slices in listed
     ]
@@ -157,7 +155,7 @@ def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
             delta=of.after,
             rows=of.after.rows,
             tombstones=0,
-            bytes=bytes_[of.target_id or 0],
+            bytes=bytes_[of.target_id],
         )
 
     def table(of: TableRecord) -> TableRecord:

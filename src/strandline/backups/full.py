@@ -34,13 +34,13 @@ from strandline.backups.record import (
     require_collection,
     stream_name,
 )
-from strandline.catalog import board, chains, many, paths, sizes
+from strandline.catalog import chains, many, paths, sizes
 from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CREATED_STATES, Operation
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.versions import units_above
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.errors import PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
@@ -220,7 +220,7 @@ class FullBackup(Backup[BackupBody, Nothing]):
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[BackupBody, Nothing]:
         path, collection, members = self._begin(tx, run)
-        step = board.current_step(tx.conn)
+        step = current_step(tx.conn)
         backup = self._make_backup(tx, run, path, members, step)
         stream = (
             StreamSpec(stream_name(backup.name), STREAM_MODE, "JSON", path.id)

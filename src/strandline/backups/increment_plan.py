@@ -55,7 +55,7 @@ class CutShard(Record):
     after: int
     step: int
     whole: bool
-    base: tuple[tuple[int | None, int], ...] | None
+    base: tuple[tuple[int, int], ...] | None
     within: KeyRange = later(EVERYWHERE)
     rows: int | None = later()
     tombstones: int | None = later()
@@ -205,7 +205,7 @@ class _Source:
     target: str
     previous: SliceRecord | None
     old_stream: Path | None
-    base: tuple[tuple[int | None, int], ...] | None = None
+    base: tuple[tuple[int, int], ...] | None = None
     least: int = 1
     since: int
     was: str | None = None
@@ -368,7 +368,7 @@ class _Increment:
 
     def _base(
         self, path: str, schema: TableSchema, before: TableRecord
-    ) -> tuple[tuple[int | None, int], ...] | None:
+    ) -> tuple[tuple[int, int], ...] | None:
         if _dropped_columns(schema) == _dropped_columns(before.schema):
             return None
         chain = chain_to(backup_records(self.tx.conn, self.cut.collection), self.cut.parent.name)

@@ -39,10 +39,10 @@ from strandline.backups.record import (
     slices_of,
     stream_name,
 )
-from strandline.catalog import board, chains, paths, tables
+from strandline.catalog import chains, paths, tables
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Chain, Digest, Segment, State, may_hold
 from strandline.operations.kind import Handler, Part, Plan, Planning, Run, pause_after
@@ -98,7 +98,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
             )
         parent = _parent(tx.conn, path, collection)
         warning = _check_length(tx.conn, path, collection, parent)
-        step = board.current_step(tx.conn)
+        step = current_step(tx.conn)
         run.pin(tx, step)
         backup = self._make_backup(tx, run, path, members, step)
         cut = IncrementCut(

@@ -160,11 +160,11 @@ class Lease:
         stop = threading.Event()
 
         def run() -> None:
-            pause = self._seconds / 2
+            pause = half = self._seconds / 2
             while not stop.wait(pause):
                 try:
                     self.renew()
-                    pause = self._seconds / 2
+                    pause = half
                 except Fenced:
                     return
                 except StrandlineError:

@@ -11,6 +11,7 @@ from strandline import names
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.pins import refuse_pinned
 from strandline.backups.record import backup_records, collection_path, require_collection
+from strandline.backups.repository import of_another
 from strandline.catalog import many, paths, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.many import NewPath
@@ -41,12 +42,10 @@ def create_collection(catalog: Catalog, name: str, collection: Collection) -> in
 def check_one_writer(conn: Connection, parent: Path, name: str, collection: Collection) -> None:
     """Refuse a collection whose repository another one of this warehouse adds to: each would take the
     other's backups for its own, and what it removes by its rules would be theirs, too."""
-    other = None if collection.attached else writer_of(conn, parent, name, collection.settings.storage)
+    root = collection.settings.storage
+    other = None if collection.attached else writer_of(conn, parent, name, root)
     if other is not None:
-        raise PreconditionFailed(
-            f"the repository {collection.settings.storage} is that of the collection {other!r}",
-            "Choose another place: each collection has a repository of its own.",
-        )
+        raise of_another(root, other)
 
 
 def writer_of(conn: Connection, parent: Path, name: str, storage: str) -> str | None:

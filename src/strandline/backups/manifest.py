@@ -113,7 +113,7 @@ class Contents:
         """Those among objects that are given by the paths that hold them in the catalog."""
 
         def held(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
-            return made.get(slice_.target_id or 0, ())
+            return made.get(slice_.target_id, ())
 
         return Contents(
             table=held(table.slice),

@@ -28,7 +28,7 @@ from strandline.backups.record import BackupRecord, backup_heads, require_backup
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retention import named
 from strandline.backups.writing import Leases
-from strandline.catalog import many, paths, tables
+from strandline.catalog import definitions, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody
@@ -135,7 +135,7 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
             digests = found.digests()
             tables.set_first_digests(tx, digests)
             bodies: dict[int, Record] = {p.id: p.record(TableBody) for p in paths.by_ids(tx.conn, digests)}
-            tables.alter_all(tx, {**bodies, found.backup.id: found.record})
+            definitions.alter_all(tx, {**bodies, found.backup.id: found.record})
             gone = [p.id for backup in found.swallowed for p in paths.subtree(tx.conn, backup)]
             paths.set_state(tx, [*found.staging.values(), *gone], "dropping", run.operation.id)
         collection = require_id(tx.conn, body.collection_id)
@@ -143,7 +143,7 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
             record = collection.record(Collection)
             leaving = {name for names in body.runs for name in names[:-1]}
             changed = replace(record, leaving=tuple(sorted({*record.leaving, *leaving})))
-            tables.alter_all(tx, {collection.id: changed})
+            definitions.alter_all(tx, {collection.id: changed})
         return MergeResult(
             collection=collection.name,
             backups={names[-1]: names[:-1] for names in body.runs},

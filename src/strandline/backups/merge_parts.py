@@ -179,8 +179,8 @@ class MergePart(WritingPart[MergeRun, MergedShard]):
         body, shard = part.body, part.body.shard
         step = shard.slices[-1][1]
         chains.attach(tx, shard.staging_id, chains.insert_segments(tx, made.segments, step), step)
-        beside = shard.bytes * (self.runtime.settings.workers - 1)
-        moved = run.progress.moved(shard.bytes, began=run.operation.created, now=tx.now, beside=beside)
+        workers = self.runtime.settings.workers
+        moved = run.progress.moved(shard.bytes, began=run.operation.created, now=tx.now, workers=workers)
         run.report(tx, moved)
         folded = replace(shard, digest=made.delta)
         return replace(body, shard=folded, rows=made.rows, tombstones=made.tombstones)

@@ -121,9 +121,9 @@ def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -
 
     def table(path: str, of: TableRecord) -> TableRecord:
         indexes = tuple(
-            i if i.slice is None else replace(i, slice=slices[i.slice.target_id or 0]) for i in of.indexes
+            i if i.slice is None else replace(i, slice=slices[i.slice.target_id]) for i in of.indexes
         )
-        return replace(of, slice=slices[of.slice.target_id or 0], indexes=indexes, was=_was(run, path))
+        return replace(of, slice=slices[of.slice.target_id], indexes=indexes, was=_was(run, path))
 
     first, last = run[0], run[-1]
     return replace(

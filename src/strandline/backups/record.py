@@ -36,15 +36,15 @@ indexes)."""
 class SliceRecord:
     """What a backup holds of one table or of one index.
 
-    ``source_id`` is the path that was backed up, ``target_id`` the one in the backup that has the segments
-    (None: no data). ``whole``: the slice is the whole state, not only what changed since the parent.
+    ``source_id`` is the path that was backed up, ``target_id`` the one in the backup that has the segments.
+    ``whole``: the slice is the whole state, not only what changed since the parent.
     ``before`` and ``after`` are the state's digest at the parent's step (nothing, if whole) and at this
     backup's; ``delta`` is what the slice's own rows add up to, so before + delta = after. It is None if a
     column was dropped in between: that changes the hashes of rows that the slice does not hold.
     ``continues``: the source of the parent's slice, if a restore has put ``source_id`` in its place."""
 
     source_id: int
-    target_id: int | None
+    target_id: int
     version: int
     whole: bool
     before: Digest
@@ -240,14 +240,13 @@ def slice_segments(
     """The segments that a backup holds of tables and indexes, by the ids of the paths that have them. All of
     them must be there: one too few is a state that never was."""
     wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
-    ids = [i for i in wanted if i is not None]
-    found = chains.held(conn, ids, backup.step)
+    found = chains.held(conn, wanted, backup.step)
     for target_id, size in wanted.items():
-        if target_id is None or sum(s.bytes for s in found.get(target_id, ())) != size:
+        if sum(s.bytes for s in found.get(target_id, ())) != size:
             raise Corrupted(
                 f"{backup.name} does not hold the {size} bytes that it recorded", "Restore an earlier backup."
             )
-    return {i: found.get(i, ()) for i in ids}
+    return {i: found.get(i, ()) for i in wanted}
 
 
 def chain_to(records: Sequence[BackupRecord], name: str) -> list[BackupRecord]:

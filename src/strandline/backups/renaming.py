@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from strandline.backups.collection import Collection
 from strandline.backups.record import ROOT
-from strandline.catalog import paths, tables
+from strandline.catalog import definitions, paths
 from strandline.catalog.writer import Writer
 from strandline.runtime import Runtime
 from strandline.tables import ddl
@@ -34,4 +34,4 @@ def _follow(tx: Writer, old: str, new: str) -> None:
             named = tuple(new if path == old else path for path in collection.tables)
             changed[row.id] = replace(collection, tables=named)
     if changed:
-        tables.alter_all(tx, changed)
+        definitions.alter_all(tx, changed)

@@ -15,7 +15,7 @@ the others say stays true for as long as the backups are there that they build o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -67,9 +67,19 @@ class Repository:
         return found
 
     @staticmethod
-    def make(files: Files, root: str, settings: Settings, *, now: float, encrypted: bool) -> None:
-        """Make files a repository, if nobody has; one that others made must be of the same kind."""
-        if read_marker(files) is None:
+    def make(
+        files: Files, root: str, settings: Settings, *, now: float, encrypted: bool, known: bool = False
+    ) -> None:
+        """Make files a repository, if nobody has; one that others made must be of the same kind. ``known``:
+        it has backups already, so that one without a marker is away, and no new one takes its place."""
+        marker = read_marker(files)
+        if marker is None and known:
+            raise PreconditionFailed(
+                f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
+                "Check that its storage is mounted. If it was moved, drop the collection and attach the "
+                "repository where it is now; if it is lost, drop the collection and create it again.",
+            )
+        if marker is None:
             files.make_root()
             if encrypted:
                 # Before anything is there that would need them.
@@ -78,7 +88,7 @@ class Repository:
                 keyring.create(files, user_key.user_key(settings))
             made = Marker(id=uuid.uuid4().hex, created=now, engine=VERSION, encrypted=encrypted)
             files.write_if_absent(MARKER, to_bytes(made))
-        marker = read_marker(files)
+            marker = read_marker(files)
         if marker is not None and marker.encrypted != encrypted:
             how = "is encrypted" if marker.encrypted else "is not encrypted"
             raise PreconditionFailed(
@@ -112,9 +122,11 @@ class Repository:
         return sorted(name for name in self.plain.names(OWNERS) if name.endswith(".json"))
 
     def check_owner(self, warehouse: str) -> None:
-        """Refuse a warehouse whose backups do not belong here."""
+        """Refuse a warehouse whose backups do not belong here, and what is no repository (any more)."""
         owner = self.owner()
-        if owner is not None and owner.warehouse != warehouse:
+        if owner is None:
+            self.marker  # noqa: B018  (one without an owner is being made, or it is none)
+        elif owner.warehouse != warehouse:
             raise PreconditionFailed(
                 f"the repository {self.root} belongs to the warehouse {owner.warehouse}, and this is "
                 f"{warehouse}",
@@ -149,6 +161,17 @@ class Repository:
             if backup is not None:
                 found.setdefault(backup, []).append(file)
         return found
+
+    def check_collection(self, name: str) -> None:
+        """Refuse a collection whose backups are not those that are here, as far as they can be read."""
+        for backup in reversed(self.backups()):
+            try:
+                found = self.manifest(backup).collection
+            except (Corrupted, PathNotFound, PreconditionFailed):
+                continue
+            if found != name:
+                raise of_another(self.root, found)
+            return
 
     def manifests(self) -> list[str]:
         """The files that are manifests: of a backup that was folded there may be several."""
@@ -198,6 +221,15 @@ class Repository:
                 )
         return is_new
 
+    def require(self, backup: BackupHead, child: str) -> None:
+        """Refuse a backup that builds on another one which is not there: nobody could restore it."""
+        if not self.plain.exists(file_of(backup)):
+            raise PreconditionFailed(
+                f"{self.root} does not have the backup {backup.name}, on which {child} builds",
+                "Bring it back from a copy of the repository; or drop it with what builds on it, and take a "
+                f"full backup: DROP BACKUP collection '{backup.name}' CONFIRM, then BACKUP collection.",
+            )
+
     def remove(self, backup: str) -> None:
         """Let a backup exist no more. Its objects stay, until it is known what else needs them."""
         # The one that counts goes last: the others might build on backups that are gone.
@@ -207,6 +239,25 @@ class Repository:
     def withdraw(self, manifest: Manifest) -> None:
         """Take back what was said about a backup."""
         self.files.remove(file_of(manifest.backup))
+
+    def check_free(self, going: Collection[str], staying: Collection[str]) -> None:
+        """Refuse to let backups go if one builds on them that is neither going nor staying: the warehouse, or
+        its catalog, was copied or put back to an earlier state, and two take the repository for theirs."""
+        for name, files in self.listed().items():
+            if name in going or name in staying:
+                continue
+            try:
+                parent = self.manifest_at(files[0]).backup.parent
+            except (Corrupted, PreconditionFailed):
+                continue  # Nothing of it can be restored here.
+            if parent in going:
+                raise PreconditionFailed(
+                    f"{self.root} has a backup {name} that this warehouse does not know, and it builds on "
+                    f"{parent}",
+                    "Perhaps a copy of this warehouse backs up to the same place: give that one another. To "
+                    "go on with all that is there, drop the collection, which leaves the repository alone, "
+                    "and attach it WITH (TAKE_OVER = 'true').",
+                )
 
     def forget_outdated(self, backups: Sequence[BackupHead], check: Callable[[], None]) -> None:
         """Let ``backups``, which are all that stay, be nothing but what they are now. A manifest that reaches
@@ -236,6 +287,14 @@ def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
         what = "is not a backup repository" if marker is None else "is not encrypted"
         raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
     return rotate(files, user_key(old), user_key(new))
+
+
+def of_another(root: str, collection: str) -> PreconditionFailed:
+    """What is said where the backups of two collections would be in one place."""
+    return PreconditionFailed(
+        f"the repository {root} is that of the collection {collection!r}",
+        "Choose another place: each collection has a repository of its own.",
+    )
 
 
 def _owner_name(number: int) -> str:

@@ -31,11 +31,11 @@ from strandline.backups.restore_replace import exchange, lock_old
 from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
 from strandline.backups.verified import key_of, looked
-from strandline.catalog import board, chains, many, paths, tables
+from strandline.catalog import chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.model import Digest, Segment, TableSchema, is_elsewhere
 from strandline.operations.kind import Kind, PartPlan, Plan, Planning
 from strandline.records import Record, later
@@ -87,7 +87,7 @@ class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         wanted = plan_restore(tx.conn, request)
         wanted.refuse_if_blocked()
         run.lock(tx, [wanted.collection], "outgoing restore")
-        step = board.current_step(tx.conn)
+        step = current_step(tx.conn)
         run.pin(tx, step)
         old = lock_old(tx, run, wanted.targets) if request.replace else Old()
         targets = _Targets(tx, run, wanted, step, self._shard_bytes, old=old)
@@ -263,7 +263,7 @@ class _Targets:
         segments = [slice_segments(self.tx.conn, *each) for each in zip(chain, held, strict=True)]
         whole: dict[int, tuple[Filled, list[Segment]]] = {of.table_id: (of, []) for of in filled}
         for of, place, slice_ in slices:
-            there = segments[place][slice_.target_id or 0]
+            there = segments[place][slice_.target_id]
             whole[of.table_id][1].extend(there)
             limits = cuts(of.schema.bounds, there, self.shard_bytes, of.least)
             self.objects.update(map(key_of, there))

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.restore_plan import RestoreRequest
-from strandline.catalog import board, chains, shards, tables
+from strandline.catalog import chains, shards, tables
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
@@ -218,8 +218,7 @@ class ShardPart(RestorePart[Shard]):
         body, step = part.body, run.body.step
         ids = chains.insert_segments(tx, made, step) if body.copy else body.segments
         chains.attach(tx, body.table_id, ids, step)
-        beside = body.bytes * (self.runtime.settings.workers - 1)
-        _report(tx, run, body.increment, body.bytes, beside=beside)
+        _report(tx, run, body.increment, body.bytes, workers=self.runtime.settings.workers)
         return body
 
     def discard(self, made: list[Segment]) -> None:
@@ -229,8 +228,8 @@ class ShardPart(RestorePart[Shard]):
         return body.slowed
 
 
-def _report(tx: Writer, run: RestoreRun, increment: int, size: int, *, beside: int = 0) -> None:
-    moved = run.progress.moved(size, began=run.operation.created, now=tx.now, beside=beside)
+def _report(tx: Writer, run: RestoreRun, increment: int, size: int, *, workers: int) -> None:
+    moved = run.progress.moved(size, began=run.operation.created, now=tx.now, workers=workers)
     run.report(tx, replace(moved, increment=increment))
 
 
@@ -248,7 +247,8 @@ class InlineShardPart(QuickPart[Shard]):
         for body in bodies:
             attached.setdefault(body.table_id, []).extend(body.segments)
         chains.attach_all(tx, attached, run.body.step)
-        _report(tx, run, bodies[0].increment, sum(body.bytes for body in bodies))
+        size = sum(body.bytes for body in bodies)
+        _report(tx, run, bodies[0].increment, size, workers=1)
         return bodies
 
 
@@ -278,4 +278,4 @@ class RebuildPart(RestorePart[Rebuilt]):
 
 def incoming_chain(conn: Connection, table_id: int) -> Chain:
     """The chain of a table that nobody sees yet."""
-    return chains.load(conn, table_id, board.current_step(conn))
+    return chains.load(conn, table_id, current_step(conn))

@@ -118,11 +118,13 @@ class RestorePlan:
         for place, record in enumerate(self.chain):
             kind = "full backup" if place == 0 else f"increment {place} of {len(self.chain) - 1}"
             yield "apply", record.name, f"{kind}, up to step {record.step}"
+        # What lies in a repository is not the warehouse's to share.
+        copied = [copy or record.stored is not None for record in self.chain]
         moved = 0
         for target in self.targets:
             found = slices_of(self.chain, target.source)
             size = sum(s.bytes for _, s in found)
-            moved += size
+            moved += sum(s.bytes for place, s in found if copied[place])
             bounds = len(target.record.schema.bounds)
             shards = max(bounds + 1, min(MOST, -(-size // shard_bytes)))
             rows = target.record.slice.after.rows
@@ -132,15 +134,14 @@ class RestorePlan:
                 if index.slice is None:
                     yield "rebuild index", path, f"{index.definition.kind}, not in the backup"
                 else:
-                    size = sum(
-                        s.bytes for _, s in slices_of(self.chain, target.source, index.definition.name)
-                    )
-                    moved += size
+                    found = slices_of(self.chain, target.source, index.definition.name)
+                    size = sum(s.bytes for _, s in found)
+                    moved += sum(s.bytes for place, s in found if copied[place])
                     yield "index", path, f"{index.slice.after.rows} entries, {size} bytes"
         yield (
             "move",
-            f"{moved if copy else 0} bytes",
-            "copied and checked" if copy else "segments are shared, no data moves",
+            f"{moved} bytes",
+            "copied and checked" if any(copied) else "segments are shared, no data moves",
         )
         for target in self.targets:
             if target.replaced is not None:

@@ -22,10 +22,10 @@ from strandline.backups.restore_parts import (
     incoming_chain,
 )
 from strandline.backups.verify_objects import present
-from strandline.catalog import board, chains, paths
+from strandline.catalog import chains, paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.errors import Corrupted
 from strandline.model import Chain, Digest, KeyRange, Segment, State
 from strandline.operations.kind import Handler, Part, PartPlan
@@ -80,7 +80,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
         check_time(tx, run)
         infos = [TableInfo.of(path) for path in paths.by_ids(tx.conn, [p.body.table_id for p in parts])]
         ids = [i for table in infos for i in (table.id, *(ref.impl_id for ref in table.indexes))]
-        found = chains.copied(tx.conn, ids, board.current_step(tx.conn))
+        found = chains.copied(tx.conn, ids, current_step(tx.conn))
         until, stage = deadline_of(run), parts[0].row.stage + 1
         named = {id_: path for path, id_ in run.body.tables.items()}  # As they will be called.
         shards = [
@@ -106,7 +106,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
             there = spread(segments.get(id_, ()))
             limits = cuts(bounds, there, self._shard_bytes, least)
             # Nothing is gained by smaller ones, and each part takes a transaction.
-            limits = coarser(limits, sum(s.bytes for s in there) // max(1, self._shard_bytes // SMALLER))
+            limits = coarser(limits, SMALLER * sum(s.bytes for s in there) // self._shard_bytes)
             found = [Piece(index=index, within=within) for within in ranges(limits)]
             if len(found) == 1:
                 small += found

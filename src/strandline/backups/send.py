@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.compact_plan import compaction
 from strandline.backups.lease import Lease
+from strandline.backups.lifecycle import writer_of
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import (
     BackupRecord,
@@ -27,7 +28,7 @@ from strandline.backups.record import (
     require_collection,
     slice_segments,
 )
-from strandline.backups.repository import Repository
+from strandline.backups.repository import Repository, of_another
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
 from strandline.backups.writing import Leases, WritingPart, avoided, publish
@@ -36,6 +37,7 @@ from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
+from strandline.chunks import batches
 from strandline.errors import Corrupted, Internal, InvalidArgument
 from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
@@ -49,7 +51,7 @@ from strandline.operations.kind import (
     Run,
 )
 from strandline.operations.moving import Moving
-from strandline.records import Nothing, Record, later
+from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
 from strandline.storage.marker import plain
@@ -64,7 +66,7 @@ TOGETHER = 256
 @dataclass(frozen=True, kw_only=True)
 class SendBody(Body):
     """``backups``: what is sent, in the order of the chain. ``moves``: afterwards they are there and not in
-    the warehouse. ``retention``: the rules to apply then."""
+    the warehouse. ``retention``: the rules to apply then. ``known``: others of the collection are there."""
 
     collection_id: int
     root: str
@@ -72,6 +74,7 @@ class SendBody(Body):
     moves: bool
     encrypted: bool
     retention: str | None = later()
+    known: bool = later(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,13 @@ class SendResult(Retained):
     repository: str
     backups: tuple[str, ...]
     bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Present(Record):
+    """The backups that the repository had when it was opened, of those that are copied there."""
+
+    backups: tuple[str, ...] = later(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +155,16 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
                 "named",
                 "Name one: COPY BACKUP 'name' FROM collection TO 'url'.",
             )
+        other = writer_of(tx.conn, require_id(tx.conn, path.parent_id), path.name, root)
+        if other is not None:
+            raise of_another(root, other)
         chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
         moves = root == storage
         sent = [record for record in chain if record.stored != root]
         there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
         run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
         batches = [batch for record in sent for batch in self._batches(tx.conn, record)]
-        parts = [PartPlan("repository", Nothing())]
+        parts = [PartPlan("repository", Present())]
         total = sum(batch.bytes for batch in batches)
         slowed = request.limits.seconds_for(total)
         first = {p.id: p.path for p in paths.by_ids(tx.conn, [b.slices[0].target_id for b in batches])}
@@ -176,41 +189,43 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             moves=moves,
             encrypted=collection.settings.encryption if moves else request.encryption,
             retention=collection.settings.retention if moves else None,
+            known=moves and any(head.stored == root for _, head in backup_heads(tx.conn, path)),
         )
         return Plan(parts, body, SendProgress(bytes=0, bytes_total=total))
 
     def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[Batch]:
         """The segments of a backup, in parts of about a shard each."""
-        waiting: list[SentSlice] = []
-        size = 0
-        held = slice_segments(conn, record, [s for s in record.slices if s.target_id is not None])
-        for target_id, segments in held.items():
-            for piece in _pieces(segments, self._shard_bytes):
-                bytes_ = sum(s.bytes for s in piece)
-                if waiting and (size + bytes_ > self._shard_bytes or len(waiting) == TOGETHER):
-                    yield Batch(bytes=size, slices=tuple(waiting))
-                    waiting, size = [], 0
-                waiting.append(SentSlice(target_id=target_id, segments=tuple(s.id for s in piece)))
-                size += bytes_
-        if waiting:
-            yield Batch(bytes=size, slices=tuple(waiting))
+        most = self._shard_bytes
+        pieces = [
+            (target_id, piece)
+            for target_id, segments in slice_segments(conn, record, record.slices).items()
+            for piece in batches(segments, lambda segment: segment.bytes, most)
+        ]
+        for batch in batches(pieces, lambda pair: _bytes(pair[1]), most, TOGETHER):
+            yield Batch(
+                bytes=sum(_bytes(piece) for _, piece in batch),
+                slices=tuple(
+                    SentSlice(target_id=target_id, segments=tuple(s.id for s in piece))
+                    for target_id, piece in batch
+                ),
+            )
 
     def finish(self, tx: Writer, run: SendRun) -> SendResult:
-        result = SendResult(
-            repository=run.body.root,
-            backups=run.body.backups,
-            bytes=run.progress.bytes_total,
-            retention=run.body.retention,
-        )
-        if not run.body.moves:
-            return result
-        made = _objects(tx.conn, run)
         collection = require_id(tx.conn, run.body.collection_id)
         sent = {path.name: path for path in paths.backups(tx.conn, collection)}
-        for name in run.body.backups:
-            record = sized(sent[name].record(BackupRecord), made)
-            place_objects(tx, record, made, run.body.root)
-            paths.set_body(tx, sent[name].id, replace(record, stored=run.body.root))
+        (present,) = run.bodies(tx.conn, "repository", Present)
+        new = [sent[name].record(BackupRecord) for name in run.body.backups if name not in present.backups]
+        result = SendResult(
+            repository=run.body.root,
+            backups=tuple(record.name for record in new),
+            bytes=sum(slice_.bytes for record in new for slice_ in record.slices),
+            retention=run.body.retention,
+        )
+        if run.body.moves:
+            made = _objects(tx.conn, run)
+            for record in (sized(each, made) for each in new):
+                place_objects(tx, record, made, run.body.root)
+                paths.set_body(tx, sent[record.name].id, replace(record, stored=run.body.root))
         return result
 
     def let_go(self, operation_id: str) -> None:
@@ -233,32 +248,30 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             retain(engine, operation, result)
 
 
-def _pieces(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
-    """The segments in their order, about so many bytes at a time."""
-    piece: list[Segment] = []
-    size = 0
-    for segment in segments:
-        if piece and size + segment.bytes > most:
-            yield piece
-            piece, size = [], 0
-        piece.append(segment)
-        size += segment.bytes
-    if piece:
-        yield piece
+def _bytes(segments: Sequence[Segment]) -> int:
+    return sum(segment.bytes for segment in segments)
 
 
-class RepositoryPart(WritingPart[SendRun, Nothing]):
+class RepositoryPart(WritingPart[SendRun, Present]):
     """Makes the repository, and sees to it that it is this warehouse's."""
 
-    record = Nothing
+    record = Present
 
-    def work(self, run: SendRun, part: Part[Nothing]) -> None:
-        root, now = run.body.root, self.runtime.clock.now()
-        files = plain(self.runtime.files.at(root))
-        Repository.make(files, root, self.runtime.settings, now=now, encrypted=run.body.encrypted)
-        Repository(files, root).check_owner(self.leases.here())  # Before anything of it is taken.
+    def work(self, run: SendRun, part: Part[Present]) -> Present:
+        body, now = run.body, self.runtime.clock.now()
+        files, settings = plain(self.runtime.files.at(body.root)), self.runtime.settings
+        Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
+        Repository(files, body.root).check_owner(self.leases.here())  # Before anything of it is taken.
         with self.writing(run) as (there, _):
+            if not body.known:
+                there.check_collection(run.request.collection)
             there.own(self.leases.here(), now)
+            if body.moves:
+                return part.body  # What is there, the catalog knows.
+            return Present(backups=tuple(name for name in there.backups() if name in body.backups))
+
+    def configure(self, tx: Writer, run: SendRun, part: Part[Present], made: Present) -> Present:
+        return made
 
 
 def as_objects(
@@ -304,8 +317,8 @@ class ObjectsPart(WritingPart[SendRun, Batch]):
         return tuple(replace(s, objects=objects) for s, objects in zip(slices, made, strict=True))
 
     def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
-        size, beside = part.body.bytes, part.body.bytes * (self.runtime.settings.workers - 1)
-        run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, beside=beside))
+        size, workers = part.body.bytes, self.runtime.settings.workers
+        run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, workers=workers))
         return made
 
     def time_limit(self, run: SendRun, part: Part[Batch]) -> float | None:
@@ -325,10 +338,12 @@ class ManifestPart(WritingPart[SendRun, Listed]):
         with self.runtime.catalog.read() as conn:
             path = require_id(conn, run.body.collection_id)
             collection = path.record(Collection)
-            backup = next(p for p in paths.backups(conn, path) if p.name == name)
+            backups = {p.name: p for p in paths.backups(conn, path)}
             made = _objects(conn, run)
         here = self.leases.here()
-        record = sized(backup.record(BackupRecord), made)
+        record = sized(backups[name].record(BackupRecord), made)
+        if record.parent is not None and record.parent not in run.body.backups:
+            there.require(backups[record.parent].record(BackupRecord), name)
         manifest = Manifest(
             repository=there.marker.id,
             engine=VERSION,
@@ -378,7 +393,7 @@ def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> Ba
     """A backup's record with the sizes that its slices have as objects."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
-        return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id or 0, ())))
+        return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id, ())))
 
     return replace(
         record,
@@ -399,7 +414,7 @@ def place_objects(
     tx: Writer, record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]], root: str
 ) -> None:
     """Let the objects of a repository be what a backup's paths hold."""
-    targets = [s.target_id for s in record.slices if s.target_id is not None]
+    targets = [s.target_id for s in record.slices]
     chains.supersede(tx, targets)
     placed: dict[int, list[int]] = {}
     for target_id in targets:

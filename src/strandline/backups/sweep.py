@@ -124,7 +124,7 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
 
 
 class OutdatedPart(WritingPart[SweepRun, Nothing]):
-    """Lets backups that stay be nothing but what they are now."""
+    """Sees to it that nobody needs what goes, and lets backups that stay be nothing but what they are now."""
 
     record = Nothing
 
@@ -132,6 +132,7 @@ class OutdatedPart(WritingPart[SweepRun, Nothing]):
         with self.runtime.catalog.read() as conn:
             heads = [head for _, head in backup_heads(conn, require_id(conn, run.body.collection_id))]
         with self.writing(run) as (there, lease):
+            there.check_free(run.body.backups, {head.name for head in heads})
             there.forget_outdated(heads, lease.check)
 
 

@@ -151,8 +151,7 @@ class _Verification:
         """The catalog has all of what a backup recorded: one segment too few is a state that never was."""
         for record in self._records:
             for slice_ in record.slices:
-                there = self._held.get(slice_.target_id or 0, ())
-                if slice_.target_id is not None and sum(s.bytes for s in there) != slice_.bytes:
+                if sum(s.bytes for s in self._held.get(slice_.target_id, ())) != slice_.bytes:
                     wrong = f"{record.name} does not hold the {slice_.bytes} bytes that it recorded"
                     self._find("broken_chain", record.name, wrong)
 
@@ -229,7 +228,6 @@ class _Verification:
         }
         verdicts = self._judge()
         for backup in self._ends_due(tried):
-            tried.pop(backup, None)
             if verdicts[backup].because is not None:
                 continue  # It would only take long to hear it again.
             try:
@@ -290,7 +288,7 @@ class _Verification:
 
 
 def _targets(record: BackupRecord) -> list[int]:
-    return [slice_.target_id for slice_ in record.slices if slice_.target_id is not None]
+    return [slice_.target_id for slice_ in record.slices]
 
 
 def _chosen(conn: Connection, collection: Path, at: str | None) -> list[Path]:

@@ -99,7 +99,7 @@ def _reach(record: BackupRecord, parent: Verdict | None, held: Mapping[int, Held
     for of, slice_ in _slices(record):
         last = before.get(of)
         check_slice(of[0], record, slice_, None if last is None else last.slice)
-        own = held.get(slice_.target_id or 0, Held())
+        own = held.get(slice_.target_id, Held())
         if not slice_.whole and last is not None:
             own = Held(_oldest((own.since, last.held.since)), last.held.damage or own.damage)
         made[of] = _Reached(slice_, own)

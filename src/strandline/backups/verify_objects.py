@@ -6,7 +6,6 @@ that a run that ends early was not for nothing.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TypeVar
 
 from strandline.backups.verified import LEVELS, Level, Looked, keep_lot, keep_seen, key_of, looked, tidy
 from strandline.catalog import chains
+from strandline.chunks import batches
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.operations.kind import pause_after
@@ -92,23 +92,12 @@ class Objects:
         self._tidy(some=some)
 
     def _looked_on(self, wanted: Sequence[Object]) -> Iterator[list[Object]]:
+        """About a shard at a time: storage that fails now and then costs one of them again, not all."""
+        most = self._runtime.settings.shard_bytes
         with phase("verifying", sum(o.segment.bytes for o in wanted), "bytes") as verifying:
-            for batch in self._batches(wanted):
+            for batch in batches(wanted, lambda each: each.segment.bytes, most, TOGETHER):
                 yield batch
                 verifying.advance(sum(o.segment.bytes for o in batch))
-
-    def _batches(self, due: Iterable[Object]) -> Iterator[list[Object]]:
-        """About a shard at a time: storage that fails now and then costs one of them again, not all."""
-        batch: list[Object] = []
-        size, most = 0, self._runtime.settings.shard_bytes
-        for each in due:
-            if batch and (size + each.segment.bytes > most or len(batch) == TOGETHER):
-                yield batch
-                batch, size = [], 0
-            batch.append(each)
-            size += each.segment.bytes
-        if batch:
-            yield batch
 
     def _findings(self, batch: Sequence[Object]) -> dict[str, Finding]:
         segments = present(self._runtime, [each.segment for each in batch])
@@ -168,20 +157,13 @@ def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
     """What ``act`` returns, which is tried again while storage does not answer, or not in time."""
     settings = runtime.settings
     for number in tries(runtime.clock, settings.pauses.__getitem__):
-        tag = f"strandline-verify-{uuid.uuid4().hex[:8]}"
-
-        def tagged(tag: str = tag) -> T:
-            with runtime.store.tagged(tag):
-                return act()
-
         try:
             return within(
                 runtime.clock,
                 settings.shard_seconds,
-                tagged,
-                name=tag,
+                act,
+                name="strandline-verify",
                 what="a shard that is verified",
-                interrupt=partial(runtime.store.interrupt, tag),
             )
         except StrandlineError as error:
             if pause_after(error, number + 1, settings.pauses) is None:

@@ -152,7 +152,7 @@ def _is_same(
     places = {id(theirs): ours for theirs, ours in zip(manifest.backup.slices, record.slices, strict=True)}
     for slice_, objects in manifest.slices():
         there = sorted(_plain(o.segment(root, "")) for o in objects)
-        here = sorted(_plain(s) for s in held.get(places[id(slice_)].target_id or 0, ()))
+        here = sorted(_plain(s) for s in held.get(places[id(slice_)].target_id, ()))
         if there != here:
             return False
     return True
@@ -183,7 +183,7 @@ def _timeless(record: BackupRecord) -> BackupRecord:
     """A record without what each catalog has for itself."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
-        return replace(of, target_id=None)
+        return replace(of, target_id=0)
 
     def table(of: TableRecord) -> TableRecord:
         indexes = tuple(i if i.slice is None else replace(i, slice=slice_(i.slice)) for i in of.indexes)

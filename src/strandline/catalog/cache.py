@@ -125,8 +125,8 @@ class SchemeCache:
         """A table and its implementation tables: from memory if all of them are there, else from the
         snapshot."""
         with self._lock:
-            table = self._tables.get(self._ids.get(path, -1))
-            if table is not None:
+            if path in self._ids:
+                table = self._tables[self._ids[path]]
                 impls = tuple(self._tables.get(ref.impl_id) for ref in table.indexes)
                 if None not in impls:
                     return Unit(table, impls)
@@ -188,15 +188,15 @@ class SchemeCache:
             if len(self._tables) > _MAX_TABLES:
                 self._forget_all()
             for info in infos:
-                known = self._tables.get(info.id)
-                if known is None or info.version >= known.version:
-                    self._tables[info.id] = info
-                    self._ids[info.path] = info.id
+                self._drop(info.id)
+                self._tables[info.id] = info
+                self._ids[info.path] = info.id
 
     def _drop(self, table_id: int) -> None:
+        """A table and its name are known together, or neither is."""
         info = self._tables.pop(table_id, None)
-        if info is not None and self._ids.get(info.path) == table_id:
-            del self._ids[info.path]
+        if info is not None:
+            self._ids.pop(info.path, None)
 
 
 def _info(row: Path, since: dict[int, int]) -> TableInfo:
@@ -217,7 +217,6 @@ class _Mismatch(Exception):
     """The versions in a plan do not fit each other."""
 
     def __init__(self, unit: Unit, path: str, expected: int, actual: int | None) -> None:
-        super().__init__(path)
         self.unit = unit
         self.path = path
         self.expected = expected

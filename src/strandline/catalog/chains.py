@@ -31,9 +31,9 @@ from sqlalchemy import (
     update,
 )
 
-from strandline.catalog import board, many, sessions, sqltables
+from strandline.catalog import sessions, sqltables
 from strandline.catalog.stale import Ended, Stale
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.chunks import chunks
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.lru import Cache
@@ -106,7 +106,7 @@ def state_of(row: Row[Any]) -> TableState:
 
 def check_readable(conn: Connection, table_id: int, path: str, step: int) -> None:
     """Refuse a step that has not come yet, or whose segments may have been collected."""
-    now = board.current_step(conn)
+    now = current_step(conn)
     if step < 0 or step > now:
         raise InvalidArgument(f"step {step} has not been committed yet", f"The last step is {now}.")
     kept_from = state(conn, table_id).kept_from
@@ -278,7 +278,7 @@ def attach_all(tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int) 
     """The same for many tables, by their ids."""
     columns = ("table_id", "segment_id", "added", "reaches", "superseded")
     rows = [(table_id, i, step, step, False) for table_id, ids in segment_ids.items() for i in ids]
-    many.insert_rows(tx, sqltables.chains, columns, rows)
+    tx.insert(sqltables.chains, columns, rows)
 
 
 def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:

@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, insert, select, update
 
-from strandline.catalog import board, sessions, sqltables
-from strandline.catalog.writer import Writer
+from strandline.catalog import sessions, sqltables
+from strandline.catalog.writer import Writer, current_step
 from strandline.chunks import chunks
 from strandline.model import is_elsewhere
 
@@ -88,7 +88,7 @@ def _is_in_no_plan(tx: Writer, grace_seconds: float) -> ColumnElement[bool]:
 
 def _oldest_read(conn: Connection) -> int:
     """The oldest step that somebody may still look at who says so."""
-    said = (board.current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
+    said = (current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
     return min(step for step in said if step is not None)
 
 
@@ -128,7 +128,7 @@ def known_files(conn: Connection) -> set[str]:
 def _history(conn: Connection, now: float, history_seconds: float) -> int:
     """The step that was current ``history_seconds`` ago: it and all later ones stay readable."""
     if history_seconds <= 0:
-        return board.current_step(conn)
+        return current_step(conn)
     old = conn.execute(
         select(func.max(sqltables.commits.c.step)).where(sqltables.commits.c.time <= now - history_seconds)
     ).scalar_one()

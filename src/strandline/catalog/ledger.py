@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from strandline.catalog import many, sqltables
+from strandline.catalog import sqltables
 from strandline.catalog.writer import Writer
 
 _MOST = 10_000
@@ -104,7 +104,7 @@ class Ledger:
 def tell(tx: Writer, session_id: str, news: News) -> None:
     """Write what a process has counted and noticed."""
     rows = [(*astuple(notice), session_id) for notice in news.notices]
-    many.insert_rows(tx, sqltables.noticed, _COLUMNS, rows)
+    tx.insert(sqltables.noticed, _COLUMNS, rows)
     known = counts(tx.conn)
     grown = [{"of": c.name, "with": c.labels, "more": n} for c, n in news.counts.items() if c in known]
     new = [{"name": c.name, "labels": c.labels, "value": n} for c, n in news.counts.items() if c not in known]

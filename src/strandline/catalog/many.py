@@ -9,13 +9,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Row, Table, Text, bindparam, cast, func, insert, select, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import JSON, Connection, Row, Text, bindparam, cast, func, insert, select, update
 
 from strandline import names, records
 from strandline.catalog import paths, sqltables
 from strandline.catalog.paths import DIRECTORIES, READY, Path
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import FEW_ROWS, Writer
 from strandline.errors import AlreadyExists, InvalidArgument
 from strandline.records import Nothing, Record
 
@@ -45,10 +44,6 @@ _GIVEN = func.json_each_text(cast(bindparam("bodies", type_=Text), JSON)).table_
 _SET_BODIES = (
     update(sqltables.paths).where(_AT.id == cast(_GIVEN.c.key, _AT.id.type)).values(body=_GIVEN.c.value)
 )
-
-
-FEW_ROWS = 50
-"""Fewer rows than these go into a table in a statement as usual."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +202,7 @@ def _insert(tx: Writer, rows: Sequence[tuple[Any, ...]]) -> list[int]:
     many of them get their ids first."""
     if tx.conn.dialect.name == "postgresql" and len(rows) >= FEW_ROWS:
         ids = list(tx.conn.execute(_NEW_IDS, {"count": len(rows)}).scalars().all())
-        insert_rows(tx, sqltables.paths, _COLUMNS, [(i, *row) for i, row in zip(ids, rows, strict=True)])
+        tx.insert(sqltables.paths, _COLUMNS, [(i, *row) for i, row in zip(ids, rows, strict=True)])
         return ids
     given = [dict(zip(_COLUMNS[1:], row, strict=True)) for row in rows]
     told = {(row.parent_id, row.name): row.id for row in tx.conn.execute(_NEW, given)}
@@ -284,35 +279,6 @@ def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:
         [{"path": one.id, "parent": other.parent_id} for one, other in pairs],
     ):
         tx.conn.execute(_PUT, moves)
-
-
-def insert_rows(tx: Writer, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Rows by the thousand, of which nothing is told back: in the way in which the database takes them
-    fastest. Their values are such as the driver itself knows."""
-    if not rows:
-        return
-    listed = ", ".join(columns)
-    if tx.conn.dialect.name != "postgresql":
-        marks = ", ".join("?" for _ in columns)
-        tx.conn.exec_driver_sql(f"INSERT INTO {table.name} ({listed}) VALUES ({marks})", list(rows))
-    elif len(rows) < FEW_ROWS:
-        tx.conn.execute(insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        _copy(tx.conn, f"COPY {table.name} ({listed}) FROM STDIN", rows)
-
-
-def _copy(conn: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    driver: Any = conn.dialect.dbapi
-    try:
-        with conn.connection.cursor().copy(statement) as copy:
-            for row in rows:
-                copy.write_row(row)
-    except driver.Error as error:
-        # Whoever waits for the catalog knows the errors of SQLAlchemy.
-        lost = conn.dialect.is_disconnect(error, None, None)
-        raise DBAPIError.instance(
-            statement, None, error, driver.Error, connection_invalidated=lost, dialect=conn.dialect
-        ) from error
 
 
 def remove_empty(tx: Writer, directories: Iterable[int]) -> None:

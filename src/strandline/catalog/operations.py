@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
 from strandline import records
-from strandline.catalog import board, chains, many, paths, sqltables, tables
-from strandline.catalog.board import Told
+from strandline.catalog import chains, many, paths, sqltables, tables
 from strandline.catalog.paths import READY, Path
 from strandline.catalog.versions import VersionRegistry
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Told, Writer
 from strandline.chunks import chunks
 from strandline.errors import BY_CODE, OperationNotFound, StrandlineError
 from strandline.records import Record
@@ -180,7 +179,7 @@ def add_parts(tx: Writer, operation_id: str, new: Sequence[NewPart]) -> None:
     ).scalar_one()
     columns = ("operation_id", "id", "attempt", "changed", *NewPart._fields)
     rows = [(operation_id, number, 0, tx.now, *part) for number, part in enumerate(new, start=counted + 1)]
-    many.insert_rows(tx, sqltables.parts, columns, rows)
+    tx.insert(sqltables.parts, columns, rows)
 
 
 def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operation:
@@ -244,9 +243,7 @@ def last_change(conn: Connection, operation_id: str) -> float | None:
 
 
 def save_parts(tx: Writer, changed: Sequence[Part]) -> None:
-    """Parts that have gone on together, all after slow work or all without."""
-    if not changed:
-        return
+    """Parts that have gone on together, one at least, all after slow work or all without."""
     has_worked = changed[0].began is not None
     values = [
         {
@@ -298,7 +295,7 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     created = [i for i, row in under.items() if row.state in CREATED_STATES]
     dropped = [i for i, row in under.items() if row.state == "dropping"]
     changed = {*created, *moved}.difference(dropped)
-    board.describe(tx, (_AT.operation_id == operation_id) & _AT.state.in_(CREATED_STATES))
+    paths.describe(tx, (_AT.operation_id == operation_id) & _AT.state.in_(CREATED_STATES))
     chains.end(tx, [i for i in dropped if under[i].type == "table"])
     tables.forget(tx, dropped)
     paths.remove(tx, dropped)
@@ -307,7 +304,7 @@ def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     told = [Told(i, full[i], version, False) for i, version in now.items() if i in changed]
     told += [Told(i, full[i], now[i], True) for i in dropped]
     if told:
-        board.announce(tx, told, operation_id)
+        tx.announce(told, operation_id)
 
 
 def _rows(conn: Connection, path_ids: Iterable[int]) -> list[Any]:

@@ -7,11 +7,24 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 
 from strandline import names, records
 from strandline.catalog import sqltables
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Told, Writer
 from strandline.errors import Internal, InvalidArgument, PathNotFound, UnderOperation
 from strandline.records import R, Record, RecordType
 
@@ -292,6 +305,26 @@ def remove(tx: Writer, path_ids: Iterable[int]) -> None:
     if ids := list(path_ids):
         tx.conn.execute(_REMOVE, {"row_ids": ids})
         tx.conn.execute(_FORGET, {"row_ids": ids})
+
+
+def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -> int:
+    """Record the descriptions as they are from the writer's step on and announce them; ``changed`` must be
+    freshly read."""
+    if changed:
+        tx.conn.execute(
+            insert(sqltables.descriptions),
+            [{"path_id": p.id, "version": p.version, "step": tx.step, "body": p.body} for p in changed],
+        )
+    told = [Told(p.id, p.path, p.version, dropped=False) for p in changed]
+    return tx.announce([*told, *(Told(p.id, p.path, p.version, dropped=True) for p in dropped)])
+
+
+def describe(tx: Writer, which: ColumnElement[bool]) -> None:
+    """Record the descriptions of paths as they are from the writer's step on. However many there are, none of
+    them leaves the catalog for it."""
+    at, columns = sqltables.paths.c, ["path_id", "version", "step", "body"]
+    present = select(at.id, at.version, literal(tx.step, BigInteger), at.body).where(which)
+    tx.conn.execute(insert(sqltables.descriptions).from_select(columns, present))
 
 
 def of_row(row: Row[Any], path: str) -> Path:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, and_, func, or_, select
 
-from strandline.catalog import board, chains, sqltables
+from strandline.catalog import chains, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
+from strandline.catalog.writer import current_step
 from strandline.chunks import chunks
 from strandline.model import object_of
 
@@ -36,7 +37,7 @@ def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
         select(child.c.id, func.sum(segment.bytes))
         .join(sqltables.chains, chain.table_id == child.c.id)
         .join(sqltables.segments, segment.id == chain.segment_id)
-        .where(chains.is_part_at(board.current_step(conn)), child.c.parent_id == parent.id)
+        .where(chains.is_part_at(current_step(conn)), child.c.parent_id == parent.id)
         .group_by(child.c.id)
     )
     return {row[0]: int(row[1]) for row in conn.execute(sizes)}

@@ -1,27 +1,26 @@
-"""Descriptions of tables and their indexes, and the transactions that create, alter and drop them.
+"""Tables as the catalog has them: their descriptions, their heads, and the holds on them.
 
-A table's body lists its indexes with their versions; an index's version is always its implementation table's.
-Functions run inside the caller's write transaction and publish what they changed.
+A table's description lists its indexes with their versions; an index's version is always its implementation
+table's. Its head is the digest of its last commit and how far back it is kept. A hold is what a stream, or an
+index that follows its table, still needs of it; a stream's position is its hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
 from strandline import records
-from strandline.catalog import board, chains, holds, many, paths, sqltables
-from strandline.catalog.holds import Hold
-from strandline.catalog.many import NewPath
-from strandline.catalog.paths import IMPL_TABLE, Path
+from strandline.catalog import paths, sqltables
+from strandline.catalog.paths import Path
 from strandline.catalog.stale import Stale
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
-from strandline.errors import AlreadyExists, PathNotFound
+from strandline.errors import PathNotFound
 from strandline.model import Digest, IndexDef, IndexKind, TableSchema
 from strandline.names import did_you_mean
 from strandline.records import Record, later
@@ -34,6 +33,11 @@ _SET_HEAD = (
 _SET_COMMITS = (
     update(sqltables.commits).where(sqltables.commits.c.table_id == bindparam("of")).values(**_NEW_DIGEST)
 )
+# One after the other, for each has an index of its own.
+_ENDS = [
+    delete(sqltables.holds).where(sqltables.among(column, "gone"))
+    for column in (sqltables.holds.c.owner_id, sqltables.holds.c.table_id)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,48 +129,13 @@ class TableInfo:
         )
 
 
-def check_free(conn: Connection, path: str) -> None:
-    """Refuse a path for a table where something is already."""
-    if (found := paths.find(conn, path)) is not None:
-        if found.state in paths.CLOSED_STATES:
-            paths.check_ready(found)  # Whether it will be there is not decided yet.
-        raise AlreadyExists(f"{path} already exists")
-
-
-def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
-    """Create an empty table with its indexes, with the directories above it."""
-    check_free(tx.conn, path)
-    parent = many.make_parent(tx, path)
-    row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
-    add_state(tx, row.id, tx.step, Digest())
-    refs = tuple(add_index_paths(tx, row, index, table=table, digest=Digest()) for index in indexes)
-    info = replace(TableInfo.of(row), indexes=refs)
-    paths.set_body(tx, row.id, info.body())
-    publish(tx, [row.id, *(i for ref in refs for i in (ref.index_id, ref.impl_id))])
-    return info
-
-
-def add_index_paths(
-    tx: Writer, table_row: Path, index: IndexDef, *, table: TableSchema, digest: Digest
-) -> IndexRef:
-    """The paths of an index and of its implementation table; the caller lists it in the table's body and
-    publishes."""
-    index_row = many.add_one(tx, NewPath(table_row, index.name, "index", index))
-    impl = TableBody(schema=index.impl_schema(table))
-    impl_row = many.add_one(tx, NewPath(index_row, IMPL_TABLE, "table", impl))
-    add_state(tx, impl_row.id, tx.step, digest)
-    if not index.is_sync:
-        begin_following(tx, impl_row.id, table_row.id, tx.step)
-    return IndexRef.of(index, index_id=index_row.id, impl_id=impl_row.id, version=impl_row.version)
-
-
 def begin_following(tx: Writer, impl_id: int, table_id: int, step: int) -> None:
     """An asynchronous index is as its table was at ``step``; to go on from there it needs the table as it was
     then."""
     tx.conn.execute(
         update(sqltables.tables).where(sqltables.tables.c.path_id == impl_id).values(followed_step=step)
     )
-    holds.add(tx, Hold(impl_id, table_id, step, keeps_state=True))
+    add_holds(tx, Hold(impl_id, table_id, step, keeps_state=True))
 
 
 def add_state(
@@ -181,14 +150,12 @@ def add_states(
     """The first states of tables, by their ids. ``followed``: the steps that asynchronous indexes among them
     have come to."""
     steps = followed or {}
-    many.insert_rows(
-        tx,
+    tx.insert(
         sqltables.tables,
         ("path_id", "step", "rows", "digest", "kept_from", "followed_step"),
         [(i, step, of.rows, of.hex, step, steps.get(i)) for i, of in digests.items()],
     )
-    many.insert_rows(
-        tx,
+    tx.insert(
         sqltables.commits,
         ("table_id", "step", "kind", "rows", "digest", "time"),
         [(i, step, "create", of.rows, of.hex, tx.now) for i, of in digests.items()],
@@ -226,82 +193,10 @@ def digests_at(conn: Connection, table_ids: Iterable[int], step: int) -> dict[in
     return found
 
 
-def alter(tx: Writer, info: TableInfo) -> None:
-    """Store and publish a changed description of a table, one version later than ``info`` says."""
-    paths.set_body(tx, info.id, info.body())
-    paths.set_version(tx, info.id, info.version + 1)
-    publish(tx, [info.id])
-
-
-def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
-    """Store and publish changed descriptions of paths, by their ids, each one version later."""
-    many.set_bodies(tx, bodies)
-    at = sqltables.paths.c
-    for chunk in chunks(bodies):
-        tx.conn.execute(update(sqltables.paths).where(at.id.in_(chunk)).values(version=at.version + 1))
-    publish(tx, list(bodies))
-
-
-def describe_anew(
-    tx: Writer,
-    info: TableInfo,
-    schema: TableSchema,
-    definitions: Mapping[str, IndexDef],
-    impls: Mapping[int, TableSchema],
-) -> None:
-    """Store and publish other columns of a table, with the definitions of its indexes, by their names, and
-    the columns of their implementation tables, by the ids of these. What stays as it is keeps its version."""
-    bodies: dict[int, Record] = {}
-    refs = []
-    for ref in info.indexes:
-        new = definitions[ref.name]
-        if new == ref.definition:
-            refs.append(ref)
-            continue
-        bodies |= {ref.index_id: new, ref.impl_id: TableBody(schema=impls[ref.impl_id])}
-        ids: dict[str, Any] = {"index_id": ref.index_id, "impl_id": ref.impl_id, "omitted": ref.omitted}
-        refs.append(IndexRef.of(new, version=ref.version + 1, **ids))
-    bodies[info.id] = TableBody(schema=schema, indexes=tuple(refs))
-    alter_all(tx, bodies)
-
-
-def rename(tx: Writer, table: Path, to: str) -> None:
-    """Give a table another name, perhaps in another directory, which is made if need be. All that is below it
-    goes with it. Whoever has planned with it plans again, and whoever reads an earlier moment does not find
-    it: ``created_step`` is when a path appeared."""
-    info, parent = TableInfo.of(table), many.make_parent(tx, to)
-    moved = [table.id, *(i for ref in info.indexes for i in (ref.index_id, ref.impl_id))]
-    at = sqltables.paths.c
-    tx.conn.execute(
-        update(sqltables.paths)
-        .where(at.id == table.id)
-        .values(parent_id=parent.id, name=to.rsplit("/", 1)[1])
-    )
-    refs = tuple(replace(ref, version=ref.version + 1) for ref in info.indexes)
-    paths.set_body(tx, table.id, replace(info, indexes=refs).body())
-    for chunk in chunks(moved):
-        tx.conn.execute(
-            update(sqltables.paths)
-            .where(at.id.in_(chunk))
-            .values(version=at.version + 1, created_step=tx.step)
-        )
-    publish(tx, moved)
-
-
-def drop(tx: Writer, root: Path) -> None:
-    """Remove a path and all below it. Segments stay until nothing refers to them any more."""
-    gone = paths.subtree(tx.conn, root)
-    ids = [p.id for p in gone]
-    chains.end(tx, ids)
-    forget(tx, ids)
-    paths.remove(tx, ids)
-    board.publish(tx, [], gone)
-
-
 def forget(tx: Writer, ids: Sequence[int]) -> None:
     """Forget the state of tables that go, and end the holds of all that go."""
     tx.conn.execute(_FORGET, {"gone": list(ids)})
-    holds.remove(tx, ids)
+    _end_holds(tx, ids)
 
 
 def begin_at(tx: Writer, ids: Sequence[int]) -> None:
@@ -340,7 +235,7 @@ def move_followed(tx: Writer, impl_id: int, followed: int, step: int) -> None:
     query = update(sqltables.tables).where(at.path_id == impl_id, at.followed_step == followed)
     if tx.conn.execute(query.values(followed_step=step)).rowcount != 1:
         raise Stale(impl_id, "another process brought the index up to date")
-    holds.move(tx, impl_id, step)
+    move_hold(tx, impl_id, step)
 
 
 def oldest_kept(conn: Connection) -> int:
@@ -350,7 +245,7 @@ def oldest_kept(conn: Connection) -> int:
 
 
 def publish(tx: Writer, path_ids: Sequence[int]) -> None:
-    board.publish(tx, paths.by_ids(tx.conn, path_ids))
+    paths.publish(tx, paths.by_ids(tx.conn, path_ids))
 
 
 def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
@@ -394,3 +289,66 @@ def last_drop(conn: Connection, table_id: int) -> int:
             step = row.step
         before = columns
     return step
+
+
+@dataclass(frozen=True)
+class Hold:
+    """``owner_id`` needs every change of the table after ``step``, and with ``keeps_state`` also the state at
+    it."""
+
+    owner_id: int
+    table_id: int
+    step: int
+    keeps_state: bool
+
+
+def add_holds(tx: Writer, *new: Hold) -> None:
+    columns = ("owner_id", "table_id", "step", "keeps_state")
+    tx.insert(sqltables.holds, columns, [(h.owner_id, h.table_id, h.step, h.keeps_state) for h in new])
+
+
+def find_hold(conn: Connection, owner_id: int) -> Hold | None:
+    row = conn.execute(select(sqltables.holds).where(sqltables.holds.c.owner_id == owner_id)).one_or_none()
+    return None if row is None else Hold(row.owner_id, row.table_id, row.step, row.keeps_state)
+
+
+def move_hold(tx: Writer, owner_id: int, step: int) -> None:
+    tx.conn.execute(update(sqltables.holds).where(sqltables.holds.c.owner_id == owner_id).values(step=step))
+
+
+def keep_held_state(tx: Writer, owner_id: int, keeps: bool) -> None:
+    """Say whether the owner needs the state at its step as well."""
+    of = sqltables.holds.c.owner_id == owner_id
+    tx.conn.execute(update(sqltables.holds).where(of).values(keeps_state=keeps))
+
+
+def is_held(conn: Connection, table_id: int) -> bool:
+    found = select(sqltables.holds.c.owner_id).where(sqltables.holds.c.table_id == table_id).limit(1)
+    return conn.execute(found).one_or_none() is not None
+
+
+def _end_holds(tx: Writer, path_ids: Iterable[int]) -> None:
+    """End the holds of paths that go, and those of others on them."""
+    if gone := list(path_ids):
+        for ends in _ENDS:
+            tx.conn.execute(ends, {"gone": gone})
+
+
+def kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:
+    """How many segments, with how many bytes, the table itself does not need any more and only this hold,
+    perhaps with others, keeps."""
+    chain, segment = sqltables.chains.c, sqltables.segments.c
+    needed = and_(segment.role == "log", segment.upto > hold.step)
+    if hold.keeps_state:
+        needed = or_(needed, chain.removed > hold.step)
+    count, size = conn.execute(
+        select(func.count(), func.coalesce(func.sum(segment.bytes), 0))
+        .select_from(sqltables.chains.join(sqltables.segments, segment.id == chain.segment_id))
+        .where(
+            chain.table_id == hold.table_id,
+            chain.removed.is_not(None),
+            chain.superseded.is_(False),
+            needed,
+        )
+    ).one()
+    return int(count), int(size)

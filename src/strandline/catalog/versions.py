@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row, and_, bindparam, case, delete, null, select, update
 
 from strandline import records
-from strandline.catalog import board, many, paths, sqltables
+from strandline.catalog import many, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
@@ -150,8 +150,8 @@ class VersionRegistry:
                 row = (operation_id, held.path_id, wish.part_id, held.part_id, held.published, held.version)
                 came_now.append((*row, tx.now))
         columns = ("path_id", "operation_id", "part_id", "published", "version")
-        many.insert_rows(tx, sqltables.claims, columns, [tuple(vars(held).values()) for held in new])
-        many.insert_rows(tx, sqltables.claimed, _CAME_COLUMNS, came_now)
+        tx.insert(sqltables.claims, columns, [tuple(vars(held).values()) for held in new])
+        tx.insert(sqltables.claimed, _CAME_COLUMNS, came_now)
         return claims
 
     def _who_came(self, conn: Connection, operation_id: str, wishes: Sequence[Wish]) -> dict[int, list[int]]:
@@ -215,7 +215,7 @@ class VersionRegistry:
         versions = {row.path_id: row.version for row in rows}
         sync_indexes(tx, [r.id for r in rows if r.type == "table" and r.name != IMPL_TABLE], versions)
         mine = _AT.id.in_(_MINE.params(operation=operation_id))
-        board.describe(tx, mine & _AT.state.not_in(paths.CLOSED_STATES))
+        paths.describe(tx, mine & _AT.state.not_in(paths.CLOSED_STATES))
         self.rollback(tx, operation_id)
         return versions
 
@@ -281,12 +281,7 @@ def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path
     known = {p.id: p for p in below}
     impls = {p.id: p.parent_id for p in known.values() if p.name == IMPL_TABLE and p.parent_id is not None}
     indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}
-    unread = [i.parent_id for i in indexes.values() if i.parent_id is not None and i.parent_id not in known]
+    above = {i.id: i.parent_id for i in indexes.values() if i.parent_id is not None}
+    unread = [table_id for table_id in above.values() if table_id not in known]
     tables = known | {p.id: p for p in paths.by_ids(conn, unread)}
-    found = {}
-    for impl_id, index_id in impls.items():
-        index = indexes.get(index_id)
-        table = None if index is None or index.parent_id is None else tables.get(index.parent_id)
-        if index is not None and table is not None:
-            found[impl_id] = (index, table)
-    return found
+    return {impl_id: (indexes[i], tables[above[i]]) for impl_id, i in impls.items() if i in above}

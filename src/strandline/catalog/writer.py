@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, event, text, update
+from sqlalchemy import Connection, Engine, Table, event, insert, select, text, update
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -36,6 +36,24 @@ _NEXT = {
     .returning(column)
     for column in (sqltables.clock.c.step, sqltables.clock.c.generation)
 }
+_STEP = select(sqltables.clock.c.step).where(sqltables.clock.c.id == 1)
+
+FEW_ROWS = 50
+"""Fewer rows than these go into a table in a statement as usual."""
+
+
+def current_step(conn: Connection) -> int:
+    """Return the step of the last commit."""
+    return int(conn.execute(_STEP).scalar_one())
+
+
+class Told(NamedTuple):
+    """A path that is announced; there may be very many of them."""
+
+    path_id: int
+    path: str
+    version: int
+    dropped: bool
 
 
 class Announcement(NamedTuple):
@@ -71,9 +89,30 @@ class Writer:
         at = sqltables.clock.c
         self.conn.execute(update(sqltables.clock).where(at.id == 1, at.step < step).values(step=step))
 
-    def next_generation(self) -> int:
-        """A number for a publication."""
-        return int(self.conn.execute(_NEXT["generation"]).scalar_one())
+    def announce(self, told: Sequence[Told], operation_id: str | None = None) -> int:
+        """Tell the caches of all processes of paths whose descriptions are recorded, or that are gone: all of
+        them under one generation, which is returned."""
+        number = int(self.conn.execute(_NEXT["generation"]).scalar_one())
+        columns = ("generation", "path_id", "path", "version", "dropped", "time", "step", "operation_id")
+        rows = [(number, *each, self.now, self.step, operation_id) for each in told]
+        self.insert(sqltables.board, columns, rows)
+        versions = {path: version for _, path, version, _ in told}
+        self.announced.append(Announcement(number, self.step, operation_id, versions))
+        return number
+
+    def insert(self, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Rows by the thousand, of which nothing is told back: in the way in which the database takes them
+        fastest. Their values are such as the driver itself knows."""
+        if not rows:
+            return
+        listed = ", ".join(columns)
+        if self.conn.dialect.name != "postgresql":
+            marks = ", ".join("?" for _ in columns)
+            self.conn.exec_driver_sql(f"INSERT INTO {table.name} ({listed}) VALUES ({marks})", list(rows))
+        elif len(rows) < FEW_ROWS:
+            self.conn.execute(insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
+        else:
+            _copy(self.conn, f"COPY {table.name} ({listed}) FROM STDIN", rows)
 
 
 class Transactions:
@@ -171,6 +210,20 @@ class Transactions:
             f"the catalog was busy for {self.wait_seconds:.0f} seconds",
             "Look for a process that holds a transaction open on the catalog, then try again.",
         ) from busy
+
+
+def _copy(conn: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    driver: Any = conn.dialect.dbapi
+    try:
+        with conn.connection.cursor().copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+    except driver.Error as error:
+        # Whoever waits for the catalog knows the errors of SQLAlchemy.
+        lost = conn.dialect.is_disconnect(error, None, None)
+        raise DBAPIError.instance(
+            statement, None, error, driver.Error, connection_invalidated=lost, dialect=conn.dialect
+        ) from error
 
 
 def _begin(conn: Connection) -> None:

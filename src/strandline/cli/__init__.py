@@ -23,6 +23,7 @@ def main(args: Sequence[str] | None = None) -> int:
     # Nearly all that a command makes lives as long as its process, so to look for garbage in it takes time
     # and finds nothing.
     gc.set_threshold(50_000)
+    _open_streams()
     code = _run(sys.argv[1:])
     if code == 130:
         # After Ctrl-C nobody waits for threads that are still busy. A JVM ends by itself when this process
@@ -32,6 +33,13 @@ def main(args: Sequence[str] | None = None) -> int:
         os._exit(code)
     gc.freeze()
     return code
+
+
+def _open_streams() -> None:
+    """Let streams that were closed lead nowhere. Else the next file that is opened would take their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(args: Sequence[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 
@@ -41,10 +40,10 @@ from strandline.cli import (
     watching,
 )
 from strandline.cli.failures import Fault
-from strandline.cli.output import Output
+from strandline.cli.output import Output, nobody_reads
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
-from strandline.errors import Cancelled, Internal, StrandlineError
+from strandline.errors import Cancelled, Internal, StrandlineError, Unavailable
 from strandline.work import Interrupted
 
 app = typer.Typer(
@@ -140,9 +139,12 @@ def run(args: list[str]) -> int:
     except LeftAlone as left:
         return _left(left, cli.output)
     except BrokenPipeError:
-        # The reader has gone (| head). Python would complain once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return nobody_reads()
+    except SystemExit as left:
+        # So Typer says that the reader has gone.
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        return nobody_reads()
     except StrandlineError as error:
         if debug:
             traceback.print_exc()
@@ -150,6 +152,11 @@ def run(args: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
+        if isinstance(error, OSError) and error.filename is None:  # No file of the warehouse is met here.
+            nobody_reads()
+            said = f"the answer cannot be written: {error.strerror or error}"
+            full = Unavailable(said, "Check where it goes to, and the free space there.")
+            return failures.tell(full, cli.output, as_json=as_json)
         unexpected = Internal(f"an unexpected {type(error).__name__}: {error}")
         return failures.tell(unexpected, cli.output, as_json=as_json)
 

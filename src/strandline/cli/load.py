@@ -28,7 +28,7 @@ def load(
         list[str],
         typer.Argument(
             help="Files, patterns ('*.csv'), folders, Delta and Iceberg tables, or URLs such as "
-            "s3://bucket/file.parquet; - is stdin."
+            "s3://bucket/file.parquet and https://host/file.csv; - is stdin."
         ),
     ],
     *,

@@ -175,6 +175,8 @@ def _shown(name: str, value: Any) -> Any:
         return ", ".join(f"{path} (kept as {kept})" for path, kept in value.items())
     if name == "to_drop":
         return "; ".join(value)  # To be run as it is.
+    if name == "bytes_verified":
+        return moment(value)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return size(value) if name == "bytes" else value

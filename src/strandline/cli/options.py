@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from strandline.cli import completion, logs
+from strandline.cli.output import nobody_reads
 from strandline.cli.session import Cli
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -151,7 +152,10 @@ def command(app: typer.Typer, name: str, panel: str | None = None) -> Callable[[
         def run(*, context: typer.Context, **given: Any) -> Any:
             cli = apply(context.find_root().obj, **{n: given.pop(n) for n in _SHARED})
             logs.configure(cli.configuration)
-            return function(cli, **given)
+            try:
+                return function(cli, **given)
+            except BrokenPipeError:
+                return nobody_reads()  # Said here: Typer would make a failure of it.
 
         keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         run.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]

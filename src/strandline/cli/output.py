@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS = 1000
 """A terminal shows at most so many rows of a result; a file or a pipe gets all of them."""
+SIZED_ROWS = 1000
+"""So many rows say how wide columns are; a value further down that is wider sticks out."""
 
 
 @dataclass
@@ -90,39 +92,38 @@ class Output:
             )
         self.has_rows = True
         out = getattr(sys.stdout, "buffer", None)
-        try:
-            for chunk in encoded(self.encoding, reader):
-                # Who has put something that takes only text in the place of stdout gets text.
-                (out.write if out is not None else _written_as_text)(chunk)
-                sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader has gone (| head) and has what it wanted. Python would complain when it flushes.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for chunk in encoded(self.encoding, reader):
+            # Who has put something that takes only text in the place of stdout gets text.
+            (out.write if out is not None else _written_as_text)(chunk)
+            sys.stdout.flush()
 
     def table(
-        self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, count: bool = True, more: bool = False
+        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, count: bool = True, more: bool = False
     ) -> None:
-        """Rows in aligned columns, numbers to the right. ``more``: these are only the first ones, and nobody
-        has counted the others."""
-        cut = rows[:SHOWN_ROWS] if self.is_terminal else rows
-        if self.expanded:
-            self._records(columns, cut)
-        else:
-            self._lines(columns, cut)
+        """Rows in aligned columns, numbers to the right, written as they come. ``more``: these are only the
+        first ones, and nobody has counted the others."""
+        cut = itertools.islice(rows, SHOWN_ROWS) if self.is_terminal else rows
+        written = (self._records if self.expanded else self._lines)(columns, cut)
         if more:
-            self.line(f"(more than {len(cut)} rows, the first {len(cut)} are shown)")
+            self.line(f"(more than {written} rows, the first {written} are shown)")
         elif count:
-            rest = f", the first {len(cut)} are shown" if len(cut) < len(rows) else ""
-            self.line(f"({len(rows)} {'row' if len(rows) == 1 else 'rows'}{rest})")
+            there = len(rows) if isinstance(rows, Sequence) else written
+            rest = f", the first {written} are shown" if written < there else ""
+            self.line(f"({there} {'row' if there == 1 else 'rows'}{rest})")
 
-    def _lines(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def _lines(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        number = -2  # The first two lines are the head.
         for text in table_lines(columns, rows, bold=self.is_terminal and "NO_COLOR" not in os.environ):
             self.line(text)
+            number += 1
+        return number
 
-    def _records(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def _records(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        number = 0
         for number, row in enumerate(rows, 1):
             self.line(f"-[ row {number} ]-")
             self.fields(zip(map(shown, columns), row, strict=True))
+        return number
 
     def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
         """Names and values, one pair per line."""
@@ -132,34 +133,47 @@ class Output:
             self.line(f"{name:<{width}}  {value}".rstrip())
 
 
+def nobody_reads() -> int:
+    """Whoever read stdout has gone (``| head``) and has what it wanted. Return the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush it once more.
+    return 0
+
+
 def _written_as_text(chunk: bytes) -> None:
     sys.stdout.write(chunk.decode())
 
 
 def table_lines(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, bold: bool = False
-) -> Iterable[str]:
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, bold: bool = False
+) -> Iterator[str]:
+    """Yield the head, a line below it, and a line for each row. The first rows say how wide and on which side
+    columns are."""
     from rich.cells import cell_len
 
-    cells = [[shown(value) for value in row] for row in rows]
+    coming = iter(rows)
+    first = list(itertools.islice(coming, SIZED_ROWS))
     heads = [shown(name) for name in columns]
-    widths = [max(cell_len(text) for text in column) for column in zip(heads, *cells, strict=True)]
+    cells = [heads, *([shown(value) for value in row] for row in first)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     right = [
-        bool(rows)
-        and all(_is_number(row[at]) or row[at] is None for row in rows)
-        and any(row[at] is not None for row in rows)
+        all(_is_number(row[at]) or row[at] is None for row in first)
+        and any(row[at] is not None for row in first)
         for at in range(len(heads))
     ]
 
-    def pad(text: str, at: int) -> str:
-        space = " " * (widths[at] - cell_len(text))
-        return space + text if right[at] else text + space
+    def aligned(row: Iterable[str]) -> str:
+        padded = []
+        for text, width, is_right in zip(row, widths, right, strict=True):
+            space = " " * (width - cell_len(text))
+            padded.append(space + text if is_right else text + space)
+        return " | ".join(padded).rstrip()
 
-    head = " | ".join(pad(text, at) for at, text in enumerate(heads)).rstrip()
+    head = aligned(heads)
     yield f"\x1b[1m{head}\x1b[0m" if bold else head
     yield "-+-".join("-" * width for width in widths)
-    for row in cells:
-        yield " | ".join(pad(text, at) for at, text in enumerate(row)).rstrip()
+    yield from map(aligned, cells[1:])
+    for row in coming:
+        yield aligned(map(shown, row))
 
 
 def _is_number(value: Any) -> bool:

@@ -185,9 +185,15 @@ def _size(b: dict[str, Any]) -> str:
 
 
 def _told(report: dict[str, Any]) -> str:
-    found = "can be restored" if report["restorable"] else f"cannot be restored: {report['because']}"
-    since = f", all of it since {report['verified_at']}" if report["verified_at"] else ""
-    return f"{report['level']}, {report['time']}: {found}{since}"
+    if not report["restorable"]:
+        found = f"cannot be restored: {report['because']}"
+    elif report["verified_at"]:
+        found = f"can be restored, all of it since {report['verified_at']}"
+    else:
+        # A sample has left something out, or another end of the chain was restored.
+        left = "it was not restored itself" if report["level"] == "restore" else "not all of it was looked at"
+        found = f"nothing is known against restoring it, but {left}"
+    return f"{report['level']}, {report['time']}: {found}"
 
 
 def _tell_one(cli: Cli, b: dict[str, Any]) -> None:

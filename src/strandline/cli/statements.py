@@ -62,11 +62,18 @@ def run_group(
     if isinstance(first, st.Begin | st.Rollback) and not cli.output.as_json:
         cli.output.line("a transaction is open" if isinstance(first, st.Begin) else "rolled back")
         return
-    if isinstance(first, st.Explain) and not first.mode and not cli.output.as_json:
+    if _is_tree(first) and not cli.output.as_json:
         for line in plan_lines(result.rows()):
             cli.output.line(line)
         return
     tell_result(cli, result)
+
+
+def _is_tree(statement: st.Statement) -> bool:
+    """Whether its answer is a plan whose steps have levels."""
+    if isinstance(statement, st.ExplainStatement):
+        return isinstance(statement.statement, st.Change | st.Export)
+    return isinstance(statement, st.Explain) and not statement.mode
 
 
 def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
@@ -153,13 +160,15 @@ def _tell_file(output: Output, result: Result) -> None:
 def _tell_rows(output: Output, result: Result) -> None:
     if output.as_json:
         output.rows(result.columns, result)
-    elif result.is_here or not output.is_terminal:
-        output.table(result.columns, _awaited(result))
-    else:
+    elif result.is_here:
+        output.table(result.columns, result.rows())
+    elif output.is_terminal:
         rows = _awaited(result, SHOWN_ROWS + 1)  # one more than is shown tells that there are more
         output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)
+    else:
+        output.table(result.columns, iter(result))
 
 
-def _awaited(result: Result, limit: int | None = None) -> list[tuple[Any, ...]]:
+def _awaited(result: Result, limit: int) -> list[tuple[Any, ...]]:
     with attended(), phase("querying"):
         return result.rows(limit)

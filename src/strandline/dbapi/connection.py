@@ -18,7 +18,7 @@ from strandline.sql import statements as st
 __all__ = ["Connection", "connect"]
 
 
-_IN_TRANSACTIONS = (st.Change, st.Select, st.Explain, st.Begin, st.Commit, st.Rollback)
+_IN_TRANSACTIONS = (st.Change, st.Select, st.Explain, st.ExplainStatement, st.Begin, st.Commit, st.Rollback)
 """What does not end a transaction by being run."""
 
 

@@ -113,8 +113,11 @@ class Cursor:
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Return the next rows: so many, or ``arraysize``."""
+        rows, most = self._open_rows(), self.arraysize if size is None else size
+        if not isinstance(most, int) or most < 0:
+            raise ProgrammingError(f"{most!r} is no number of rows to fetch")
         with translated():
-            return list(islice(self._open_rows(), self.arraysize if size is None else size))
+            return list(islice(rows, most))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return all rows that are left."""

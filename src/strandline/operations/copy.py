@@ -114,10 +114,9 @@ def _check_distinct(request: CopyRequest) -> None:
     if not request.tables:
         raise InvalidArgument("no table to copy was named", "Name at least one.")
     for what, given in zip(("source", "target"), zip(*request.tables, strict=True), strict=True):
-        counts = Counter(names.normalize(path) for path in given)
-        twice, number = counts.most_common(1)[0]
-        if number > 1:
-            raise InvalidArgument(f"{twice} is named twice as a {what}", f"Name each {what} once.")
+        for path, number in Counter(names.normalize(path) for path in given).items():
+            if number > 1:
+                raise InvalidArgument(f"{path} is named twice as a {what}", f"Name each {what} once.")
 
 
 @dataclass(frozen=True)

@@ -6,85 +6,78 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from strandline import records
 from strandline.catalog import operations, sessions, shards
-from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import (
     CANCELLED,
     CANCELLING,
     DONE,
     FAILED,
     RUNNING,
-    Failure,
     Operation,
-    Part,
 )
-from strandline.catalog.versions import VersionRegistry
 from strandline.catalog.writer import Writer
 from strandline.cycles import uncollected
 from strandline.errors import (
-    Cancelled,
     Corrupted,
     PreconditionFailed,
-    StrandlineError,
     TimedOut,
     Unavailable,
 )
-from strandline.metrics import Metrics, event
-from strandline.operations.kind import Kind, Planning, read_part
-from strandline.operations.parameters import Lease, Scheduler, Worker
-from strandline.operations.transitions import (
-    Cancelling,
-    Lost,
-    Transitions,
-    as_ours,
-)
+from strandline.metrics import event
+from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled, undo
+from strandline.operations.kind import Planning, read_part
+from strandline.operations.transitions import Transitions
 from strandline.operations.workers import run_parallel
 from strandline.records import Newer, Record
 from strandline.retry import tries
+from strandline.work import Interrupted, ended_by, phase
 
 _POLL_SECONDS = 0.05
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Engine(Transitions):
-    """The operations of one catalog as this process sees and runs them. Safe to use from any thread."""
+    """The operations of one catalog as this process sees and runs them. Safe to use from any thread.
+    ``workers``: on how many threads the parts of an operation are carried out that its caller waits for.
+    ``stopping`` is set when it is to come to an end: no operation makes another step here then."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        lease: Lease,
-        kinds: Iterable[Kind[Any, Any, Any]],
-        *,
-        metrics: Metrics | None = None,
-        scheduler: Scheduler | None = None,
-        registry: VersionRegistry | None = None,
-        jobs: Worker | None = None,
-        together: int = 1,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
-    ) -> None:
-        super().__init__(
-            catalog,
-            lease,
-            kinds,
-            metrics=metrics,
-            scheduler=scheduler,
-            registry=registry,
-            jobs=jobs,
-            together=together,
-        )
-        self.stopping = threading.Event()
-        self._new_id = new_id
-        self._driven: set[str] = set()
-        self._lock = threading.Lock()
+    workers: int = 1
+    new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16]
+    stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _driven: set[str] = field(default_factory=set, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     # -- starting and running
     # --------------------------------------------------------------------------------------------------------
+
+    def execute(self, kind: str, request: Record) -> str:
+        """Run an operation to its end here, with what begins at it, and return its id; its error is raised.
+        Whoever is interrupted undoes it."""
+        operation_id = self.begin(kind, request)
+        try:
+            with phase(kind), ended_by(lambda: self._give_up(operation_id)):
+                self.run(operation_id, self.workers)
+                self.outcome(operation_id)
+        except Interrupted:
+            self._give_up(operation_id)
+            raise
+        return operation_id
+
+    def _give_up(self, operation_id: str) -> None:
+        with contextlib.suppress(PreconditionFailed):  # It has ended meanwhile, or is being undone.
+            self.cancel(operation_id)
+
+    def begin(self, kind: str, request: Record) -> str:
+        """Start an operation when those of dead processes are finished: they may hold what it needs."""
+        self.resume()
+        return self.start(kind, request)
 
     def start(self, kind: str, request: Record) -> str:
         """Plan an operation and make it durable, in one transaction, and return its id. A refused request
@@ -98,7 +91,7 @@ class Engine(Transitions):
     def _add(self, tx: Writer, kind: str, request: Record, session_id: str) -> tuple[str, int]:
         """Plan an operation, and return its id and the number of its parts."""
         of = self.kind_of(kind)
-        planning: Planning[Any] = Planning(self._new_id(), request)
+        planning: Planning[Any] = Planning(self.new_id(), request)
         plan = of.plan(tx, planning)
         operation = Operation(
             id=planning.id,
@@ -142,7 +135,7 @@ class Engine(Transitions):
         if operation.is_over or operation.session_id != self.lease.id:
             return False
         if operation.state == CANCELLING:
-            self.undo(operation, CANCELLED, _cancelled(operation))
+            undo(self, operation, CANCELLED, cancelled(operation))
         elif runnable:
             return self.advance(operation, *self.bunch(operation, runnable))
         else:
@@ -155,7 +148,7 @@ class Engine(Transitions):
         run = self.run_of(operation)
         try:
             with uncollected(), self.catalog.write() as tx:
-                run.renew(self._fence(tx.conn, operation.id))
+                run.renew(self.fence(tx.conn, operation.id))
                 if operations.first_open_stage(tx.conn, operation.id) is not None:
                     return
                 last = operations.last_change(tx.conn, operation.id) or tx.now
@@ -168,44 +161,13 @@ class Engine(Transitions):
         except Lost:
             return
         except Cancelling:
-            return self.undo(operation, CANCELLED, _cancelled(operation))
+            return undo(self, operation, CANCELLED, cancelled(operation))
         except Exception as error:
-            return self.undo(operation, FAILED, as_ours(error))
+            return undo(self, operation, FAILED, as_ours(error))
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
-        self._ended(operation, DONE)
+        self.ended(operation, DONE)
         self.kinds[operation.kind].after(self, operation, result)
-
-    def undo(
-        self, operation: Operation, state: str, error: StrandlineError, failed: Part | None = None
-    ) -> None:
-        """Roll back all that the operation did, in one transaction. ``failed``: the part that it ends
-        over."""
-        run = self.run_of(operation)
-        try:
-            with uncollected(), self.catalog.write() as tx:
-                run.renew(self._fence(tx.conn, operation.id, cancelling=True))
-                operations.roll_back(tx, operation.id, self.registry, run.body.directories)
-                if failed is not None:
-                    self._save_failed(tx, failed, error)
-                operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
-        except Lost:
-            return
-        run.flush()
-        self._ended(operation, state, error)
-
-    def _ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
-        self._plans.pop(operation.id, None)
-        self._unwanted.discard(operation.id)
-        self.kinds[operation.kind].let_go(operation.id)
-        self.metrics.operations.labels(operation.kind, state).inc()
-        event(
-            "operation ended",
-            operation=operation.id,
-            kind=operation.kind,
-            state=state,
-            error=error and error.message,
-        )
 
     def follower(self, operation: Operation) -> str | None:
         """The operation that began with the end of this one."""
@@ -236,7 +198,7 @@ class Engine(Transitions):
     def take_over(self, only: str | None = None) -> list[str]:
         """Make this session the owner of all orphans (or of one, if it is an orphan), and return their ids.
         Those that a newer version began are left to it."""
-        if not self.orphans():
+        if not any(only in (None, orphan.id) for orphan in self.orphans()):
             return []
         session_id = self.lease.ensure()
         with self.catalog.write() as tx:
@@ -270,6 +232,22 @@ class Engine(Transitions):
         except Corrupted:
             pass  # it fails, and is undone, where it comes to what cannot be read
         return True
+
+    def resume(self) -> list[str]:
+        """Carry on what dead processes left unfinished, to its end, and return the ids."""
+        taken = self.take_over()
+        for operation_id in taken:
+            self.run(operation_id, self.workers)
+        return taken
+
+    def carry_on(self, operation_id: str) -> bool:
+        """Carry an operation to its end if nobody else does, and return whether it has ended. Its error is
+        its own: what it had made is undone then. One that a newer version began is left alone."""
+        try:
+            taken = self.take_over(operation_id)
+        except Newer:
+            return False
+        return bool(taken) and self.run(operation_id, self.workers).is_over
 
     @contextlib.contextmanager
     def _driving(self, operation_id: str) -> Iterator[bool]:
@@ -322,6 +300,21 @@ class Engine(Transitions):
             "It goes on; wait for it again, or cancel it with db.cancel().",
         )
 
+    def outcome(
+        self,
+        operation_id: str,
+        timeout: float | None = None,
+        on_progress: Callable[[Operation], None] = lambda _: None,
+    ) -> Operation:
+        """Wait for an operation, and for what has begun with its end: for whoever waits that is a part of it.
+        The error of either is raised. Others may carry it on, who thought that this process was dead."""
+        ended = self.wait(operation_id, timeout, on_progress, self.workers)
+        if (failure := ended.failure()) is not None:
+            raise failure
+        if (follower := self.follower(ended)) is not None:
+            self.outcome(follower, timeout, on_progress)
+        return ended
+
     def cancel(self, operation_id: str) -> Operation:
         """Ask for an operation to be undone. Whoever runs it interrupts its slow work, and does so before its
         next transition; if nobody does, this call does."""
@@ -353,7 +346,3 @@ class Engine(Transitions):
                     f"operation {operation_id} is still {operation.state}", "Wait for it, or cancel it first."
                 )
             operations.forget(tx, operation_id)
-
-
-def _cancelled(operation: Operation) -> Cancelled:
-    return Cancelled(f"operation {operation.id} was cancelled")

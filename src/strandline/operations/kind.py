@@ -164,7 +164,8 @@ class Run(Generic[Q, B, G]):
         text, body = self._plans.get(operation.id, ("", None))
         if text != operation.body:
             body = records.from_text(self._kind.body, operation.body, f"the plan {of}")
-            self._plans[operation.id] = (operation.body, body)
+            if not operation.is_over:  # Who looks at it afterwards must not keep it for ever.
+                self._plans[operation.id] = (operation.body, body)
         self.body = body
         self.progress = records.from_text(self._kind.progress, operation.progress, f"the progress {of}")
 
@@ -212,7 +213,6 @@ class Run(Generic[Q, B, G]):
     def flush(self) -> None:
         for act in self._held_back:
             act()
-        self._held_back.clear()
 
     def _note_claims(self, claims: Sequence[tuple[Wish, Claim]]) -> None:
         for result, number in Counter(_result(claim) for _, claim in claims).items():

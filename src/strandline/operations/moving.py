@@ -21,14 +21,14 @@ class Moving(Record):
     bytes_total: int
     ends: float | None = later()
 
-    def moved(self: M, size: int, *, began: float, now: float, beside: int) -> M:
-        """So many bytes are there now, too. ``beside``: how many may be nearly there, for parts that run at
-        the same time end one after the other. As long as these can explain why less has come than was
+    def moved(self: M, size: int, *, began: float, now: float, workers: int) -> M:
+        """So many bytes are there now, too. The other ``workers`` may nearly have as many, for parts that run
+        at the same time end one after the other. As long as these can explain why less has come than was
         expected, the end stays where it was."""
         done = self.bytes + size
         ends = self._ends(done, began, now)
         if self.ends is not None and ends is not None:
-            soonest = self._ends(min(self.bytes_total, done + beside), began, now) or ends
+            soonest = self._ends(min(self.bytes_total, done + size * (workers - 1)), began, now) or ends
             ends = min(ends, self.ends) if soonest <= self.ends else ends
         return replace(self, bytes=done, ends=ends)
 

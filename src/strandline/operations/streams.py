@@ -15,13 +15,13 @@ from typing import Any, ClassVar, TypeVar
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import board, chains, holds, many, paths
-from strandline.catalog.holds import Hold
+from strandline.catalog import chains, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
+from strandline.catalog.tables import Hold
 from strandline.catalog.versions import unit_above, units_above
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, current_step
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
 from strandline.records import Nothing, Record, later
@@ -73,7 +73,7 @@ class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
     def plan(self, tx: Writer, run: Planning[StreamRequest]) -> Plan[AtStep, Nothing]:
         spec = run.request.stream
         table = paths.require(tx.conn, run.request.table, "table")
-        step = board.current_step(tx.conn)
+        step = current_step(tx.conn)
         run.lock(tx, [table, *unit_above(tx.conn, table)], "altering")
         check_free(tx.conn, [table], spec.name)
         run.pin(tx, step)
@@ -112,8 +112,7 @@ class StreamPart(Handler[AnyRun, S]):
             for part in asked
             if part.body.stream is not None
         ]
-        # All streams of an operation are cut at one step.
-        step = asked[0].body.step if asked else None
+        step = parts[0].body.step  # one cut for all
         streams = many.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
         run.move_all(tx, [(part, tables[part.body.table_id]) for part in asked])
         created = {part.id: stream.id for part, stream in zip(asked, streams, strict=True)}
@@ -121,7 +120,7 @@ class StreamPart(Handler[AnyRun, S]):
 
     def configure_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
         bodies = [part.body for part in parts]
-        holds.add(
+        tables.add_holds(
             tx,
             *(
                 _hold(_created(body), body.table_id, body.stream, body.step)
@@ -158,7 +157,7 @@ def add_streams(
     wanted = [_new_path(table, stream, step, cursor=step) for table, stream in new]
     made = many.add(tx, wanted, step=step, state=state, operation_id=operation_id)
     pairs = zip(made, new, strict=True)
-    holds.add(tx, *(_hold(path.id, table.id, stream, step) for path, (table, stream) in pairs))
+    tables.add_holds(tx, *(_hold(path.id, table.id, stream, step) for path, (table, stream) in pairs))
 
 
 def _new_path(table: Path, stream: StreamSpec, step: int, cursor: int | None = None) -> NewPath:
@@ -178,8 +177,7 @@ def _hold(stream_id: int, table_id: int, stream: StreamSpec, step: int) -> Hold:
 
 
 def _created(body: NewStream) -> int:
-    if body.stream_id is None:
-        raise Internal(f"the stream on table {body.table_id} was not created before it was set up")
+    assert body.stream_id is not None  # The first phase has set it.
     return body.stream_id
 
 
@@ -189,7 +187,7 @@ def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
     table = paths.require_id(tx.conn, stream.parent_id)
     for path in (stream, table):
         paths.check_ready(path)
-    body, hold = stream.record(StreamBody), holds.find(tx.conn, stream.id)
+    body, hold = stream.record(StreamBody), tables.find_hold(tx.conn, stream.id)
     if hold is None:
         raise Internal(f"the stream {stream.path} holds nothing")
     if mode in (None, body.mode):
@@ -202,10 +200,10 @@ def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
             "longer kept",
             f"Read the stream and commit step {kept_from} or a later one first, or add another changefeed.",
         )
-    holds.keep_state(tx, stream.id, needs_state)
+    tables.keep_held_state(tx, stream.id, needs_state)
     paths.set_body(tx, stream.id, replace(body, mode=mode))
     paths.set_version(tx, stream.id, stream.version + 1)
-    board.publish(tx, paths.by_ids(tx.conn, [stream.id]))
+    paths.publish(tx, paths.by_ids(tx.conn, [stream.id]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,13 +255,14 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
     each."""
     if not streams:
         raise InvalidArgument("no stream to drop was named", "Name at least one.")
-    tables = paths.by_ids(tx.conn, [stream.parent_id for stream in streams if stream.parent_id is not None])
+    on = [stream.parent_id for stream in streams if stream.parent_id is not None]
+    tables = paths.by_ids(tx.conn, on)
     above = [path for unit in units_above(tx.conn, tables).values() for path in unit]
     run.lock(tx, [*tables, *above], "altering")
     run.lock(tx, streams, "dropping")
     return [
-        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=s.parent_id or 0), path=s.path)
-        for s in streams
+        PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=table_id), path=s.path)
+        for s, table_id in zip(streams, on, strict=True)
     ]
 
 

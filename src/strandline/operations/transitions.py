@@ -10,41 +10,29 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from strandline.catalog import operations, sessions, shards
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLING, FAILED, Operation, Part
+from strandline.catalog.operations import CANCELLING, Operation, Part
 from strandline.catalog.versions import VersionRegistry
-from strandline.catalog.writer import Writer
 from strandline.cycles import uncollected
-from strandline.errors import Corrupted, Internal, InvalidArgument, OperationNotFound, StrandlineError
+from strandline.errors import Corrupted, InvalidArgument, OperationNotFound, StrandlineError
 from strandline.metrics import Metrics, event
+from strandline.operations.failure import LOOK_SECONDS, Cancelling, Lost, part_failed
 from strandline.operations.kind import AnyRun, Handler, Kind, Run, read_part
 from strandline.operations.kind import Part as TypedPart
-from strandline.operations.parameters import Lease, NoJobs, Scheduler, Worker
+from strandline.operations.parameters import Lease, Scheduler
 from strandline.retry import within
 
 _WINDOW = 64
 """So many of the parts that can go on are looked at, at least, to choose from."""
 NOTED_SECONDS = 1.0
 """A part whose work takes longer than this is written down as being in progress."""
-LOOK_SECONDS = 0.5
-"""Whoever waits for slow work asks this often whether it is still wanted."""
-
-
-class Lost(Exception):
-    """The operation has ended, or belongs to another session now."""
-
-
-class Cancelling(Exception):
-    """Somebody wants the operation to be undone."""
 
 
 class InOrder:
@@ -54,35 +42,29 @@ class InOrder:
         return runnable[0]
 
 
-class Transitions(ABC):
+@dataclass(eq=False, repr=False)
+class Transitions:
     """Those of the parts of all operations of one catalog, as this process makes them. Safe to use from any
-    thread. ``together``: how many parts may make a transition in one transaction."""
+    thread. ``of_kinds``: the kinds of operations that it knows. ``together``: how many parts may make a
+    transition in one transaction."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        lease: Lease,
-        kinds: Iterable[Kind[Any, Any, Any]],
-        *,
-        metrics: Metrics | None = None,
-        scheduler: Scheduler | None = None,
-        registry: VersionRegistry | None = None,
-        jobs: Worker | None = None,
-        together: int = 1,
-    ) -> None:
-        self.catalog = catalog
-        self.lease = lease
-        self.kinds = {kind.name: kind for kind in kinds}
-        self.metrics = metrics or Metrics()
-        self.scheduler: Scheduler = scheduler or InOrder()
-        self.registry = registry or VersionRegistry()
-        self._jobs: Worker = jobs or NoJobs()
-        self.together = together
-        self._turn = threading.Lock()
-        self._plans: dict[str, tuple[str, Any]] = {}
-        self._unwanted: set[str] = set()
-        """The operations that were cancelled here: what their parts still do is for nothing."""
-        self._is_let_go = False
+    catalog: Catalog
+    lease: Lease
+    of_kinds: InitVar[Iterable[Kind[Any, Any, Any]]]
+    _: KW_ONLY
+    metrics: Metrics = field(default_factory=Metrics)
+    scheduler: Scheduler = field(default_factory=InOrder)
+    registry: VersionRegistry = field(default_factory=VersionRegistry)
+    together: int = 1
+    kinds: dict[str, Kind[Any, Any, Any]] = field(init=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _plans: dict[str, tuple[str, Any]] = field(default_factory=dict, init=False)
+    _unwanted: set[str] = field(default_factory=set, init=False)
+    """The operations that were cancelled here: what their parts still do is for nothing."""
+    _is_let_go: bool = field(default=False, init=False)
+
+    def __post_init__(self, of_kinds: Iterable[Kind[Any, Any, Any]]) -> None:
+        self.kinds = {kind.name: kind for kind in of_kinds}
 
     def runnable(self, operation_id: str) -> tuple[Operation, list[Part]]:
         """The operation, and the first of those of its parts that can go on now."""
@@ -156,11 +138,6 @@ class Transitions(ABC):
         cancelled, or has ended."""
         first, (began, seconds) = parts[0], time
         name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
-        tag, jobs = f"{name}-{uuid.uuid4().hex[:8]}", self._jobs.store
-
-        def tagged() -> Sequence[Any]:
-            with jobs.tagged(tag):
-                return work()
 
         def discard(made: Sequence[Any]) -> None:
             for each in made:
@@ -178,16 +155,15 @@ class Transitions(ABC):
                 self._note_begun(parts, began)
                 looked, is_noted = now, True
             elif now - looked >= LOOK_SECONDS:
-                self._ask_if_wanted(first.operation_id)
+                self.ask_if_wanted(first.operation_id)
                 looked = now
 
         return within(
             self.catalog.clock,
             seconds,
-            tagged,
+            work,
             name=name,
             what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
-            interrupt=lambda: jobs.interrupt(tag),
             late=discard,
             while_waiting=look,
         )
@@ -196,13 +172,13 @@ class Transitions(ABC):
         operation_id = parts[0].operation_id
         # Who looks on may miss it; the work does not.
         with contextlib.suppress(StrandlineError), self.catalog.write() as tx:
-            self._fence(tx.conn, operation_id)
+            self.fence(tx.conn, operation_id)
             shards.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
 
-    def _ask_if_wanted(self, operation_id: str) -> None:
+    def ask_if_wanted(self, operation_id: str) -> None:
         """Raise what ``_fence`` does. A catalog that does not answer says nothing of it."""
         with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
-            self._fence(conn, operation_id)
+            self.fence(conn, operation_id)
 
     def _advance(self, operation: Operation, parts: Sequence[Part], made: Any = None) -> bool:
         """The one transaction of parts, with what was ``made`` before it for a single one, or the error that
@@ -222,7 +198,7 @@ class Transitions(ABC):
         except Exception as error:
             if len(parts) > 1:
                 return all(self.advance(operation, part) for part in parts)
-            return self.part_failed(operation, parts[0], error)
+            return part_failed(self, operation, parts[0], error)
         run.flush()
         for before, after in changed:
             self.metrics.part_transitions.labels(after.state).inc()
@@ -247,7 +223,7 @@ class Transitions(ABC):
             # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
             # then whether it may write.
             with self._turn, uncollected(), self.catalog.write() as tx:
-                run.renew(self._fence(tx.conn, run.operation.id))
+                run.renew(self.fence(tx.conn, run.operation.id))
                 due = self._due(tx.conn, run.operation.id, parts)
                 if due:
                     after = handler.advance(tx, run, due, made)
@@ -278,56 +254,24 @@ class Transitions(ABC):
             due.append(part)
         return due
 
-    def part_failed(self, operation: Operation, part: Part, error: Exception) -> bool:
-        """Try the part again later if its handler thinks that this may help; otherwise fail the operation and
-        undo it. The failure of an attempt that was given up before is not news."""
-        with self.catalog.read() as conn:
-            if not _is_same(operations.present_parts(conn, operation.id, [part.id]).get(part.id), part):
-                return True
-        pause = self.handler_of(operation, part).retry_after(error, part.attempt + 1)
-        if pause is None:
-            self.undo(operation, FAILED, as_ours(error), part)
-            return False
-        with contextlib.suppress(Lost, Cancelling), self.catalog.write() as tx:
-            self._fence(tx.conn, operation.id)
-            if _is_same(operations.present_parts(tx.conn, operation.id, [part.id]).get(part.id), part):
-                self._save_failed(tx, part, as_ours(error))
-        self.metrics.part_retries.labels(part.kind).inc()
+    def is_present(self, conn: Connection, part: Part) -> bool:
+        """Whether a part is as it was read."""
+        return _is_same(operations.present_parts(conn, part.operation_id, [part.id]).get(part.id), part)
+
+    def ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
+        self._plans.pop(operation.id, None)
+        self._unwanted.discard(operation.id)
+        self.kinds[operation.kind].let_go(operation.id)
+        self.metrics.operations.labels(operation.kind, state).inc()
         event(
-            "part retried",
+            "operation ended",
             operation=operation.id,
-            part=part.id,
-            kind=part.kind,
-            attempt=part.attempt + 1,
-            error=str(error),
+            kind=operation.kind,
+            state=state,
+            error=error and error.message,
         )
-        self._pause(operation.id, pause)
-        return True
 
-    def _pause(self, operation_id: str, seconds: float) -> None:
-        """Wait before another try, as long as one is wanted."""
-        clock = self.catalog.clock
-        until = clock.now() + seconds
-        with contextlib.suppress(Lost, Cancelling):
-            while (left := until - clock.now()) > 0:
-                clock.sleep(min(left, LOOK_SECONDS))
-                self._ask_if_wanted(operation_id)
-
-    def _save_failed(self, tx: Writer, part: Part, error: StrandlineError) -> None:
-        """Write down one more try of a part that came to nothing."""
-        began = tx.now if part.began is None else part.began
-        now = began + (part.seconds or 0.0)
-        attempt = shards.attempt_of(error, began=began, now=now, process=sessions.this_process())
-        shards.save_failed(tx, part, attempt)
-
-    @abstractmethod
-    def undo(
-        self, operation: Operation, state: str, error: StrandlineError, failed: Part | None = None
-    ) -> None:
-        """Roll back all that the operation did, in one transaction. ``failed``: the part that it ends
-        over."""
-
-    def _fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
+    def fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
         """The operation, if it still runs and is still ours."""
         try:
             operation = operations.get(conn, operation_id)
@@ -363,7 +307,3 @@ class Transitions(ABC):
 
 def _is_same(present: Part | None, part: Part) -> bool:
     return present is not None and (present.state, present.attempt) == (part.state, part.attempt)
-
-
-def as_ours(error: Exception) -> StrandlineError:
-    return error if isinstance(error, StrandlineError) else Internal(f"{type(error).__name__}: {error}")

@@ -13,8 +13,6 @@ from strandline.catalog.operations import CANCELLING, Operation, Part
 if TYPE_CHECKING:
     from strandline.operations.engine import Engine
 
-_POLL_SECONDS = 0.05
-
 
 @dataclass(frozen=True, eq=False)
 class _Task:
@@ -63,16 +61,12 @@ class _Workers:
             else:
                 self._reports.put(_Report(task, None))
 
-    def collect(self) -> bool:
-        """Wait for a report; False if none has come for some time."""
-        try:
-            report = self._reports.get(timeout=_POLL_SECONDS)
-        except queue.Empty:
-            return False
+    def collect(self) -> None:
+        """Wait for a report."""
+        report = self._reports.get()
         self.busy.remove(report.task)
         if report.error is not None:
             raise report.error
-        return True
 
     def end(self) -> None:
         for _ in range(self._started):
@@ -98,7 +92,7 @@ def _carry_out(engine: Engine, operation_id: str, at_work: _Workers, after_step:
             break
         if not busy and (not runnable or operation.state == CANCELLING):
             engine.step(operation_id)
-            break
+            return
         if operation.state != CANCELLING:
             taken = {p.id for task in busy for p in task.parts}
             idle = [p for p in runnable if p.id not in taken]
@@ -113,8 +107,7 @@ def _carry_out(engine: Engine, operation_id: str, at_work: _Workers, after_step:
                 slow = [part for part in slow if part not in parts]
                 at_work.give(_Task(operation, parts))
         # Nothing else becomes possible in between, and to look at an operation of many tables takes its time.
-        while not at_work.collect() and not engine.stopping.is_set():
-            pass
+        at_work.collect()
         after_step()
     # What still works is let come to its end, so that nothing touches files after this call; what hangs is
     # given up in time.

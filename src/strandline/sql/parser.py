@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from strandline import names
-from strandline.errors import SyntaxFault, Unsupported
+from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
 from strandline.sql.backups import (
     read_alter_collection,
     read_attach,
@@ -33,8 +33,9 @@ from strandline.sql.statements import (
     Begin,
     Commit,
     Describe,
+    DropBackupCollection,
     Explain,
-    ExplainRestore,
+    ExplainStatement,
     Rollback,
     Select,
     ShowBackupCollections,
@@ -57,12 +58,17 @@ _SHOW_FORM = (
 )
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
 _TRANSACTION_FORM = "BEGIN [TRANSACTION] | COMMIT | ROLLBACK"
-_EXPLAIN_FORM = "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN RESTORE collection ..."
+_EXPLAIN_FORM = (
+    "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN UPSERT | INSERT | REPLACE | "
+    "UPDATE | DELETE | EXPORT | BACKUP | COPY BACKUP | COMPACT | PRUNE | DROP BACKUP | RESTORE ..."
+)
 
 
 def parse(text: str, params: Params = None) -> list[Statement]:
     """The statements of a text, in order; empty ones are left out. ``params`` are bound to the markers of the
     whole text."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string.")
     statements: list[Statement] = []
     line, line_start, counted = 1, 0, 0
     found = tokenize(text)
@@ -107,19 +113,24 @@ def _read_select(cursor: Cursor) -> Select:
     return Select(query_of(cursor.source, cursor.rest()))
 
 
-def _read_explain(cursor: Cursor) -> Explain | ExplainRestore:
+def _read_explain(cursor: Cursor) -> Explain | ExplainStatement:
     cursor.form = _EXPLAIN_FORM
     cursor.expect("EXPLAIN")
     start = cursor.peek()
-    if start.key == "RESTORE":
-        restore = read_restore(Cursor(cursor.source, cursor.rest()))
-        return ExplainRestore(replace(restore, text=cursor.source[start.start : cursor.tokens[-1].end]))
     mode = cursor.take().key if start.key in ("EXTENDED", "CODEGEN", "COST", "FORMATTED") else ""
-    if cursor.peek().key in _READERS and cursor.peek().key not in _QUERY_STARTS:
-        raise cursor.unsupported(f"EXPLAIN {cursor.peek().key}")
-    if cursor.peek().key not in _QUERY_STARTS:
-        raise cursor.fault("expected a query or RESTORE")
-    return Explain(query_of(cursor.source, cursor.rest()), mode)
+    first, both = cursor.peek().key, f"{cursor.peek().key} {cursor.peek(1).key}"
+    if first in _QUERY_STARTS:
+        return Explain(query_of(cursor.source, cursor.rest()), mode)
+    read = _READERS.get(both) or _READERS.get(first)
+    if read is None:
+        raise cursor.fault("expected a query, or a statement that can be explained")
+    refusal = cursor.unsupported(f"EXPLAIN {mode} {first}" if mode else f"EXPLAIN {first}")
+    if mode or not {first, both} & _EXPLAINED:
+        raise refusal
+    statement = read(Cursor(cursor.source, cursor.rest()))
+    if isinstance(statement, DropBackupCollection):
+        raise refusal
+    return ExplainStatement(replace(statement, text=cursor.source[start.start : cursor.tokens[-1].end]))
 
 
 def _read_show(cursor: Cursor) -> Statement:
@@ -182,6 +193,12 @@ def _read_transaction(cursor: Cursor) -> Begin | Commit | Rollback:
     return Rollback() if first == "ROLLBACK" else Commit()
 
 
+_EXPLAINED = frozenset(
+    (
+        *("UPSERT", "INSERT", "REPLACE", "UPDATE", "DELETE", "EXPORT"),
+        *("BACKUP", "COPY BACKUP", "COMPACT", "PRUNE", "DROP BACKUP", "RESTORE"),
+    )
+)
 _QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "(")
 _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "CREATE TABLE": read_create_table,

@@ -47,7 +47,7 @@ __all__ = [
     "DropIndex",
     "DropTable",
     "Explain",
-    "ExplainRestore",
+    "ExplainStatement",
     "Export",
     "Keep",
     "PinBackup",
@@ -503,5 +503,7 @@ class Restore(Statement):
 
 
 @dataclass(frozen=True)
-class ExplainRestore(Statement):
-    restore: Restore
+class ExplainStatement(Statement):
+    """What ``statement`` would do: one that changes rows, exports them, or works on backups."""
+
+    statement: Statement

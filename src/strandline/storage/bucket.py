@@ -81,8 +81,9 @@ class Bucket:
             return self._client(given, client_options=client, retry_config=retry)
         except (BaseError, ValueError, TypeError):
             # What the client says may repeat a value, and that may be a secret.
+            named = ", ".join(sorted(settings.storage_options)) or "none are given"
             raise InvalidArgument(
-                f"the options for {self.url} cannot be used: {', '.join(sorted(settings.storage_options))}",
+                f"the options for {self.url} cannot be used: {named}",
                 "Check their names and values in Settings.storage_options, and the variables AWS_*, "
                 "GOOGLE_* or AZURE_* of the environment.",
             ) from None

@@ -10,7 +10,6 @@ PySpark takes long to load and most processes never need it: so Spark's side is 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from strandline.errors import StrandlineError, TimedOut
+from strandline.errors import StrandlineError
 from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, split, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
@@ -67,9 +66,6 @@ SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
 with it."""
 
-INTERRUPTS = 10
-"""So often jobs are ended whose thread goes on: it may have been about to begin another one."""
-
 
 class Estimate(NamedTuple):
     """How many rows a scan would have to read at most; and whether it would be done here."""
@@ -90,19 +86,11 @@ class Store:
         self._spark = spark
         self._lock = threading.Lock()
         self._start: Future[SparkSession] | None = None
-        self._local = threading.local()
-        self._tags: dict[str, bool] = {}
-        """Those under which threads work, and whether they were interrupted."""
-        self._apart: dict[str, SparkSession] = {}
-        self._tagging = threading.Lock()
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: the caller's own, or one that is started; for work under a tag one whose jobs
-        can be ended."""
-        session = self._spark if self._spark is not None else self._started()
-        tag = getattr(self._local, "tag", None)
-        return session if tag is None else self._session_apart(session, tag)
+        """The Spark session: the caller's own, or one that is started."""
+        return self._spark if self._spark is not None else self._started()
 
     def _started(self) -> SparkSession:
         """Start Spark on a thread of its own, or wait for the one that does: whoever is not to wait any more
@@ -129,52 +117,6 @@ class Store:
             start.set_result(spark.session.get_session(None, options))
         except BaseException as error:
             start.set_exception(error)
-
-    # --- jobs that can be ended ----------------------------------------------------------------------------
-
-    def _session_apart(self, session: SparkSession, tag: str) -> SparkSession:
-        if self._tags[tag]:
-            raise TimedOut(f"the work {tag} was interrupted", "Nobody waits for it any more.")
-        if tag not in self._apart:
-            from strandline.storage import spark
-
-            self._apart[tag] = spark.session.apart(session, tag)
-        return self._apart[tag]
-
-    @contextmanager
-    def tagged(self, tag: str) -> Iterator[None]:
-        """While the block lasts, ``interrupt`` can end the Spark jobs that this thread begins."""
-        self._local.tag, self._tags[tag] = tag, False
-        try:
-            yield
-        finally:
-            self._local.tag = None
-            with self._tagging:
-                own, was_interrupted = self._apart.pop(tag, None), self._tags.pop(tag)
-            if own is not None and self._spark is not None and not was_interrupted:
-                from strandline.storage import spark
-
-                spark.session.join(self._spark, own, tag)
-
-    def interrupt(self, tag: str) -> None:
-        """End all jobs of the work under a tag, and let its thread begin no other. Nobody waits for that:
-        what does not answer may not answer to this either."""
-        with self._tagging:
-            if tag not in self._tags:
-                return
-            self._tags[tag] = True
-        if tag in self._apart:
-            threading.Thread(target=self._end, args=(tag,), name="strandline-interrupt", daemon=True).start()
-
-    def _end(self, tag: str) -> None:
-        from strandline.storage import spark
-
-        for tried in range(INTERRUPTS):
-            own = self._apart.get(tag)
-            if own is None:
-                return
-            spark.session.interrupt(own, tag)
-            time.sleep(0.1 * 2**tried)
 
     # --- what is little ------------------------------------------------------------------------------------
 
@@ -358,7 +300,7 @@ class Store:
         """Do to a table and its indexes what ``mode`` says with rows that have columns of the table, by name:
         an Arrow table in their types, or a DataFrame of the caller's."""
         if isinstance(rows, pa.Table):
-            if rows.nbytes <= self._settings.bulk_bytes and self._are_few(rows.num_rows, target.state):
+            if self.writes_here(target.state, rows.num_rows, rows.nbytes):
                 return arrow.write.write(self.shelf, target, mode, rows, self._inline)
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
@@ -368,6 +310,10 @@ class Store:
         if isinstance(made, Outcome):
             return made
         return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
+
+    def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
+        """Return whether ``write`` changes so many rows, of ``size`` bytes, in this process."""
+        return size <= self._settings.bulk_bytes and self._are_few(rows, state)
 
     def write_staged(
         self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
@@ -428,7 +374,7 @@ class Store:
         """Return a window of a table, folded, as segments under a fresh name. ``pace``: that of reading what
         is sealed, if anything may be."""
         segments = window.logs if window.chain is None else window.chain.segments
-        if self._is_little(segments, FOLDED * self._settings.bulk_rows):
+        if self.slices_here(segments):
             return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
@@ -439,6 +385,10 @@ class Store:
             else:
                 window = replace(window, chain=replace(window.chain, segments=found))
             return spark.changes.write_slice(self.spark, self.shelf, schema, window, name, here=here)
+
+    def slices_here(self, segments: Sequence[Segment]) -> bool:
+        """Return whether ``slice`` folds a window with these segments in this process."""
+        return self._is_little(segments, FOLDED * self._settings.bulk_rows)
 
     @contextmanager
     def _unsealed(
@@ -534,7 +484,7 @@ class Store:
     def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
         and their digest. ``among``: how many bytes the caller has to fold altogether."""
-        if self._is_folded_here(state, among):
+        if self.folds_here(state, among):
             return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes)
         from strandline.storage import spark
 
@@ -543,7 +493,7 @@ class Store:
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
         """The same as objects of a repository, under their names there."""
-        if self._is_folded_here(state, among):
+        if self.folds_here(state, among):
             there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
             return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes, into=there)
         with self._unsealed(state.chain.segments, name, pace) as found:
@@ -554,9 +504,9 @@ class Store:
         finally:
             self.discard(made.segments)
 
-    def _is_folded_here(self, state: State, among: int) -> bool:
-        """Return whether the rows of a state may pass through this process, as ``_is_read_here`` does, in
-        the order of their keys."""
+    def folds_here(self, state: State, among: int) -> bool:
+        """Return whether ``fold`` lets the rows of a state pass through this process, as ``_is_read_here``
+        does, in the order of their keys."""
         through = arrow.passing.passing(state)
         kept = [s for s in visible(state.chain) if s not in through]
         return (

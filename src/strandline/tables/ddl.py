@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import commits, many, paths, tables
+from strandline.catalog import commits, definitions, many, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableBody, TableInfo
 from strandline.catalog.writer import Writer
@@ -40,7 +40,7 @@ def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
             if found.type != "table":
                 raise AlreadyExists(f"{statement.path} already exists and is a {found.type}")
             return None
-        tables.create(tx, statement.path, table, indexes=indexes)
+        definitions.create(tx, statement.path, table, indexes=indexes)
         return tx.step
 
 
@@ -52,7 +52,7 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
         row = _require_table(tx.conn, statement.path)
         for path in paths.subtree(tx.conn, row):
             paths.check_ready(path)
-        tables.drop(tx, row)
+        definitions.drop(tx, row)
         if names.is_replaced(row.path):
             directories = many.find(tx.conn, names.above(row.path)).values()
             many.remove_empty(tx, [directory.id for directory in directories])
@@ -70,8 +70,8 @@ def rename_table(tx: Writer, path: str, to: str) -> tuple[str, str]:
         raise InvalidArgument(f"{path} has this name already", "Choose another name, or leave it.")
     for below in paths.subtree(tx.conn, row):
         paths.check_ready(below)
-    tables.check_free(tx.conn, to)
-    tables.rename(tx, row, to)
+    definitions.check_free(tx.conn, to)
+    definitions.rename(tx, row, to)
     return row.path, to
 
 
@@ -226,7 +226,7 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
         with runtime.catalog.write() as tx:
             commits.prove(tx, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
             paths.check_ready(paths.require_id(tx.conn, view.info.id))
-            tables.alter(tx, replace(view.info, schema=changed))
+            definitions.alter(tx, replace(view.info, schema=changed))
             if digest is not None:
                 tables.set_digest(tx, view.info.id, digest)
                 commits.record(tx, view.info.id, "schema", digest)
@@ -286,7 +286,7 @@ def _rename_columns(runtime: Runtime, path: str, actions: Sequence[st.RenameColu
                 if name in impls[ref.impl_id]:
                     impls[ref.impl_id] = impls[ref.impl_id].with_name(name, action.to)
                     refs[ref.name] = refs[ref.name].with_name(name, action.to)
-        tables.describe_anew(tx, info, schema, refs, impls)
+        definitions.describe_anew(tx, info, schema, refs, impls)
         return tx.step
 
 
@@ -316,8 +316,8 @@ def _drop_index(runtime: Runtime, path: str, name: str) -> int:
             raise PathNotFound(f"{path} has no index {name!r}")
         for below in paths.subtree(tx.conn, index_row):
             paths.check_ready(below)
-        tables.drop(tx, index_row)
-        tables.alter(tx, replace(info, indexes=tuple(i for i in info.indexes if i is not ref)))
+        definitions.drop(tx, index_row)
+        definitions.alter(tx, replace(info, indexes=tuple(i for i in info.indexes if i is not ref)))
         return tx.step
 
 

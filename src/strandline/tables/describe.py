@@ -8,10 +8,11 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline import records
-from strandline.catalog import board, chains, commits, holds, paths, sizes
+from strandline.catalog import chains, commits, paths, sizes, tables
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.writer import current_step
 from strandline.model import IndexDef
 
 
@@ -56,7 +57,7 @@ def overview(conn: Connection, parent: Path) -> list[dict[str, Any]]:
 def _table(conn: Connection, row: Path) -> dict[str, Any]:
     info = TableInfo.of(row)
     state = chains.state(conn, row.id)
-    chain = chains.load(conn, row.id, board.current_step(conn))
+    chain = chains.load(conn, row.id, current_step(conn))
     return {
         "columns": [
             {"name": c.name, "type": c.type.name, "not_null": c.not_null} for c in info.schema.columns
@@ -104,7 +105,7 @@ def _stream(conn: Connection, row: Path) -> dict[str, Any]:
     """``position``: the step up to which it was dealt with; ``steps_behind``: how far the table has gone
     since; ``held_segments`` and ``held_bytes``: what the table itself does not need any more and only this
     stream, perhaps with others, keeps."""
-    hold = holds.find(conn, row.id)
+    hold = tables.find_hold(conn, row.id)
     stream = row.record(StreamBody)
     collection = None if stream.owner is None else paths.by_id(conn, stream.owner)
     described: dict[str, Any] = {
@@ -115,7 +116,7 @@ def _stream(conn: Connection, row: Path) -> dict[str, Any]:
     }
     if hold is None:
         return described  # it is being created
-    count, size = holds.kept_by(conn, hold)
+    count, size = tables.kept_by(conn, hold)
     return described | {
         "position": hold.step,
         "steps_behind": max(0, chains.state(conn, hold.table_id).step - hold.step),

@@ -32,13 +32,13 @@ def explain(reader: Reader, query: Query) -> list[Step]:
     """Return the plan of a query, what is done last first, as a tree."""
     if query.simple is None:
         why = "only a SELECT of columns or count(*) of one table is answered in the process"
-        return list(_on_spark(reader, query, why))
+        return list(on_spark(reader, query, why))
     found = _here(reader, query.simple)
     if not isinstance(found, str):
         return found
     if reader.is_fixed and plain_select(reader, query.simple) is not None:
         return list(_streamed(reader, query.simple, found))
-    return list(_on_spark(reader, query, found))
+    return list(on_spark(reader, query, found))
 
 
 def _streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
@@ -51,7 +51,8 @@ def _streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
     yield Step(2, "scan", "some rows at a time", why)
 
 
-def _on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
+def on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
+    """Yield the plan of a query that Spark answers."""
     yield Step(0, "answer", "on Spark", why)
     found = [read.resolve(reader, ref) for ref in query.tables]
     read.check_columns(query, [view for _, view in found])
@@ -59,8 +60,8 @@ def _on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
         yield _table(ref, view)
         if ref.index is not None:
             impl = reader_.index(view, view.info.index(ref.index))
-            yield Step(2, "index", ref.index, f"all entries: {_size(impl.state)}")
-        yield Step(2, "scan", "all of it", _segments(view.state, view.state))
+            yield Step(2, "index", ref.index, f"all entries: {size(impl.state)}")
+        yield Step(2, "scan", "all of it", segments(view.state, view.state))
         yield from _shards(reader_, view)
     for file in query.files:
         yield Step(1, "read", file, "a source of Spark's own")
@@ -83,7 +84,7 @@ def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
     if simple.table.index is not None:
         of = reader.index(view, view.info.index(simple.table.index))
     constraints = key_ranges(where, types, of.info.schema.key, qualifier)
-    found = _find(reader, of, constraints, 3 if of is not view else 2)
+    found = find(reader, of, constraints, 3 if of is not view else 2)
     if isinstance(found, str):
         return found
     if of is not view:
@@ -106,7 +107,8 @@ def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
     return [*steps, _table(simple.table, view), *inner, *found]
 
 
-def _find(reader: Reader, view: TableView, constraints: Constraints, level: int) -> list[Step] | str:
+def find(reader: Reader, view: TableView, constraints: Constraints, level: int) -> list[Step] | str:
+    """Return how rows of a table are found here, or why they are not."""
     if constraints.impossible:
         return [Step(level, "nothing", "", "no key satisfies the condition")]
     key = view.info.schema.key
@@ -122,27 +124,42 @@ def _find(reader: Reader, view: TableView, constraints: Constraints, level: int)
             f"{estimate.rows:,} rows would have to be read here, of {_name(within)}: more than scan_rows or "
             "bulk_bytes allow"
         )
-    details = f"at most {estimate.rows:,} rows, {_segments(view.state, part)}"
+    details = f"at most {estimate.rows:,} rows, {segments(view.state, part)}"
     return [Step(level, "scan", _name(within), details)]
+
+
+def most(reader: Reader, view: TableView, constraints: Constraints) -> int:
+    """Return how many rows of a table satisfy the constraints at most."""
+    if constraints.impossible:
+        return 0
+    key = view.info.schema.key
+    keys = read.lookup_keys(key, constraints)
+    if keys is not None:
+        return len(keys)
+    return reader.runtime.store.estimate(view.state.narrowed(read.key_range(key, constraints))).rows
 
 
 def _table(ref: TableRef, view: TableView) -> Step:
     at = f"in the backup {ref.backup[1] or 'taken last'}" if ref.backup else f"at step {view.chain.step}"
-    return Step(1, "read", view.info.path, f"{at}, {_size(view.state)}")
+    return Step(1, "read", view.info.path, f"{at}, {size(view.state)}")
 
 
-def _size(state: State) -> str:
+def size(state: State) -> str:
+    """Return how large a state is."""
     found = visible(state.chain)
-    return f"{sum(s.rows for s in found):,} rows and changes in {_count(len(found))}"
+    return f"{sum(s.rows for s in found):,} rows and changes in {count(len(found), 'segment')}"
 
 
-def _segments(whole: State, part: State) -> str:
+def segments(whole: State, part: State) -> str:
+    """Return how much of a state is read for a part of it."""
     found = visible(part.chain)
-    return f"{len(found)} of {_count(len(visible(whole.chain)))}, {sum(s.bytes for s in found):,} bytes"
+    there = count(len(visible(whole.chain)), "segment")
+    return f"{len(found)} of {there}, {sum(s.bytes for s in found):,} bytes"
 
 
-def _count(number: int) -> str:
-    return f"{number} segment{'' if number == 1 else 's'}"
+def count(number: int, thing: str) -> str:
+    """Return ``1 row``, ``2,000 rows``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _shards(reader: Reader, view: TableView) -> Iterator[Step]:

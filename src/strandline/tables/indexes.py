@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from strandline.catalog import chains, commits, holds, paths, tables
+from strandline.catalog import chains, commits, definitions, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -102,7 +102,7 @@ def _attach(tx: Writer, table_id: int, index: IndexDef, built: _Built) -> int:
     row = paths.require_id(tx.conn, table_id)
     paths.check_ready(row)
     info = TableInfo.of(row)
-    ref = tables.add_index_paths(tx, row, index, table=info.schema, digest=built.entries.delta)
+    ref = definitions.add_index_paths(tx, row, index, table=info.schema, digest=built.entries.delta)
     chains.attach(tx, ref.impl_id, chains.insert_segments(tx, built.entries.segments, tx.step), tx.step)
     paths.set_body(tx, row.id, replace(info, indexes=(*info.indexes, ref)).body())
     paths.set_version(tx, row.id, info.version + 1)
@@ -121,7 +121,7 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
         if followed is None or head <= followed:
             return False
         before = chains.load_kept(conn, table.info.id, followed)
-        is_streamed = holds.is_held(conn, ref.impl_id)
+        is_streamed = tables.is_held(conn, ref.impl_id)
     impl = snapshot.index(table, ref)
     earlier = State(table.info.schema, before)
     made = _followed(runtime, table, earlier, impl.info.schema, ref.impl_id, at_any_size=is_streamed)
@@ -144,7 +144,7 @@ def _rebuild(
     name = runtime.session.file_name(ref.impl_id)
     new = runtime.store.entries(table.state, impl.info.schema, name)
     with publishing(runtime, new.segments) as tx:
-        if holds.is_held(tx.conn, ref.impl_id):
+        if tables.is_held(tx.conn, ref.impl_id):
             raise Stale(ref.impl_id, "a stream was created on it")
         tables.move_followed(tx, ref.impl_id, followed, snapshot.step)
         commits.replace_segments(

@@ -63,6 +63,23 @@ class _Pending:
         return self.depends_on is not None or self.whole or bool(self.keys)
 
 
+def check_writable(path: str, view: TableView) -> None:
+    """Refuse what users do not change the rows of."""
+    if names.is_backup(path) or view.increment:
+        raise InvalidArgument(
+            f"{path} is a backup and cannot be changed", "Restore it, and change the restored table."
+        )
+    if names.is_replaced(path):
+        raise InvalidArgument(
+            f"{path} was replaced by a restore and is kept as it was",
+            "Change the table that has taken its place; it can read from this one.",
+        )
+    if path.endswith(f"/{paths.IMPL_TABLE}"):
+        raise InvalidArgument(
+            f"{path} belongs to an index and follows its table", "Change the rows of the table."
+        )
+
+
 class Transaction(Reader):
     """Used by one thread. Nothing is durable, or visible to others, before ``commit``; ``abort`` removes the
     files it wrote."""
@@ -92,19 +109,7 @@ class Transaction(Reader):
 
     def writable(self, path: str) -> TableView:
         view = self.view(path)
-        if names.is_backup(path) or view.increment:
-            raise InvalidArgument(
-                f"{path} is a backup and cannot be changed", "Restore it, and change the restored table."
-            )
-        if names.is_replaced(path):
-            raise InvalidArgument(
-                f"{path} was replaced by a restore and is kept as it was",
-                "Change the table that has taken its place; it can read from this one.",
-            )
-        if path.endswith(f"/{paths.IMPL_TABLE}"):
-            raise InvalidArgument(
-                f"{path} belongs to an index and follows its table", "Change the rows of the table."
-            )
+        check_writable(path, view)
         return view
 
     def read_keys(self, view: TableView, keys: Keys) -> None:

@@ -115,12 +115,17 @@ def _from_source(
             )
         tx.write(view, mode, frame.toDF(*columns))
         return
-    for row in source.rows:
+    check_width(columns, source)
+    write_rows(tx, view, mode, columns, _rows(tx, view.info.schema, columns, source))
+
+
+def check_width(columns: Sequence[str], values: st.Values) -> None:
+    """Refuse rows that have not one value for each column."""
+    for row in values.rows:
         if len(row) != len(columns):
             raise InvalidArgument(
                 f"a row has {len(row)} values for {len(columns)} columns", "Give one value for each column."
             )
-    write_rows(tx, view, mode, columns, _rows(tx, view.info.schema, columns, source))
 
 
 def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: st.Values) -> list[Row]:
@@ -133,7 +138,7 @@ def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: s
         rows.append([None] * len(columns))
         for i, (name, value) in enumerate(zip(columns, row, strict=True)):
             try:
-                rows[-1][i] = _constant(table, name, value)
+                rows[-1][i] = constant_of(table, name, value)
             except NotConstant:
                 beyond.append((rows[-1], i, value))
     for start in range(0, len(beyond), EVALUATED):
@@ -145,35 +150,24 @@ def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: s
     return [tuple(row) for row in rows]
 
 
-def _constant(table: TableSchema, name: str, expression: Expression) -> Any:
+def constant_of(table: TableSchema, name: str, expression: Expression) -> Any:
+    """Return the value of a column that a constant means; NotConstant if it is none."""
     return coerce(table[name].type, literal(expression), name)
 
 
 def _update(tx: Transaction, statement: st.Update) -> None:
     view = tx.writable(statement.path)
     table = view.info.schema
-    set_ = [column(name, table.names, statement.path) for name, _ in statement.assignments]
-    if len(set(set_)) != len(set_):
-        raise InvalidArgument("UPDATE sets a column twice", "Set each column once.")
-    for name in set_:
-        if name in table.key:
-            raise InvalidArgument(
-                f"column {name!r} is in the primary key, which UPDATE cannot change",
-                "Delete the row and insert it under its new key.",
-            )
-    types = {c.name: c.type for c in table.columns}
-    setters = [
-        _setter(table, name, value, types, statement.alias)
-        for name, (_, value) in zip(set_, statement.assignments, strict=True)
-    ]
-    rows = read.matching_rows(tx, view, statement.alias, statement.where) if all(setters) else None
+    setters = setters_of(view, statement)
+    set_ = list(setters)
+    rows = read.matching_rows(tx, view, statement.alias, statement.where) if all(setters.values()) else None
     columns = (*table.key, *set_)
     if rows is not None:
         at = [table.names.index(name) for name in table.key]
         new = []
         for row in rows:
             fields = dict(zip(table.names, row, strict=True))
-            new.append((*(row[i] for i in at), *(s(fields) for s in setters if s is not None)))
+            new.append((*(row[i] for i in at), *(s(fields) for s in setters.values() if s is not None)))
         write_rows(tx, view, "UPDATE", columns, new)
         return
     assigned = [
@@ -185,10 +179,30 @@ def _update(tx: Transaction, statement: st.Update) -> None:
     tx.write(view, "UPDATE", found.toDF(*columns))
 
 
+def setters_of(view: TableView, statement: st.Update) -> dict[str, Any]:
+    """Return for each column that an UPDATE sets what computes its value from a row; None if only Spark
+    can."""
+    table = view.info.schema
+    set_ = [column(name, table.names, statement.path) for name, _ in statement.assignments]
+    if len(set(set_)) != len(set_):
+        raise InvalidArgument("UPDATE sets a column twice", "Set each column once.")
+    for name in set_:
+        if name in table.key:
+            raise InvalidArgument(
+                f"column {name!r} is in the primary key, which UPDATE cannot change",
+                "Delete the row and insert it under its new key.",
+            )
+    types = {c.name: c.type for c in table.columns}
+    return {
+        name: _setter(table, name, value, types, statement.alias)
+        for name, (_, value) in zip(set_, statement.assignments, strict=True)
+    }
+
+
 def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str, Any], alias: str) -> Any:
     type_ = table[name].type
     try:
-        constant = _constant(table, name, value)
+        constant = constant_of(table, name, value)
     except NotConstant:
         compute = assign(value, types, alias)
         return None if compute is None else lambda fields: coerce(type_, compute(fields), name)
@@ -198,7 +212,7 @@ def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str
 def _assigned(table: TableSchema, name: str, value: Expression) -> str:
     """The right side of SET for Spark, where a constant must mean the same as in the process."""
     try:
-        constant = _constant(table, name, value)
+        constant = constant_of(table, name, value)
     except NotConstant:
         return f"({value.named})"
     if value.params:
@@ -226,9 +240,10 @@ def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[
 
 def _columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
     table = view.info.schema
+    known = table.names
     if given is None:
-        return table.names
-    columns = tuple(column(name, table.names, view.info.path) for name in given)
+        return known
+    columns = tuple(column(name, known, view.info.path) for name in given)
     if len(set(columns)) != len(columns):
         raise InvalidArgument("a column is named twice", "Name each column once.")
     for name in table.key:

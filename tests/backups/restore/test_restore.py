@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from strandline.api.database import Database
-from strandline.backups.record import BackupRecord
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.record import BackupRecord, backup_records, require_collection
+from strandline.backups.restore_plan import Old, RestoreRequest, find_chain
 from strandline.catalog import operations, paths
 from strandline.errors import (
     AlreadyExists,
@@ -79,6 +79,13 @@ def test_what_comes_back_has_the_versions_that_the_backup_captured(
     assert len({tuple(found.values()) for found in story.versions.values()}) == len(story.backups)
 
 
+def test_what_takes_a_place_has_the_next_version_if_the_recorded_one_is_not_greater() -> None:
+    old = Old("/.replaced/now", {"/t": 4})
+    assert [old.version("/t", recorded) for recorded in (1, 4, 5, 9)] == [5, 5, 5, 9]
+    assert [old.version("/u", recorded) for recorded in (1, 2)] == [1, 2]
+    assert (old.place("/t"), old.place("/u")) == ("/.replaced/now/t", "/u")
+
+
 def test_a_restored_table_lives_on_its_own(told: tuple[Database, Story]) -> None:
     db, story = told
     db.sql("DROP TABLE orders; DROP TABLE `dir/items`; RESTORE c")
@@ -109,6 +116,13 @@ def test_at_a_time(told: tuple[Database, Story]) -> None:
         db.sql("RESTORE c AT TIMESTAMP '2001-01-01T00:00:00Z' INTO 'r'")
     db.sql("RESTORE c AT TIMESTAMP '2999-01-01T00:00:00Z' INTO 'r'")
     assert state(db, "/r") == story.states[story.backups[-1]]
+    with db.runtime.catalog.read() as conn:
+        collection = require_collection(conn, "c")
+        (taken,) = {record.time for record in backup_records(conn, collection)}
+        request = RestoreRequest(collection="c", not_after=taken)
+        assert find_chain(conn, collection, request)[-1].name == story.backups[-1]
+        with pytest.raises(PathNotFound):
+            find_chain(conn, collection, replace(request, not_after=taken - 0.5))
 
 
 def test_reading_a_backup_without_restoring_it(told: tuple[Database, Story]) -> None:
@@ -122,6 +136,14 @@ def test_reading_a_backup_without_restoring_it(told: tuple[Database, Story]) -> 
         assert [r[0] for r in moved] == sorted(
             r[0] for r in story.states[backup]["/orders"][2] if r[1] == "moved"
         )
+
+
+def test_what_a_backup_does_not_hold_is_not_read_from_it(on_sqlite: tuple[Database, Story]) -> None:
+    db, _ = on_sqlite
+    for name, hint in (("ordes", "orders"), ("zzzzzzzz", "It holds /dir/items, /orders.")):
+        with pytest.raises(PathNotFound, match=f"/{name} is not in the backup") as refused:
+            db.sql(f"SELECT * FROM {name} IN BACKUP c").rows()
+        assert hint in refused.value.hint
 
 
 def test_explain_changes_nothing_and_says_what_is_in_the_way(told: tuple[Database, Story]) -> None:
@@ -386,6 +408,8 @@ def test_omitted_and_asynchronous_indexes_are_rebuilt_and_said_so(
         )
         db.sql("BACKUP c; UPSERT INTO t (k, v) VALUES (3, 30)")
         db.sql("BACKUP c INCREMENTAL; DROP TABLE t")
+        with pytest.raises(PreconditionFailed, match="no data of the index 's'"):
+            db.sql("SELECT k FROM t VIEW s IN BACKUP c WHERE v = 30").rows()
         operation = db.sql("RESTORE c WITH (VERIFY = 'data')").operation_id
         assert operation is not None
         result = db.operation(operation).result

@@ -22,7 +22,9 @@ from tests.backups.reading import records
 from tests.backups.verify.repository import Kept, keep, opened, state
 from tests.effort import EVERY
 
-"""Of texts, one byte of so many is changed."""
+ATTACHED = 16
+"""Where every byte of a text is changed, it is attached after so many of them: whoever attaches reads it as whoever
+verifies does, and takes ten times as long."""
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +69,22 @@ class Bench:
         finally:
             self.path(name).write_bytes(before)
 
-    def try_case(self, what: str, name: str, content: bytes | None, *, level: str, publish: bool) -> None:
-        """Damage a file, and see who finds it. ``publish``: also try to get damaged rows out."""
+    def try_case(
+        self, what: str, name: str, content: bytes | None, *, level: str, publish: bool, attach: bool = False
+    ) -> None:
+        """Damage a file, and see who finds it. ``publish``: also try to get damaged rows out; ``attach``: at
+        least see what is attached."""
         self.cases[what] += 1
         with self.damaged(name, content):
-            self._judge(f"{what} of {name}", level=level, publish=publish)
+            self._judge(f"{what} of {name}", level=level, publish=publish, attach=attach)
 
-    def _judge(self, what: str, *, level: str, publish: bool) -> None:
+    def _judge(self, what: str, *, level: str, publish: bool, attach: bool) -> None:
         report = self.db.verify("c", level=level, again=True)
         if not report:
             self.missed.append(what)
         if publish:
             self._publish(what, self.db, "c")
-        if publish or EVERY:
+        if publish or attach:
             self._attach(what, publish=publish)
 
     def _attach(self, what: str, *, publish: bool) -> None:
@@ -114,13 +119,13 @@ def shown(db: Database, collection: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for record in records(db, collection):
         with db.runtime.catalog.read() as conn:
-            held = [chains.load(conn, s.target_id or 0, record.step).segments for s in record.slices]
+            held = [chains.load(conn, s.target_id, record.step).segments for s in record.slices]
         bytes_ = [[replace(s, id=0, file=(s.file or "").partition("#")[0]) for s in each] for each in held]
         tables = {
             path: (table.schema, [i.definition for i in table.indexes], table.changefeeds)
             for path, table in record.tables.items()
         }
-        sums = [replace(s, target_id=None) for s in record.slices]
+        sums = [replace(s, target_id=0) for s in record.slices]
         about = (record.kind, record.parent, record.after_step, record.step, record.time, record.stream)
         found[record.name] = about, tables, sums, bytes_
     return found
@@ -168,8 +173,9 @@ def test_texts(bench: Bench, kind: str) -> None:
         bench.try_case("more at the end", name, content + b"\n", level="chain", publish=True)
         places = range(0, len(content), 1 if EVERY else max(1, len(content) // 12))
         for number, at in enumerate(places):
-            publish = number % (len(places) // 4) == 0
-            bench.try_case("flipped bit", name, flipped(content, at), level="chain", publish=publish)
+            changed = flipped(content, at)
+            publish, attach = number % (len(places) // 4) == 0, EVERY and number % ATTACHED == 0
+            bench.try_case("flipped bit", name, changed, level="chain", publish=publish, attach=attach)
     print(kind, dict(bench.cases))
     assert bench.cases["removal"] == bench.cases["loss of half"] == len(names)
     assert bench.cases["flipped bit"] >= 10 * len(names)

@@ -34,7 +34,7 @@ def objects_of(db: Database) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     with db.runtime.catalog.read() as conn:
         for record in records(db):
-            ids = [s.target_id for s in record.slices if s.target_id is not None]
+            ids = [s.target_id for s in record.slices]
             held = chains.held(conn, ids, record.step)
             names = {s.file for segments in held.values() for s in segments if s.file is not None}
             found[record.name] = sorted(Path(db.runtime.files.path(name)) for name in names)
@@ -46,7 +46,7 @@ def keys_of(db: Database) -> dict[str, set[str]]:
     found = {}
     with db.runtime.catalog.read() as conn:
         for record in records(db):
-            ids = [s.target_id for s in record.slices if s.target_id is not None]
+            ids = [s.target_id for s in record.slices]
             held = chains.held(conn, ids, record.step)
             found[record.name] = {key_of(s) for segments in held.values() for s in segments}
     return found

@@ -6,12 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -21,11 +18,10 @@ from strandline.errors import TimedOut
 from strandline.operations.kind import AnyRun, Part
 from strandline.records import Nothing
 from strandline.retry import within
-from strandline.settings import Settings
-from strandline.storage.files import LocalFiles
-from strandline.storage.spark.session import brought, inheriting, working
-from strandline.storage.store import Store
-from tests.operations.test_shards import Work, Worked
+from strandline.storage.spark.session import inheriting, working
+from strandline.work import Interrupted, Work, current, doing
+from tests.operations.test_shards import Work as Worker
+from tests.operations.test_shards import Worked
 from tests.world import engine_of, open_catalog
 
 
@@ -60,26 +56,19 @@ def until(happens: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture
-def store(tmp_path: Path, spark: SparkSession) -> Store:
-    return Store(LocalFiles(tmp_path), Settings(), spark)
-
-
 @pytest.mark.parametrize("thread", ["its own", "another one"])
 def test_work_that_takes_too_long_leaves_no_job_behind(
-    store: Store, spark: SparkSession, tmp_path: Path, thread: str
+    spark: SparkSession, tmp_path: Path, thread: str
 ) -> None:
     ended = threading.Event()
 
     def work() -> None:
         try:
-            with store.tagged("tag"), ThreadPoolExecutor() as pool:
-                session = store.spark
-                run = inheriting(session, job) if thread == "another one" else job
-                if thread == "its own":
-                    run(session, tmp_path / "never")
-                else:
-                    pool.submit(run, session, tmp_path / "never").result()
+            if thread == "its own":
+                job(spark, tmp_path / "never")
+            else:
+                with working(spark), ThreadPoolExecutor() as pool:
+                    pool.submit(inheriting(spark, job), spark, tmp_path / "never").result()
         finally:
             ended.set()
 
@@ -93,27 +82,25 @@ def test_work_that_takes_too_long_leaves_no_job_behind(
         beside = others.submit(job, spark, tmp_path / "soon")
         until(lambda: running(spark) == 1)
         with pytest.raises(TimedOut, match="did not answer within 10 seconds"):
-            within(Passing(), 10.0, work, name="test", what="it", interrupt=partial(store.interrupt, "tag"))
+            within(Passing(), 10.0, work, name="test", what="it")
         assert ended.wait(60), "the job was left running"
         until(lambda: running(spark) == 1)
         (tmp_path / "soon").touch()
         assert beside.result() == 1, "another one was ended as well"
 
 
-def test_an_operation_that_is_cancelled_leaves_no_job_behind(
-    store: Store, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_operation_that_is_cancelled_leaves_no_job_behind(spark: SparkSession, tmp_path: Path) -> None:
     ended = threading.Event()
 
-    class OnSpark(Work):
+    class OnSpark(Worker):
         def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
             try:
-                job(store.spark, tmp_path / "never")
+                job(spark, tmp_path / "never")
             finally:
                 ended.set()
 
     catalog = open_catalog(tmp_path)
-    engine = engine_of(catalog, kinds=[Worked(OnSpark())], jobs=SimpleNamespace(store=store))
+    engine = engine_of(catalog, kinds=[Worked(OnSpark())])
     operation_id = engine.start("worked", Nothing())
     with ThreadPoolExecutor() as threads:
         driven = threads.submit(engine.run, operation_id)
@@ -128,29 +115,25 @@ def test_an_operation_that_is_cancelled_leaves_no_job_behind(
     catalog.close()
 
 
-def test_work_that_was_interrupted_begins_no_job(store: Store, spark: SparkSession) -> None:
-    with store.tagged("a"):
-        assert store.spark is store.spark
-        store.interrupt("a")
-        with pytest.raises(TimedOut, match="was interrupted"):
-            store.spark.range(1)
-    assert store.spark is spark
+def test_work_that_is_to_end_begins_no_job(spark: SparkSession) -> None:
+    begun = []
+
+    def work() -> None:
+        present = current()
+        assert present is not None
+        present.end()
+        with working(spark):
+            begun.append(True)
+
+    with pytest.raises(Interrupted):
+        within(SystemClock(), 60.0, work, name="test", what="it")
+    assert not begun
+    with working(spark):
+        assert spark.range(1).count() == 1  # Work of others goes on.
 
 
-def test_what_is_set_for_a_session_holds_for_the_work_apart(store: Store, spark: SparkSession) -> None:
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    try:
-        for number in ("3", "5"):
-            spark.conf.set("spark.sql.shuffle.partitions", number)
-            with store.tagged("a"):
-                assert store.spark is not spark
-                assert store.spark.conf.get("spark.sql.shuffle.partitions") == number
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", str(before))
-
-
-def test_others_never_find_the_session_apart(store: Store, spark: SparkSession) -> None:
-    spark.createDataFrame([(1,)], "k int")
-    with store.tagged("a"):
-        assert brought(store.spark, pa.table({"k": [1, 2]})).count() == 2
-        assert SparkSession.getActiveSession() is spark
+def test_a_thread_keeps_no_tag_of_work_that_is_over(spark: SparkSession) -> None:
+    present = Work()
+    with doing(present), working(spark):
+        assert len(spark.sparkContext.getJobTags()) == 1
+    assert not spark.sparkContext.getJobTags()

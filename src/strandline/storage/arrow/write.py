@@ -163,8 +163,9 @@ def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old:
     op = "E" if mode.startswith("DELETE") else "R" if mode == "REPLACE" else "U"
     kept = _beside(old, where, had) if mode in ("UPSERT", "UPDATE") and had.any() else None
     columns: dict[str, Any] = {}
+    named = frozenset(given.column_names)
     for column in schema.columns:
-        if column.name in given.column_names and (op != "E" or column.name in schema.key):
+        if column.name in named and (op != "E" or column.name in schema.key):
             columns[column.name] = given.column(column.name)
         elif kept is not None:
             columns[column.name] = kept.column(column.name)

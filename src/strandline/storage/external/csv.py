@@ -6,11 +6,13 @@ when it is to be told.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -26,6 +28,32 @@ __all__ = ["CsvFiles"]
 
 BLOCK_BYTES = 8 << 20
 """So much of a file is in memory at a time, and so long a row may be."""
+
+
+class _Framed(io.RawIOBase):
+    """A file as Arrow wants it: its first line is not empty, for Arrow counts that one as a header, and its
+    last one is ended."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self._waiting = b""
+        while not self._waiting and (data := stream.read(BLOCK_BYTES)):
+            self._waiting = data.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+        self._is_ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size, found = len(buffer), self._waiting
+        while len(found) < size and (data := self._stream.read(size - len(found))):
+            found += data
+        if len(found) < size and not self._is_ended:
+            self._is_ended = True
+            found += b"\n"
+        self._waiting, found = found[size:], found[:size]
+        buffer[: len(found)] = found
+        return len(found)
 
 
 class CsvFiles:
@@ -64,7 +92,7 @@ class CsvFiles:
 
     def _header(self, file: File, table: Sequence[str] | None) -> list[str]:
         source = self._source
-        first = next(iter(self._rows(file)), (1, []))[1]
+        line, first = next(iter(self._rows(file)), (1, []))
         if source.columns is not None:
             names = list(source.columns)
         elif source.header:
@@ -78,14 +106,16 @@ class CsvFiles:
             )
         if first and len(first) != len(names):
             raise InvalidArgument(
-                f"{file.name}, line 1: there are {len(first)} values for the {len(names)} columns "
+                f"{file.name}, line {line}: there are {len(first)} values for the {len(names)} columns "
                 f"{', '.join(names)}",
                 "Give one name for each value with --columns a,b,c.",
             )
+        if place := next((n for n, text in enumerate(first, 1) if _is_broken(text)), 0):
+            raise _not_utf8(file, line, place)
         if not names or "" in names or len({name.lower() for name in names}) < len(names):
             raise InvalidArgument(
-                f"{file.name}, line 1: {', '.join(names) or 'an empty file'} is no header, in which each "
-                "column has a name of its own",
+                f"{file.name}, line {line}: {', '.join(names) or 'an empty file'} is no header, in which "
+                "each column has a name of its own",
                 "Say --no-header if the first line has values.",
             )
         return names
@@ -143,8 +173,9 @@ class CsvFiles:
     def _batches(self, file: File, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         try:
             with file.open() as stream:
-                yield from arrow_csv.open_csv(
-                    stream,
+                last = ""
+                for batch in arrow_csv.open_csv(
+                    pa.PythonFile(_Framed(stream), mode="r"),
                     read_options=arrow_csv.ReadOptions(
                         column_names=list(names),
                         skip_rows=0,
@@ -158,7 +189,14 @@ class CsvFiles:
                         strings_can_be_null=True,
                         quoted_strings_can_be_null=False,
                     ),
-                )
+                ):
+                    yield batch
+                    if batch.num_rows:
+                        last = batch.column(batch.num_columns - 1)[-1].as_py() or ""
+            if last.endswith("\n"):
+                # Perhaps a quote is never closed: to Arrow all that follows it is one value.
+                for _ in self._rows(file, strict=True):
+                    pass
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):
                 return
@@ -175,12 +213,9 @@ class CsvFiles:
                     f"{file.name}, line {line}: there are {len(row)} values for {width} columns",
                     f"Check the quotes in it, and that {self._delimiter!r} stands between two values.",
                 )
-            for number, text in enumerate(row):
-                if any("\udc80" <= sign <= "\udcff" for sign in text):
-                    return InvalidArgument(
-                        f"{file.name}, line {line}, column {number + 1}: it is not text in UTF-8",
-                        "Write the file in UTF-8, for example with iconv.",
-                    )
+            for place, text in enumerate(row, 1):
+                if _is_broken(text):
+                    return _not_utf8(file, line, place)
         return InvalidArgument(
             f"{file.name} cannot be read as CSV: {str(error).splitlines()[0]}",
             f"A row has at most {BLOCK_BYTES >> 20} MiB.",
@@ -188,12 +223,12 @@ class CsvFiles:
 
     # --- row by row ----------------------------------------------------------------------------------------
 
-    def _rows(self, file: File) -> Iterator[tuple[int, list[str]]]:
+    def _rows(self, file: File, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
         """Yield the rows, each with the line in which it begins. Empty lines are none."""
         csv.field_size_limit(sys.maxsize)
         with file.open() as stream:
             text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-            reader = csv.reader(text, delimiter=self._delimiter)
+            reader = csv.reader(text, delimiter=self._delimiter, strict=strict)
             line = 1
             try:
                 for row in reader:
@@ -212,3 +247,15 @@ class CsvFiles:
         """The line in which a row begins."""
         skipped = row + (1 if self._source.header else 0)
         return next(islice(self._rows(file), skipped, None))[0]
+
+
+def _is_broken(text: str) -> bool:
+    """Whether it has bytes in it that are not UTF-8."""
+    return any("\udc80" <= sign <= "\udcff" for sign in text)
+
+
+def _not_utf8(file: File, line: int, place: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"{file.name}, line {line}, column {place}: it is not text in UTF-8",
+        "Write the file in UTF-8, for example with iconv.",
+    )

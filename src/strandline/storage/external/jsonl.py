@@ -124,7 +124,12 @@ def _value(file: File, row: _Row, name: str, type_: Type) -> Any:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=float)
+    """A value as JSON. Its numbers are those of the file, to the last digit."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_text(name)}: {_text(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
 
 
 def _batches(file: File) -> Iterator[list[_Row]]:
@@ -181,4 +186,12 @@ def _object(file: File, line: int, decoder: json.JSONDecoder, data: bytes) -> di
         raise InvalidArgument(f"{file.name}, line {line}{at}: it is not JSON: {said}", hint) from None
     if not isinstance(found, dict):
         raise InvalidArgument(f"{file.name}, line {line}: it holds no object", hint)
+    if b"\\ud" in data.lower():
+        try:
+            _text(found).encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(
+                f"{file.name}, line {line}: a text has a lone surrogate and cannot be written as UTF-8",
+                "A character beyond \\uffff is written as two \\u that belong together.",
+            ) from None
     return found

@@ -9,14 +9,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable, Unsupported
 from strandline.settings import Settings
-from strandline.storage.external.places import place_of
+from strandline.storage.external.places import bare, is_folder, is_web, place_of
 from strandline.storage.external.source import External
 from strandline.storage.external.typed import Batches, Typed
 from strandline.storage.location import is_url
 
-__all__ = ["DeltaTables", "IcebergTables", "delta_options", "iceberg_properties", "located", "needs"]
+__all__ = [
+    "DeltaTables",
+    "IcebergTables",
+    "check_iceberg",
+    "delta_options",
+    "iceberg_properties",
+    "located",
+    "needs",
+]
 
 
 def needs(package: str, extra: str) -> PreconditionFailed:
@@ -55,6 +63,11 @@ class Lake(Typed):
 
     def opened(self) -> Iterator[Batches]:
         for place in self._places:
+            if is_web(place):
+                raise Unsupported(
+                    f"a {self.kind} table cannot be read from a web server, as {bare(place)} is",
+                    "Name it by its folder or by a URL of its object store.",
+                )
             try:
                 reader = self._reader(place)
                 yield Batches(place, self.kind, reader.schema, reader)
@@ -78,6 +91,8 @@ class DeltaTables(Lake):
             from deltalake import DeltaTable, QueryBuilder
         except ImportError:
             raise needs("deltalake", "delta") from None
+        if not is_folder(place, self._settings, "_delta_log"):
+            raise InvalidArgument(f"{place} has no log of a Delta table", "Name the table's folder.")
         table = DeltaTable(located(place), storage_options=delta_options(self._settings))
         found: Any = QueryBuilder().register("t", table).execute("SELECT * FROM t")
         return pa.RecordBatchReader.from_stream(found)
@@ -93,6 +108,7 @@ class IcebergTables(Lake):
             from pyiceberg.table import StaticTable
         except ImportError:
             raise needs("pyiceberg", "iceberg") from None
+        check_iceberg(place)
         metadata = _metadata(located(place), self._settings)
         table = StaticTable.from_metadata(metadata, iceberg_properties(self._settings))
         schema = table.schema()
@@ -132,9 +148,20 @@ _S3 = {
 }
 
 
+def check_iceberg(place: str) -> None:
+    """Refuse what the client of Iceberg would need other packages and other credentials for."""
+    if is_url(place) and not place.startswith("s3://"):
+        raise Unsupported(
+            f"Iceberg tables are read and written in folders and on S3, and {place} is elsewhere",
+            "Use Delta or Parquet there.",
+        )
+
+
 def iceberg_properties(settings: Settings) -> dict[str, str]:
-    """Return what the client of Iceberg has to be told, where the environment does not say it."""
-    given = {"endpoint": _endpoint(), **settings.storage_options}
+    """Return what the client of Iceberg has to be told, where it does not look into the environment
+    itself."""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    given = {"endpoint": _endpoint(), "region": region, **settings.storage_options}
     return {_S3[name]: value for name, value in given.items() if name in _S3 and value}
 
 

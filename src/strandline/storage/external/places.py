@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -20,10 +21,22 @@ from strandline.settings import Settings
 from strandline.storage.files import Files
 from strandline.storage.location import SCHEMES, files_at, is_url
 
-__all__ = ["File", "endings", "find", "is_folder", "place_of", "read_failures"]
+__all__ = ["File", "bare", "endings", "find", "is_folder", "is_web", "place_of", "read_failures"]
 
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 STDIN = "-"
+
+
+def is_web(place: str) -> bool:
+    """Return whether this is the address of a file on a web server."""
+    return place.lower().startswith(("http://", "https://"))
+
+
+def bare(url: str) -> str:
+    """Return an address without what is no part of a file's name, and may be a secret."""
+    scheme, _, rest = url.partition("://")
+    host, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,8 @@ def endings(name: str) -> str:
 
 def place_of(location: str, settings: Settings) -> tuple[Files, str]:
     """Return the files among which a path or a URL is, and what it is called there."""
+    if "\0" in location:
+        raise InvalidArgument("a place has the character NUL in its name", "Leave it out.")
     if not is_url(location):
         path = os.path.abspath(os.path.expanduser(location.removeprefix("file://")))
         return files_at(os.path.dirname(path), settings), os.path.basename(path)
@@ -108,6 +123,10 @@ def find(places: Sequence[str], settings: Settings) -> list[File]:
 def _at(place: str, settings: Settings) -> list[File]:
     if place == STDIN:
         return [_stdin()]
+    if is_web(place):
+        from strandline.storage.external.web import fetched  # It makes a file of it.
+
+        return [fetched(place)]
     if any(sign in place for sign in "*?[") and not (not is_url(place) and os.path.exists(place)):
         return _matching(place, settings)
     files, name = place_of(place, settings)

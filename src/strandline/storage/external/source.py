@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strandline.errors import InvalidArgument
 from strandline.settings import Settings
-from strandline.storage.external.places import endings, find, is_folder
+from strandline.storage.external.places import bare, endings, find, is_folder, is_web
 from strandline.types import Type
 
 __all__ = ["External", "Format", "Incoming", "open_source"]
@@ -101,14 +101,20 @@ def _kind_of(source: External) -> Format:
     if len(kinds) == 1 and (kind := kinds.pop()) is not None:
         return kind
     raise InvalidArgument(
-        f"the names do not tell the format of {', '.join(source.places)}",
+        f"the names do not tell the format of {', '.join(map(_shown, source.places))}",
         f"Say --format {', --format '.join(get_args(Format))}.",
     )
+
+
+def _shown(place: str) -> str:
+    return bare(place) if is_web(place) else place
 
 
 def _kind_at(place: str, settings: Settings) -> Format | None:
     if place == "-":
         return None
+    if is_web(place):
+        return _ENDINGS.get(endings(bare(place)))
     if place.endswith(".metadata.json"):
         return "iceberg"
     if found := _ENDINGS.get(endings(place)):

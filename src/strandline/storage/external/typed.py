@@ -51,13 +51,17 @@ class Typed(ABC):
     @cached_property
     def _schemas(self) -> list[tuple[str, pa.Schema]]:
         found = [(each.name, each.schema) for each in self.opened()]
+        for name, schema in found:
+            if doubled := [n for n in schema.names if schema.names.count(n) > 1]:
+                raise InvalidArgument(f"{name} has two columns {doubled[0]}", "Give each a name of its own.")
         (first, schema), *others = found
         for name, other in others:
-            if missing := [n for n in schema.names if n not in other.names]:
-                raise InvalidArgument(
-                    f"{name} has no column {missing[0]}, which {first} has",
-                    "Load files with the same columns together, and others by themselves.",
-                )
+            for one, has, two, columns in ((name, other, first, schema), (first, schema, name, other)):
+                if missing := [column for column in columns.names if column not in has.names]:
+                    raise InvalidArgument(
+                        f"{one} has no column {missing[0]}, which {two} has",
+                        "Load files with the same columns together, and others by themselves.",
+                    )
         return found
 
     def names(self, table: Sequence[str] | None) -> list[str]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.settings import Settings
-from strandline.storage.external.lakes import delta_options, iceberg_properties, located, needs
+from strandline.storage.external.lakes import check_iceberg, delta_options, iceberg_properties, located, needs
 from strandline.storage.location import is_url
 
 __all__ = ["to_delta", "to_iceberg"]
@@ -84,6 +84,7 @@ def to_iceberg(place: str, reader: pa.RecordBatchReader, settings: Settings) -> 
         from pyiceberg.catalog.sql import SqlCatalog
     except ImportError:
         raise needs("pyiceberg", "iceberg") from None
+    check_iceberg(place)
     where, rows = located(place), _Rows(reader, _WIDE)
     url = where if is_url(where) else f"file://{where}"
     try:

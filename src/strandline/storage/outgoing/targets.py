@@ -52,8 +52,12 @@ class Target:
     settings: Settings
 
     @property
+    def is_lake(self) -> bool:
+        return self.kind in ("delta", "iceberg")
+
+    @property
     def is_file(self) -> bool:
-        return endings(self.place) in _ENDINGS and self.kind not in ("delta", "iceberg")
+        return endings(self.place) in _ENDINGS and not self.is_lake
 
     @property
     def format(self) -> Kind:

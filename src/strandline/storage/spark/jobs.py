@@ -1,7 +1,8 @@
 """The jobs of the work that this thread does: seen by whoever looks on, and ended when it is to end.
 
-In the process itself the context knows jobs by their tags, whoever asks; a session knows only its own
-thread's. With a Spark Connect server the session knows them.
+Jobs are ended by their tags, from any thread. In the process itself the context knows them: a session would
+have to be told by the thread that has set the tag, which waits for its job. With a Spark Connect server the
+session knows them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,20 +33,27 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def attend(session: SparkSession) -> None:
-    """From now on the jobs of this thread belong to its work, if somebody may look on at it."""
+    """From now on the jobs of this thread belong to its work, if somebody may look on at it or end it. Work
+    that is to end begins none."""
     present = work.current()
-    if present is None or present in _tags:
+    if present is None:
+        return
+    present.check()
+    if present in _tags:
         return
     tag = _tags[present] = f"strandline-{uuid.uuid4().hex}"
     with spark_errors():
         if is_remote(session):
             session.addTag(tag)
             present.elsewhere(lambda: _interrupt(session, tag), lambda: session.removeTag(tag))
+            if present.is_main:
+                _look_on(session, present)
             return
         context = session.sparkContext
         context.addJobTag(tag)
-        hush = _Hush()
-        present.elsewhere(hush.begin, hush.end)
+        if present.is_main:
+            hush = _Hush()
+            present.elsewhere(hush.begin, hush.end)
         present.elsewhere(lambda: context.cancelJobsWithTag(tag), lambda: context.removeJobTag(tag))
         present.counts = lambda: _tasks(context, tag)
 
@@ -53,7 +61,7 @@ def attend(session: SparkSession) -> None:
 def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
     """Return the same for another thread, whose jobs bear the tags of this one."""
     if is_remote(session):
-        add, remove, tags = session.addTag, session.removeTag, session.getTags()
+        add, remove, tags = session.addTag, session.removeTag, set(session.getTags())
     else:
         context = session.sparkContext
         add, remove, tags = context.addJobTag, context.removeJobTag, set(context.getJobTags())
@@ -96,6 +104,21 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 def _interrupt(session: SparkSession, tag: str) -> None:
     session.interruptTag(tag)
+
+
+def _look_on(session: SparkSession, present: work.Work) -> None:
+    """Let a server tell how far the jobs of work are. It does so to the thread that waits for them."""
+    said = (0, 0)
+
+    def hear(stages: Iterable[Any] | None, done: bool, **_: Any) -> None:
+        nonlocal said
+        if work.current() is present:
+            running = [stage for stage in stages or () if not (done or stage.done)]
+            said = sum(s.num_completed_tasks for s in running), sum(s.num_tasks for s in running)
+
+    session.registerProgressHandler(hear)
+    present.elsewhere(lambda: None, lambda: session.removeProgressHandler(hear))
+    present.counts = lambda: said
 
 
 def _tasks(context: Any, tag: str) -> tuple[int, int]:

@@ -20,7 +20,6 @@ from strandline.storage.segment import META, in_window, read_segment
 from strandline.storage.shelf import Shelf
 from strandline.storage.spark.columns import col, struct
 from strandline.storage.spark.failures import refuse
-from strandline.storage.spark.session import brought
 
 __all__ = ["POSITION", "is_brought_along", "local", "one_commit", "rows_of", "spark_path", "union"]
 
@@ -58,7 +57,7 @@ def _pattern(path: str) -> str:
 
 def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFrame:
     """A table with logical and meta columns, brought along in the plan itself."""
-    return brought(spark, table, struct(schema, table.column_names))
+    return spark.createDataFrame(table, struct(schema, table.column_names))
 
 
 def is_brought_along(logs: Sequence[Segment]) -> bool:
@@ -139,7 +138,7 @@ def _inline(
         tables.append(table.append_column(POSITION, pa.repeat(pa.scalar(i, pa.int32()), table.num_rows)))
     table = pa.concat_tables(tables)
     wanted = struct(schema, columns).add(POSITION, T.IntegerType())
-    return brought(spark, table, wanted)
+    return spark.createDataFrame(table, wanted)
 
 
 def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[int, Segment]]]:
@@ -183,8 +182,7 @@ def _stored(
         found[OP] = F.coalesce(found[OP], F.lit("U"))
     steps = {s.upto for _, s in segments if not s.stepped} if STEP in found else set()
     if len(steps) > 1 or (position and len(segments) > 1):
-        place = brought(
-            spark,
+        place = spark.createDataFrame(
             pa.table(
                 {
                     _FILE: [_base(s) for _, s in segments],

@@ -15,26 +15,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
-from strandline.storage.spark.jobs import attend, inheriting, is_remote
+from strandline.storage.spark.jobs import attend, inheriting
 from strandline.storage.spark.reach import reach
 from strandline.storage.spark.shipping import ship
 
 __all__ = [
     "MEANING",
     "NEEDED",
-    "apart",
-    "brought",
     "get_session",
     "inheriting",
-    "interrupt",
-    "join",
     "settings",
     "ship",
     "working",
@@ -287,68 +281,6 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
                         session.conf.unset(key)
                     elif lent.before != value:
                         session.conf.set(key, lent.before)
-
-
-# --- work that can be ended -------------------------------------------------------------------------------
-
-_idle: weakref.WeakKeyDictionary[SparkSession, list[SparkSession]] = weakref.WeakKeyDictionary()
-"""Sessions of their own that nobody uses at the moment, by the session that they were made of."""
-
-
-_made_of: weakref.WeakKeyDictionary[SparkSession, weakref.ref[SparkSession]] = weakref.WeakKeyDictionary()
-
-
-def apart(session: SparkSession, tag: str) -> SparkSession:
-    """A session for work of this thread that ``interrupt`` can end, and no other work with it. With Spark
-    Connect it is the same session, whose jobs bear the tag from now on. In the process itself a tag can be
-    told only by the thread that has set it, which waits for its job; so there the work has a session of its
-    own, with the settings of the other."""
-    if is_remote(session):
-        session.addTag(tag)
-        return session
-    with _lock:
-        idle = _idle.setdefault(session, [])
-        own = idle.pop() if idle else None
-    with spark_errors():
-        own = session.newSession() if own is None else own
-        _made_of[own] = weakref.ref(session)
-        wanted, present = session.conf.getAll, own.conf.getAll
-        for key in {*wanted, *present}:
-            with suppress(PySparkException):  # What nobody can change is the same in both.
-                if key not in wanted:
-                    own.conf.unset(key)
-                elif wanted[key] != present.get(key):
-                    own.conf.set(key, wanted[key])
-    return own
-
-
-def brought(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """Rows of this process as a frame. PySpark takes the session that has made the last one for the active
-    one, in all threads; a session of our own must not be found by others."""
-    try:
-        return session.createDataFrame(rows, schema) if schema is not None else session.createDataFrame(rows)
-    finally:
-        made_of = _made_of.get(session)
-        if made_of is not None:
-            SparkSession._activeSession = made_of()
-
-
-def join(session: SparkSession, own: SparkSession, tag: str) -> None:
-    """The work that ``apart`` was asked for has ended."""
-    if is_remote(session):
-        session.removeTag(tag)
-        return
-    with _lock:
-        _idle.setdefault(session, []).append(own)
-
-
-def interrupt(own: SparkSession, tag: str) -> None:
-    """End the jobs of work that ``apart`` was asked for. Whoever cannot be reached ends by itself."""
-    with suppress(Exception):
-        if is_remote(own):
-            own.interruptTag(tag)
-        else:
-            own.interruptAll()
 
 
 @contextmanager

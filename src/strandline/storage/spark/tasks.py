@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from strandline.errors import StrandlineError
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.failures import CARRIED
-from strandline.storage.spark.session import brought, ship, working
+from strandline.storage.spark.session import ship, working
 
 __all__ = ["on_executors"]
 
@@ -60,7 +60,7 @@ def on_executors(
         # A function of rows, for there is one row per thing; one of Arrow batches would need pandas, though
         # it does not use it.
         function = F.udf(worked, T.BinaryType(), useArrow=False).asNondeterministic()
-        tasks = brought(spark, packed)
+        tasks = spark.createDataFrame(packed)
         if len(things) > FEW:
             tasks = tasks.repartition(min(len(things), at_once or TASKS))
         elif at_once is not None:

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from strandline.model import TableSchema
 from strandline.storage.spark.columns import col, renamed, same_key
 from strandline.storage.spark.rows import local
-from strandline.storage.spark.session import brought
 
 __all__ = ["without"]
 
@@ -42,7 +41,7 @@ def _without_bits(rows: DataFrame, name: str, keys: pa.ChunkedArray) -> DataFram
     table = pa.table({_WORD: words[starts], _BITS: bits})
     here = col(name).cast("bigint")
     marked = rows.join(
-        F.broadcast(brought(rows.sparkSession, table)), F.shiftright(here, 6) == col(_WORD), "left"
+        F.broadcast(rows.sparkSession.createDataFrame(table)), F.shiftright(here, 6) == col(_WORD), "left"
     )
     bit = F.getbit(col(_BITS), here.bitwiseAND(F.lit(63)).cast("int"))
     return marked.where(col(_BITS).isNull() | (bit == 0)).select(*map(col, rows.columns))

@@ -1,0 +1,81 @@
+"""EXPLAIN of statements that are no queries: what they would do. Nothing is changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from strandline.api.result import Result
+from strandline.sql import statements as st
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
+
+_COLUMNS = ("what", "name", "details")
+
+
+def run(db: Database, statement: st.ExplainStatement) -> Result:
+    """Return a tree of what is done with rows, and lines of what is done with backups."""
+    match statement.statement:
+        case st.Change() as change:
+            return _change(db, change)
+        case st.Export() as export:
+            return _export(db, export)
+        case st.Restore() as restore:
+            return _restore(db, restore)
+        case st.Prune() as prune:
+            from strandline.api import removal
+
+            return removal.prune(db, replace(prune, confirm=False))
+        case st.DropBackup() as drop:
+            from strandline.api import removal
+
+            return removal.drop_backup(db, replace(drop, confirm=False))
+    return _operation(db, statement.statement)
+
+
+def _change(db: Database, statement: st.Change) -> Result:
+    from strandline.tables import write
+    from strandline.tables.explain import Step
+    from strandline.tables.explain_changes import explain_change
+
+    found = db.look(lambda reader: explain_change(reader, statement), write.named(statement))
+    return Result(Step._fields, found)
+
+
+def _export(db: Database, statement: st.Export) -> Result:
+    from strandline.api.exporting import target_of
+    from strandline.tables import explain, read
+
+    target = target_of(db, statement)
+    found = db.look(lambda reader: explain.explain(reader, statement.query), read.named(statement.query))
+    what = f"a {target.format} {'file' if target.is_file else 'table' if target.is_lake else 'folder'}"
+    taken = "what is there is replaced" if target.overwrite else "refused if something is there"
+    steps = [step._replace(level=step.level + 1) for step in found]
+    return Result(explain.Step._fields, [explain.Step(0, "export", target.place, f"{what}, {taken}"), *steps])
+
+
+def _restore(db: Database, statement: st.Restore) -> Result:
+    from strandline.backups.restore_plan import plan_restore
+    from strandline.backups.restore_request import restore_request
+
+    request = restore_request(statement, db.runtime.limits)
+    with db.runtime.catalog.read() as conn:
+        plan = plan_restore(conn, request)
+    lines = plan.explain(copy=request.copy, shard_bytes=db.runtime.settings.shard_bytes)
+    return Result(_COLUMNS, list(lines))
+
+
+def _operation(db: Database, statement: st.Statement) -> Result:
+    from strandline.api.backups import requested
+    from strandline.backups.explain import explain
+    from strandline.backups.full import FullNeeded
+
+    kind, request = requested(db, statement)
+    try:
+        return Result(_COLUMNS, explain(db.runtime, db.kind(kind), request))
+    except FullNeeded as error:
+        if not (isinstance(statement, st.Backup) and statement.or_full):
+            raise
+        request = replace(request, because=error.message)
+        return Result(_COLUMNS, explain(db.runtime, db.kind("backup"), request))

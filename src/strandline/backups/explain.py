@@ -1,0 +1,236 @@
+"""What a BACKUP, a COMPACT or a COPY BACKUP would do: its own plan in words. EXPLAIN tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from strandline.backups.collection import CLUSTER, Collection
+from strandline.backups.compact_parts import CompactBody
+from strandline.backups.compact_plan import FoldedShard
+from strandline.backups.full import BackupBody
+from strandline.backups.increment_plan import CutShard, Unchanged
+from strandline.backups.incremental import IncrementBody
+from strandline.backups.merge_parts import MergeBody
+from strandline.backups.merge_plan import MergedShard
+from strandline.backups.record import require_collection
+from strandline.backups.send import SendBody
+from strandline.catalog import chains, sizes
+from strandline.catalog.paths import require_id
+from strandline.catalog.tables import TableBody
+from strandline.model import Chain, Segment, State, may_hold
+from strandline.operations.copy import CopiedTable
+from strandline.operations.kind import Kind, PartPlan, Plan
+from strandline.operations.tried import tried
+from strandline.runtime import Runtime
+from strandline.storage.store import Store
+
+__all__ = ["Line", "explain"]
+
+
+class Line(NamedTuple):
+    """A line of a plan."""
+
+    what: str
+    name: str
+    details: str
+
+
+Here = Callable[[Store], bool]
+"""Whether a part would be worked on in the process."""
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A line that still lacks where its ``parts`` would be worked on: that may be a question to files, which
+    nobody should wait for in a transaction."""
+
+    line: Line
+    parts: Sequence[Here] = ()
+
+
+def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[Line]:
+    """Return the plan of an operation, and where its work would be done."""
+
+    def look(conn: Connection, plan: Plan[Any, Any]) -> list[_Told]:
+        collection = require_collection(conn, request.collection).record(Collection)
+        return list(_LOOKS[type(plan.body)](conn, plan, request, collection))
+
+    found = tried(runtime.catalog, kind, request, look)
+    lines, number, on_spark = [], 0, 0
+    for told in found:
+        away = sum(not here(runtime.store) for here in told.parts)
+        number, on_spark = number + len(told.parts), on_spark + away
+        lines.append(told.line)
+    if on_spark:
+        shards = _count(on_spark, "shard")
+        lines.append(Line("run", "on Spark", f"{shards} of {number}: too much for the process"))
+    else:
+        lines.append(Line("run", "in the process", "no JVM" if number else "in the catalog alone, no JVM"))
+    return lines
+
+
+def _full(
+    conn: Connection, plan: Plan[BackupBody, Any], request: Any, collection: Collection
+) -> Iterator[_Told]:
+    because = "" if request.because is None else f", because {request.because}"
+    tables = _count(len(plan.body.members), "table")
+    yield _told("backup", request.collection, f"full, of {tables}, at step {plan.body.step}{because}")
+    copied = [(p.path or "", p.body) for p in plan.parts if isinstance(p.body, CopiedTable)]
+    ids = [body.table_id for _, body in copied]
+    heads, size = chains.states(conn, ids), sizes.bytes_of(conn, ids)
+    shards = _by_path(p for p in plan.parts if p.kind == "table shard")
+    for path, body in copied:
+        is_table = path in plan.body.members
+        if body.omitted:
+            yield _told("left out", path, "an index that a restore builds again")
+            continue
+        number = heads[body.table_id].digest.rows
+        rows = _count(number, "row") if is_table else _count(number, "entry", "entries")
+        parts = _count(len(shards.get(path, "-")), "shard")
+        bytes_ = _count(size.get(body.table_id, 0), "byte")
+        yield _told("table" if is_table else "index", path, f"{rows}, {parts}, {bytes_}")
+    yield _told("move", "0 bytes", "segments are shared, no data moves")
+    yield from _afterwards(collection, plan.body)
+
+
+def _incremental(
+    conn: Connection, plan: Plan[IncrementBody, Any], request: Any, collection: Collection
+) -> Iterator[_Told]:
+    body = plan.body
+    since = f"changes in ({body.after}, {body.step}], on top of {body.parent}"
+    yield _told("backup", request.collection, f"incremental: {since}")
+    for path, parts in _by_path(p for p in plan.parts if isinstance(p.body, CutShard)).items():
+        first = parts[0].body
+        assert isinstance(first, CutShard)
+        if first.whole:
+            found: Sequence[Segment] = chains.load(conn, first.table_id, first.step).segments
+            how = "all of it, the last backup does not have it"
+        else:
+            found = chains.log_between(conn, first.table_id, first.after, first.step)
+            how = "its changes"
+        how += ", compared with all rows as a column was dropped" if first.base is not None else ""
+        changes = _count(sum(s.rows for s in found), "row" if first.whole else "change")
+        told = f"{how}: {changes} at most, {_shards(parts)}"
+        yield _Told(
+            Line("table" if path in body.members else "index", path, told),
+            [_sliced([s for s in found if may_hold(s, _cut(part).within)]) for part in parts],
+        )
+    unchanged = sum(len(p.body.slices) for p in plan.parts if isinstance(p.body, Unchanged))
+    if unchanged:
+        yield _told("unchanged", _count(unchanged, "table or index", "tables and indexes"), "nothing is read")
+    yield from _afterwards(collection, body)
+
+
+def _afterwards(collection: Collection, body: BackupBody) -> Iterator[_Told]:
+    settings = collection.settings
+    if settings.storage != CLUSTER:
+        yield _told("send", settings.storage, "when it is taken; what is there already is not sent again")
+    if settings.retention is not None:
+        yield _told("prune", settings.retention, "afterwards")
+    if body.warning is not None:
+        yield _told("warning", "", body.warning)
+
+
+def _compact(
+    conn: Connection, plan: Plan[CompactBody, Any], request: Any, collection: Collection
+) -> Iterator[_Told]:
+    body = plan.body
+    if not body.increments:
+        yield _told("nothing", body.backup, "it is a full backup already")
+        return
+    folded = _count(body.increments, "increment")
+    yield _told("compact", body.backup, f"becomes a full backup: {folded} folded into what they build on")
+    among = sum(part.bytes or 0 for part in plan.parts)
+
+    def folds(shard: FoldedShard) -> Here:
+        schema = require_id(conn, shard.staging_id).record(TableBody).schema
+        chain = Chain(tuple(_segments(conn, shard)), body.step)
+        state = State(schema, chain, shard.within)
+        return lambda store: store.folds_here(state, among)
+
+    yield from _folded(plan.parts, lambda part: folds(part.body))  # type: ignore[arg-type]
+    yield from _at(body.root)
+
+
+def _merge(
+    conn: Connection, plan: Plan[MergeBody, Any], request: Any, collection: Collection
+) -> Iterator[_Told]:
+    for *swallowed, last in plan.body.runs:
+        yield _told("merge", last, f"swallows {', '.join(swallowed)}")
+    if not plan.body.runs:
+        yield _told("nothing", request.collection, "no two increments can become one")
+        return
+
+    def merges(part: PartPlan) -> Here:
+        assert isinstance(part.body, MergedShard)
+        return _sliced(list(_segments(conn, part.body.shard)))
+
+    yield from _folded(plan.parts, merges)
+    yield from _at(plan.body.root)
+
+
+def _send(
+    conn: Connection, plan: Plan[SendBody, Any], request: Any, collection: Collection
+) -> Iterator[_Told]:
+    for name in plan.body.backups:
+        yield _told("send", name, f"to {plan.body.root}")
+    if not plan.body.backups:
+        yield _told("nothing", plan.body.root, "all of it is there")
+    total = _count(sum(part.bytes or 0 for part in plan.parts), "byte")
+    yield _told("move", f"{total} at most", "what is there already is not sent again")
+
+
+_LOOKS: Mapping[type, Callable[[Connection, Plan[Any, Any], Any, Collection], Iterator[_Told]]] = {
+    BackupBody: _full,
+    IncrementBody: _incremental,
+    CompactBody: _compact,
+    MergeBody: _merge,
+    SendBody: _send,
+}
+
+
+def _told(what: str, name: str, details: str) -> _Told:
+    return _Told(Line(what, name, details))
+
+
+def _folded(parts: Iterable[PartPlan], here: Callable[[PartPlan], Here]) -> Iterator[_Told]:
+    for path, found in _by_path(p for p in parts if p.shard is not None).items():
+        yield _Told(Line("fold", path, _shards(found)), [here(part) for part in found])
+
+
+def _at(root: str | None) -> Iterator[_Told]:
+    if root is not None:
+        yield _told("write", root, "only what was folded is sent")
+
+
+def _segments(conn: Connection, shard: FoldedShard) -> Iterator[Segment]:
+    for each in shard.slices:
+        yield from chains.load(conn, *each).narrowed(shard.within).segments
+
+
+def _sliced(segments: Sequence[Segment]) -> Here:
+    return lambda store: store.slices_here(segments)
+
+
+def _cut(part: PartPlan) -> CutShard:
+    assert isinstance(part.body, CutShard)
+    return part.body
+
+
+def _by_path(parts: Iterable[PartPlan]) -> dict[str, list[PartPlan]]:
+    found: dict[str, list[PartPlan]] = {}
+    for part in parts:
+        found.setdefault(part.path or "", []).append(part)
+    return found
+
+
+def _shards(parts: Sequence[PartPlan]) -> str:
+    return f"{_count(len(parts), 'shard')}, {_count(sum(p.bytes or 0 for p in parts), 'byte')}"
+
+
+def _count(number: int, thing: str, things: str | None = None) -> str:
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"

@@ -1,0 +1,130 @@
+"""The transactions that create, alter, rename and drop tables with their indexes.
+
+A table's body lists its indexes with their versions; an index's version is always its implementation table's.
+Functions run inside the caller's write transaction and publish what they changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, update
+
+from strandline.catalog import chains, many, paths, sqltables, tables
+from strandline.catalog.many import NewPath
+from strandline.catalog.paths import IMPL_TABLE, Path
+from strandline.catalog.tables import IndexRef, TableBody, TableInfo
+from strandline.catalog.writer import Writer
+from strandline.chunks import chunks
+from strandline.errors import AlreadyExists
+from strandline.model import Digest, IndexDef, TableSchema
+from strandline.records import Record
+
+
+def check_free(conn: Connection, path: str) -> None:
+    """Refuse a path for a table where something is already."""
+    if (found := paths.find(conn, path)) is not None:
+        if found.state in paths.CLOSED_STATES:
+            paths.check_ready(found)  # Whether it will be there is not decided yet.
+        raise AlreadyExists(f"{path} already exists")
+
+
+def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
+    """Create an empty table with its indexes, with the directories above it."""
+    check_free(tx.conn, path)
+    parent = many.make_parent(tx, path)
+    row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
+    tables.add_state(tx, row.id, tx.step, Digest())
+    refs = tuple(add_index_paths(tx, row, index, table=table, digest=Digest()) for index in indexes)
+    info = replace(TableInfo.of(row), indexes=refs)
+    paths.set_body(tx, row.id, info.body())
+    tables.publish(tx, [row.id, *(i for ref in refs for i in (ref.index_id, ref.impl_id))])
+    return info
+
+
+def add_index_paths(
+    tx: Writer, table_row: Path, index: IndexDef, *, table: TableSchema, digest: Digest
+) -> IndexRef:
+    """The paths of an index and of its implementation table; the caller lists it in the table's body and
+    publishes."""
+    index_row = many.add_one(tx, NewPath(table_row, index.name, "index", index))
+    impl = TableBody(schema=index.impl_schema(table))
+    impl_row = many.add_one(tx, NewPath(index_row, IMPL_TABLE, "table", impl))
+    tables.add_state(tx, impl_row.id, tx.step, digest)
+    if not index.is_sync:
+        tables.begin_following(tx, impl_row.id, table_row.id, tx.step)
+    return IndexRef.of(index, index_id=index_row.id, impl_id=impl_row.id, version=impl_row.version)
+
+
+def alter(tx: Writer, info: TableInfo) -> None:
+    """Store and publish a changed description of a table, one version later than ``info`` says."""
+    paths.set_body(tx, info.id, info.body())
+    paths.set_version(tx, info.id, info.version + 1)
+    tables.publish(tx, [info.id])
+
+
+def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
+    """Store and publish changed descriptions of paths, by their ids, each one version later."""
+    many.set_bodies(tx, bodies)
+    at = sqltables.paths.c
+    for chunk in chunks(bodies):
+        tx.conn.execute(update(sqltables.paths).where(at.id.in_(chunk)).values(version=at.version + 1))
+    tables.publish(tx, list(bodies))
+
+
+def describe_anew(
+    tx: Writer,
+    info: TableInfo,
+    schema: TableSchema,
+    definitions: Mapping[str, IndexDef],
+    impls: Mapping[int, TableSchema],
+) -> None:
+    """Store and publish other columns of a table, with the definitions of its indexes, by their names, and
+    the columns of their implementation tables, by the ids of these. What stays as it is keeps its version."""
+    bodies: dict[int, Record] = {}
+    refs = []
+    for ref in info.indexes:
+        new = definitions[ref.name]
+        if new == ref.definition:
+            refs.append(ref)
+            continue
+        bodies |= {ref.index_id: new, ref.impl_id: TableBody(schema=impls[ref.impl_id])}
+        ids: dict[str, Any] = {"index_id": ref.index_id, "impl_id": ref.impl_id, "omitted": ref.omitted}
+        refs.append(IndexRef.of(new, version=ref.version + 1, **ids))
+    bodies[info.id] = TableBody(schema=schema, indexes=tuple(refs))
+    alter_all(tx, bodies)
+
+
+def rename(tx: Writer, table: Path, to: str) -> None:
+    """Give a table another name, perhaps in another directory, which is made if need be. All that is below it
+    goes with it. Whoever has planned with it plans again, and whoever reads an earlier moment does not find
+    it: ``created_step`` is when a path appeared."""
+    info, parent = TableInfo.of(table), many.make_parent(tx, to)
+    moved = [table.id, *(i for ref in info.indexes for i in (ref.index_id, ref.impl_id))]
+    at = sqltables.paths.c
+    tx.conn.execute(
+        update(sqltables.paths)
+        .where(at.id == table.id)
+        .values(parent_id=parent.id, name=to.rsplit("/", 1)[1])
+    )
+    refs = tuple(replace(ref, version=ref.version + 1) for ref in info.indexes)
+    paths.set_body(tx, table.id, replace(info, indexes=refs).body())
+    for chunk in chunks(moved):
+        tx.conn.execute(
+            update(sqltables.paths)
+            .where(at.id.in_(chunk))
+            .values(version=at.version + 1, created_step=tx.step)
+        )
+    tables.publish(tx, moved)
+
+
+def drop(tx: Writer, root: Path) -> None:
+    """Remove a path and all below it. Segments stay until nothing refers to them any more."""
+    gone = paths.subtree(tx.conn, root)
+    ids = [p.id for p in gone]
+    chains.end(tx, ids)
+    tables.forget(tx, ids)
+    paths.remove(tx, ids)
+    paths.publish(tx, [], gone)

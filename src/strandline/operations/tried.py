@@ -1,0 +1,39 @@
+"""What an operation would do: it is planned as if it began, looked at, and undone."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from strandline.catalog.connection import Catalog
+from strandline.cycles import uncollected
+from strandline.operations.kind import Kind, Plan, Planning
+from strandline.records import Record
+
+__all__ = ["tried"]
+
+T = TypeVar("T")
+
+
+class _Undone(Exception):
+    """Nothing of a transaction is to stay."""
+
+
+def tried(
+    catalog: Catalog,
+    kind: Kind[Any, Any, Any],
+    request: Record,
+    look: Callable[[Connection, Plan[Any, Any]], T],
+) -> T:
+    """Return what ``look`` finds in the plan of an operation, and in the catalog as it would be with it. A
+    request that would be refused is refused."""
+    found: list[T] = []
+    with contextlib.suppress(_Undone), uncollected(), catalog.write() as tx:
+        plan = kind.plan(tx, Planning(uuid.uuid4().hex[:16], request))
+        found.append(look(tx.conn, plan))
+        raise _Undone
+    return found[0]

@@ -1,0 +1,76 @@
+"""Files that a web server has. They are read more than once, and in parts, which many servers do not offer;
+so each is fetched into a file that goes with its reader."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import tempfile
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from strandline.errors import InvalidArgument, Unavailable
+from strandline.storage.external.places import File, bare
+from strandline.storage.location import files_at
+from strandline.version import VERSION
+from strandline.work import check, phase
+
+__all__ = ["fetched"]
+
+SILENT_SECONDS = 30.0
+"""For so long a server may say nothing."""
+_CHUNK = 1 << 20
+_FILE = "file"
+_INSTEAD = "Or fetch it with another program: curl URL | strandline load TABLE - --format FORMAT."
+
+
+def fetched(url: str) -> File:
+    """Return the file at an address, which is here from now on."""
+    name = bare(url)
+    host, _, path = name.partition("://")[2].partition("/")
+    if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:
+        raise InvalidArgument(f"the address {name} is given with a user or a password", _INSTEAD)
+    if not host or not path or "*" in path:
+        raise InvalidArgument(
+            f"{name} is not the address of one file",
+            "Name each file: what there is on a web server cannot be listed.",
+        )
+    folder = tempfile.TemporaryDirectory(prefix="strandline-web-")
+    try:
+        _fetch(url, name, os.path.join(folder.name, _FILE))
+    except HTTPError as error:
+        raise Unavailable(
+            f"{name} cannot be read: the server says {error.code} {error.reason}",
+            "Check the address." if error.code in (404, 410) else f"Check address and rights. {_INSTEAD}",
+        ) from None
+    except http.client.IncompleteRead as error:
+        raise Unavailable(f"{name} ended {error.expected} bytes too early", "Try again.") from None
+    except TimeoutError:
+        raise _silent(name) from None
+    except (URLError, http.client.HTTPException, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        if isinstance(reason, TimeoutError):
+            raise _silent(name) from None
+        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise Unavailable(f"{name} cannot be read: {said}", f"Check the address. {_INSTEAD}") from None
+    return File(name, files_at(folder.name), _FILE, keeps=folder)
+
+
+def _fetch(url: str, name: str, path: str) -> None:
+    # A name may be written with letters that an address cannot have.
+    asked = Request(quote(url, safe="%/:?#[]@!$&'()*+,;=~"), headers={"User-Agent": f"strandline/{VERSION}"})
+    with urlopen(asked, timeout=SILENT_SECONDS) as response, open(path, "wb") as file:
+        total, size = int(response.headers.get("Content-Length") or 0), 0
+        with phase(f"fetching {name}", total, "bytes") as fetching:
+            while chunk := response.read(_CHUNK):
+                check()
+                size += file.write(chunk)
+                fetching.advance(len(chunk))
+    if size < total:
+        raise http.client.IncompleteRead(b"", total - size)
+
+
+def _silent(name: str) -> Unavailable:
+    return Unavailable(f"{name} cannot be read: no answer for {SILENT_SECONDS:.0f} seconds", _INSTEAD)

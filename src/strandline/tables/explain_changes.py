@@ -1,0 +1,157 @@
+"""EXPLAIN of a statement that changes rows: where it finds them, where it changes them, and which indexes go
+with them. It is decided as it is for the statement, and nothing is read but descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.sql import statements as st
+from strandline.sql.evaluate.literals import NotConstant
+from strandline.sql.evaluate.predicates import predicate
+from strandline.sql.evaluate.ranges import key_ranges
+from strandline.sql.query import Query
+from strandline.sql.syntax import Expression
+from strandline.tables import explain, write
+from strandline.tables.explain import Step
+from strandline.tables.snapshot import Reader, TableView
+from strandline.tables.transaction import check_writable
+from strandline.types.arrays import python_to_array
+
+_MEANS = {
+    "UPSERT": "sets the named columns and keeps the others",
+    "INSERT": "refused if one of the keys is there",
+    "REPLACE": "sets the columns that are not named to NULL",
+    "DELETE ON": "an erase for each key, whether it is there or not",
+}
+
+
+def explain_change(reader: Reader, statement: st.Change) -> list[Step]:
+    """Return the plan of a statement, what is done last first, as a tree."""
+    match statement:
+        case st.Write():
+            view = _writable(reader, statement.path)
+            columns = write.frame_columns(view, statement.mode, statement.columns or view.info.schema.names)
+            return list(_given(reader, view, statement.mode, columns, statement.source))
+        case st.DeleteOn():
+            view = _writable(reader, statement.path)
+            columns = write.frame_columns(view, "DELETE ON", statement.columns or view.info.schema.key)
+            return list(_given(reader, view, "DELETE ON", columns, statement.source))
+        case st.Update():
+            view = _writable(reader, statement.path)
+            setters = write.setters_of(view, statement)
+            return list(
+                _found(
+                    reader,
+                    view,
+                    statement,
+                    set_=list(setters),
+                    why=None if all(setters.values()) else "what it sets is not what the process computes",
+                )
+            )
+        case st.Delete():
+            return list(_found(reader, _writable(reader, statement.path), statement, set_=None, why=None))
+    raise AssertionError(statement)
+
+
+def _writable(reader: Reader, path: str) -> TableView:
+    view = reader.view(path)
+    check_writable(path, view)
+    return view
+
+
+def _given(
+    reader: Reader, view: TableView, mode: str, columns: Sequence[str], source: st.Values | Query
+) -> Iterator[Step]:
+    """Rows that the statement gives, or a query of it."""
+    what = mode.split()[0].lower()
+    if isinstance(source, Query):
+        yield Step(0, what, "on Spark", "its rows are those of a query; few are written in the process")
+        yield from _target(view, _MEANS[mode], None)
+        yield Step(1, "rows", "of a query", f"for {', '.join(columns)}")
+        _, *steps = explain.on_spark(reader, source, "")
+        yield from (step._replace(level=step.level + 1) for step in steps if step.what != "hint")
+        return
+    beyond, size = _constants(view, columns, source)
+    if beyond:
+        yield Step(0, what, "in the process", f"when Spark has computed {explain.count(beyond, 'value')}")
+    elif reader.runtime.store.writes_here(view.state, len(source.rows), size):
+        yield Step(0, what, "in the process", "with Arrow, no JVM")
+    else:
+        much = f"{explain.count(len(source.rows), 'row')}, {size:,} bytes"
+        yield Step(0, what, "on Spark", f"{much}: more than bulk_rows or bulk_bytes allow")
+    yield from _target(view, _MEANS[mode], None)
+    yield Step(1, "rows", str(len(source.rows)), f"values for {', '.join(columns)}")
+
+
+def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tuple[int, int]:
+    """How many values are not constants, and how many bytes the others take. What cannot be written is
+    refused."""
+    write.check_width(columns, values)
+    beyond, found = 0, list[list[Any]]([] for _ in columns)
+    for row in values.rows:
+        for name, value, into in zip(columns, row, found, strict=True):
+            try:
+                into.append(write.constant_of(view.info.schema, name, value))
+            except NotConstant:
+                beyond += 1
+    arrays: list[pa.Array] = [
+        python_to_array(view.info.schema[name].type, made) for name, made in zip(columns, found, strict=True)
+    ]
+    return beyond, sum(array.nbytes for array in arrays)
+
+
+def _found(
+    reader: Reader,
+    view: TableView,
+    statement: st.Update | st.Delete,
+    *,
+    set_: Collection[str] | None,
+    why: str | None,
+) -> Iterator[Step]:
+    """Rows that are there, and satisfy a condition."""
+    what = "delete" if set_ is None else "update"
+    schema, where = view.info.schema, statement.where
+    types = {c.name: c.type for c in schema.columns}
+    found: list[Step] | str
+    few = True
+    if why is not None:
+        found = why
+    elif where is not None and predicate(where, types, statement.alias) is None:
+        found = "its condition is not one that the process decides"
+    else:
+        constraints = key_ranges(where, types, schema.key, statement.alias)
+        found = explain.find(reader, view, constraints, 2)
+        few = reader.runtime.store.writes_here(view.state, explain.most(reader, view, constraints))
+    means = "an erase for each row" if set_ is None else f"sets {', '.join(set_)}"
+    if isinstance(found, str):
+        yield Step(0, what, "on Spark", f"{found}; few rows are written in the process")
+        found = [Step(2, "scan", "all of it", explain.segments(view.state, view.state))]
+    else:
+        rest = "" if few else "; written on Spark if more rows match than bulk_rows or bulk_bytes allow"
+        yield Step(0, what, "in the process", f"with Arrow, no JVM{rest}")
+    yield from _target(view, means, set_)
+    yield from _condition(where)
+    yield Step(1, "read", view.info.path, f"at step {view.chain.step}, {explain.size(view.state)}")
+    yield from found
+
+
+def _condition(where: Expression | None) -> Iterator[Step]:
+    if where is not None:
+        yield Step(1, "filter", where.text, "")
+
+
+def _target(view: TableView, means: str, set_: Collection[str] | None) -> Iterator[Step]:
+    """The table and its indexes. ``set_``: the only columns that change, if nothing comes or goes."""
+    yield Step(1, "write", view.info.path, means)
+    for ref in view.info.indexes:
+        words = f"{ref.definition.words} on {', '.join(ref.columns)}"
+        if set_ is not None and not set(set_) & {*ref.columns, *ref.cover}:
+            how = "none of its columns is set"
+        elif not ref.definition.is_sync:
+            how = "follows later"
+        else:
+            how = "in the same commit" + (", no key in two rows" if ref.unique else "")
+        yield Step(2, "index", ref.name, f"{words}, {how}")

@@ -1,0 +1,84 @@
+"""Which objects are looked at, and which first; and how old what is known of them is."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, cast
+
+import pytest
+
+from strandline.backups.verified import Level, Looked, key_of
+from strandline.backups.verify_objects import Objects
+from strandline.model import Segment
+
+NEVER, OLD, NEW, SEEN = "never", "old", "new", "seen"
+
+
+def segment(name: str) -> Segment:
+    return Segment(
+        id=1, file=name, data=None, role="base", fresh=True, after=0, upto=1, rows=1, bytes=1,
+        min_key=None, max_key=None, checksum="", stepped=True,
+    )  # fmt: skip
+
+
+def key(name: str) -> str:
+    return key_of(segment(name))
+
+
+def known(**damaged: set[str]) -> Looked:
+    """One object was looked at long ago, one lately, one was seen and left out."""
+    times = {
+        "checksums": {key(OLD): 1.0, key(NEW): 5.0},
+        "files": {key(NEVER): 7.0},
+        "seen": {key(SEEN): 3.0},
+    }
+    return Looked(
+        times, {cast(Level, level): {key(name) for name in names} for level, names in damaged.items()}
+    )
+
+
+def due(looked: Looked, level: Level = "checksums", **options: Any) -> list[str]:
+    # Nothing is looked at, so that no runtime is needed.
+    objects = Objects(cast(Any, None), 1, looked, level)
+    objects.add("b", [segment(name) for name in (NEW, SEEN, OLD, NEVER)])
+    found = objects.due(**{"sample": None, "again": False, **options})
+    return [str(each.segment.file) for each in found]
+
+
+def test_what_was_never_looked_at_so_closely_is_due() -> None:
+    assert set(due(known())) == {NEVER, SEEN}
+    assert due(known(), "files") == [SEEN]
+
+
+def test_all_of_it_again_begins_with_what_has_waited_longest() -> None:
+    assert set(due(known(), again=True)[:2]) == {NEVER, SEEN}
+    assert due(known(), again=True)[2:] == [OLD, NEW]
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [(1, [OLD]), (25, [OLD]), (26, [OLD, SEEN]), (75, [OLD, SEEN, NEW]), (100, [OLD, SEEN, NEW, NEVER])],
+)
+def test_a_sample_is_of_what_has_waited_longest(sample: int, expected: list[str]) -> None:
+    """What nobody has seen yet waits from now on."""
+    assert due(known(), sample=sample) == expected
+
+
+def test_what_was_damaged_is_looked_at_each_time() -> None:
+    assert due(known(files={OLD, "of others"}), sample=1) == [SEEN, OLD]
+    assert due(known(checksums={NEVER}), "files") == [SEEN, NEVER]
+
+
+def test_when_it_was_last_found_well() -> None:
+    found = known(checksums={OLD})
+    assert [found.at(key(name), "files") for name in (OLD, NEW, NEVER, SEEN)] == [None, 5.0, 7.0, None]
+    assert found.at(key(OLD), "checksums") is None, "it was damaged"
+    assert [found.since(key(name), "checksums") for name in (NEW, SEEN, "other")] == [5.0, 3.0, inf]
+    assert found.oldest([key(NEW), key(NEVER)], "files") == 5.0
+    assert found.oldest([key(NEW), key(SEEN)], "files") is None
+    assert found.oldest([], "files") == inf
+
+
+def test_what_is_damaged_at_a_level_may_be_well_at_a_lower_one() -> None:
+    found = Looked({"files": {"a": 2.0}, "restore": {"a": 9.0}}, {"checksums": {"a"}})
+    assert [found.at("a", level) for level in ("chain", "files", "checksums")] == [2.0, 2.0, None]

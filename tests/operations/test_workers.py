@@ -1,0 +1,89 @@
+"""Parts on several threads: as many at a time as there are workers, on threads that end with the operation."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.catalog.connection import Catalog
+from strandline.catalog.operations import DONE
+from strandline.operations.kind import AnyRun, Part, PartPlan
+from strandline.records import Nothing
+from tests.operations.worked import Work, Worked
+from tests.world import Death, ManualClock, engine_of, open_catalog
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
+    """On SQLite alone: nothing here depends on the database."""
+    catalog = open_catalog(tmp_path, clock=clock)
+    yield catalog
+    catalog.close()
+
+
+class Counting(Work):
+    """Notes how many parts are at work at a time, and on which threads."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.at_once: list[int] = []
+        self.threads: list[list[threading.Thread]] = []
+        self._one_too_many = threading.Barrier(most + 1)
+        self._lock, self._now = threading.Lock(), 0
+
+    def time_limit(self, run: AnyRun, part: Part[Nothing]) -> float | None:
+        return None
+
+    def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
+        with self._lock:
+            self._now += 1
+            self.at_once.append(self._now)
+            name = f"strandline-{run.operation.id}-worker"
+            self.threads.append([t for t in threading.enumerate() if t.name == name])
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._one_too_many.wait(0.1)  # Nobody else comes, unless more are at work than may be.
+        with self._lock:
+            self._now -= 1
+
+
+def test_no_more_parts_at_a_time_than_there_are_workers(catalog: Catalog) -> None:
+    handler = Counting(2)
+    parts = [PartPlan("work", Nothing()) for _ in range(4)]
+    engine = engine_of(catalog, kinds=[Worked(handler, parts)])
+    assert engine.run(engine.start("worked", Nothing()), workers=2).state == DONE
+    assert max(handler.at_once) == 2
+    last = handler.threads[-1]
+    assert (len(last), all(thread.daemon for thread in last)) == (2, True)
+    for thread in last:
+        thread.join(60)
+        assert not thread.is_alive(), "they end with the operation"
+
+
+def test_one_worker_is_the_thread_that_asks(catalog: Catalog) -> None:
+    seen: list[threading.Thread] = []
+
+    class Alone(Counting):
+        def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
+            seen.append(threading.current_thread())
+
+    engine = engine_of(catalog, kinds=[Worked(Alone(1))])
+    assert engine.run(engine.start("worked", Nothing())).state == DONE
+    assert set(seen) == {threading.current_thread()}
+    seen.clear()
+    assert engine.run(engine.start("worked", Nothing()), workers=2).state == DONE
+    assert threading.current_thread() not in seen
+
+
+def test_what_kills_a_thread_reaches_who_waits_for_it(catalog: Catalog) -> None:
+    class Dying(Counting):
+        def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
+            raise Death
+
+    engine = engine_of(catalog, kinds=[Worked(Dying(2))])
+    with pytest.raises(Death):
+        engine.run(engine.start("worked", Nothing()), workers=2)
