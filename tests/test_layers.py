@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# In one worker, so that the sources are parsed once.
+pytestmark = pytest.mark.xdist_group("layers")
+
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "strandline"
 
 ROOT = "strandline"
