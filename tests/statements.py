@@ -15,18 +15,14 @@ def share_compiled() -> None:
 
     What is made for one database serves another one of the same kind, version and way to insert."""
     shared: Any = LRUCache(4000)
-    made = Engine.__init__
-
-    def make(self: Engine, *args: Any, **options: Any) -> None:
-        made(self, *args, **options)
-        self._compiled_cache = shared
 
     def is_alike(self: DefaultDialect, other: object) -> bool:
         return type(self) is type(other) and _facts(self) == _facts(other)
 
-    Engine.__init__ = make  # type: ignore[method-assign]
-    DefaultDialect.__eq__ = is_alike  # type: ignore[method-assign]
-    DefaultDialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign, assignment]
+    # Not by another __init__: SQLAlchemy looks at its parameters to know the options of create_engine.
+    Engine._compiled_cache = property(lambda self: shared, lambda self, own: None)  # type: ignore[assignment]
+    DefaultDialect.__eq__ = is_alike  # type: ignore[method-assign, assignment]
+    DefaultDialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
 
 
 def _facts(dialect: Any) -> tuple[object, ...]:

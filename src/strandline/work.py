@@ -102,7 +102,8 @@ class Work:
         while not self._is_over.wait(RARELY_SECONDS if is_late and not self.is_main else AGAIN_SECONDS):
             self._end_elsewhere()
             is_late = time.monotonic() >= until
-            if is_late and self.is_main and not (is_torn or self.is_leaving or self.shields):
+            is_over = self._is_over.is_set()  # To end what is elsewhere may have taken a while.
+            if is_late and self.is_main and not (is_over or is_torn or self.is_leaving or self.shields):
                 is_torn = True
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         if is_torn:

@@ -151,7 +151,10 @@ def test_what_a_scan_refuses(db: Database) -> None:
         (InvalidArgument, lambda: t.scan(["nope"]).to_arrow()),
         (InvalidArgument, lambda: t.scan(["k", "K"]).to_arrow()),
         (InvalidArgument, lambda: t.scan("k")),
+        (InvalidArgument, lambda: t.scan(where=5)),  # type: ignore[arg-type]
         (InvalidArgument, lambda: t.scan().to_reader(0)),
+        (InvalidArgument, lambda: t.scan().rows(-1)),
+        (InvalidArgument, lambda: db.sql("SHOW TABLES").rows(-1)),
         (InvalidArgument, lambda: t.scan(at="soon")),
         (PathNotFound, lambda: db.table("nope").scan().to_arrow()),
         (PathNotFound, lambda: t.scan(view="nope").to_arrow()),
@@ -178,6 +181,19 @@ def test_a_stream_shows_one_moment_and_holds_few_rows(connect: Callable[..., Dat
     assert sorted(query) == [(k, f"v{k}") for k in range(2000)]
     assert len(query.rows(7)) == 7
     assert db.table("t").scan().rows() == [(0,)]
+
+
+def test_rows_of_a_transaction_that_has_ended_are_no_damage(connect: Callable[..., Database]) -> None:
+    db = connect(settings=Settings(inline_rows=0))
+    db.sql("CREATE TABLE t (k Uint64 NOT NULL, PRIMARY KEY (k))")
+    for end in ("ROLLBACK", "COMMIT"):
+        db.sql("BEGIN; UPSERT INTO t (k) VALUES (1); UPSERT INTO t (k) VALUES (2)")
+        late = db.table("t").scan().to_reader()
+        assert db.table("t").scan().to_arrow().num_rows == 2
+        db.sql(end)
+        with pytest.raises(PreconditionFailed, match="the transaction in which these rows"):
+            late.read_all()
+    assert db.table("t").scan().to_arrow().num_rows == 2
 
 
 def test_a_plain_query_streams_with_a_condition_and_a_limit(connect: Callable[..., Database]) -> None:

@@ -124,7 +124,7 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("[1]\n", {"kind": "json"}, "bad.csv, line 1: it holds no object"),
     ("id\n", {"kind": "parquet"}, "bad.csv cannot be read as Parquet"),
     ("id\n", {"kind": "arrow"}, "bad.csv cannot be read as Arrow"),
-    ("id\n", {"kind": "delta"}, "bad.csv cannot be read as a Delta table"),
+    ("id\n", {"kind": "delta"}, "bad.csv has no log of a Delta table"),
     ("id\n", {"kind": "iceberg"}, "bad.csv has no metadata of an Iceberg table"),
 ]
 

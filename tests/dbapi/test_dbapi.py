@@ -135,7 +135,7 @@ def test_errors_are_those_of_the_standard(
     with pytest.raises(error) as caught:
         connection.cursor().execute(statement)
     assert caught.value.code == code and (caught.value.hint or code == "ALREADY_EXISTS")
-    with pytest.raises(dbapi.DataError, match="a statement is text, not bytes"):
+    with pytest.raises(dbapi.DataError, match="SQL is text, not bytes"):
         connection.cursor().execute(b"SELECT 1")  # type: ignore[arg-type]
     with pytest.raises(dbapi.ProgrammingError, match="-1 is no number of rows"):
         connection.cursor().execute("SHOW TABLES").fetchmany(-1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from strandline.api.tabular import BATCH_ROWS, Tabular
+from strandline.api.tabular import BATCH_ROWS, Tabular, check_limit
 from strandline.errors import PreconditionFailed
 from strandline.storage.frames import Batches, Collector, as_rows, batches, collector
 
@@ -102,6 +102,7 @@ class Result(Tabular):
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples; at most the first ``limit`` of them, and then no more than those
         are computed."""
+        check_limit(limit)
         if self.is_here:
             return list((self.here or ())[:limit])
         if self.plain is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from strandline.api.batches import Tables, guarded, reader_of, rows_of
-from strandline.api.tabular import BATCH_ROWS, Tabular
+from strandline.api.tabular import BATCH_ROWS, Tabular, check_limit
 from strandline.catalog.moment import Named
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
@@ -63,6 +63,7 @@ class Scan(Tabular):
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples, or some ``limit`` of them."""
+        check_limit(limit)
         return list(itertools.islice(self, limit))
 
     def __repr__(self) -> str:

@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from strandline.errors import Unavailable
+from strandline.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["BATCH_ROWS", "Tabular"]
+__all__ = ["BATCH_ROWS", "Tabular", "check_limit"]
 
 BATCH_ROWS = 65_536
 """So many rows a batch has at most, unless the caller says otherwise."""
@@ -90,6 +90,12 @@ class Tabular(ABC):
 _NULLABLE = {
     f"{sign.lower()}int{bits}": f"{sign}Int{bits}Dtype" for sign in ("", "U") for bits in (8, 16, 32, 64)
 }
+
+
+def check_limit(limit: int | None) -> None:
+    """Refuse what is no number of rows to be given at most."""
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+        raise InvalidArgument(f"{limit!r} is no number of rows", "Give a number from 0 on, or None for all.")
 
 
 def _text(value: Any) -> str:

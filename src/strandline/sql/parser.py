@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from strandline import names
-from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
+from strandline.errors import SyntaxFault, Unsupported
 from strandline.sql.backups import (
     read_alter_collection,
     read_attach,
@@ -67,8 +67,6 @@ _EXPLAIN_FORM = (
 def parse(text: str, params: Params = None) -> list[Statement]:
     """The statements of a text, in order; empty ones are left out. ``params`` are bound to the markers of the
     whole text."""
-    if not isinstance(text, str):
-        raise InvalidArgument(f"a statement is text, not {type(text).__name__}", "Pass the SQL as a string.")
     statements: list[Statement] = []
     line, line_start, counted = 1, 0, 0
     found = tokenize(text)

@@ -12,7 +12,7 @@ import struct
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from strandline.errors import SyntaxFault
+from strandline.errors import InvalidArgument, SyntaxFault
 from strandline.names import backticked
 
 __all__ = [
@@ -131,6 +131,8 @@ _EDGES = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]'), "`": re.compile(
 
 def tokenize(text: str) -> list[Token]:
     """All tokens of a text, or SyntaxFault for what is not closed."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"SQL is text, not {type(text).__name__}", "Pass it as a string.")
     tokens: list[Token] = []
     at, size = 0, len(text)
     match_at = _TOKEN.match

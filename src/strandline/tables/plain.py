@@ -4,12 +4,13 @@ much of it there is."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strandline.errors import InvalidArgument
+from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed
 from strandline.model import State
 from strandline.names import column
 from strandline.sql.evaluate.masks import Mask, mask
@@ -57,7 +58,7 @@ class PlainScan:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows, some at a time, in no particular order."""
         left = self.limit
-        with once(self.reader.runtime, self.reader.snapshot.mark):
+        with self._looking():
             for rows in self._rows() if left != 0 else ():
                 check()
                 found = rows if self.keep is None else rows.filter(self.keep(rows))
@@ -68,6 +69,20 @@ class PlainScan:
                     yield self._outgoing(found)
                 if left == 0:
                     return
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        try:
+            with once(self.reader.runtime, self.reader.snapshot.mark):
+                yield
+        except Corrupted:
+            if not self.reader.is_over:
+                raise
+            # A commit folds what its statements wrote, and a rollback removes it: nothing is damaged.
+            raise PreconditionFailed(
+                "the transaction in which these rows were asked for has ended",
+                "Read them before it ends, or ask again.",
+            ) from None
 
     def _rows(self) -> Iterator[pa.Table]:
         if self.state is None or not self.state.chain.segments:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strandline.catalog import sessions
 from strandline.catalog.moment import Named
-from strandline.errors import InvalidArgument, Unsupported
+from strandline.errors import Conflict, InvalidArgument, Unsupported
 from strandline.model import TableSchema
 from strandline.names import column
 from strandline.runtime import Runtime
@@ -23,15 +23,23 @@ def described(runtime: Runtime, ref: TableRef, columns: Sequence[str] | None = N
 
 
 def portions(
-    runtime: Runtime, ref: TableRef, columns: Sequence[str], constraints: Constraints
+    runtime: Runtime, ref: TableRef, schema: TableSchema, constraints: Constraints
 ) -> Sequence[Portion]:
-    """Return ``columns`` of the rows that may satisfy the constraints. Their files stay for
-    ``read_seconds``, whatever becomes of this process."""
+    """Return the columns of ``schema`` of the rows that may satisfy the constraints; CONFLICT if they are of
+    other types by now. Their files stay for ``read_seconds``, whatever becomes of this process."""
+    columns = schema.names
 
     def attempt() -> Sequence[Portion]:
         if constraints.impossible:
             return []
         reader, view = _found(runtime, ref)
+        for told, now in zip(schema.columns, _schema(view, columns).columns, strict=True):
+            if told.type != now.type:
+                raise Conflict(
+                    f"column {now.name} of {ref.path} is {now.type.name} now, and was {told.type.name} when "
+                    "it was described",
+                    "Make the DataFrame again.",
+                )
         behind = None
         state = view.state
         if ref.index is not None:

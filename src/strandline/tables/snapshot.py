@@ -114,6 +114,8 @@ class Reader:
 
     is_fixed: ClassVar[bool] = True
     """Whether it shows the same rows whenever it is asked."""
+    is_over = False
+    """Whether what it shows may be gone: it was a transaction, which has ended."""
 
     def __init__(self, runtime: Runtime, snapshot: Snapshot | None = None) -> None:
         self.runtime = runtime

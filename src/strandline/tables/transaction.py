@@ -201,6 +201,7 @@ class Transaction(Reader):
     def commit(self) -> int | None:
         """Publish everything at one step, and return it, or None if nothing was changed. Stale if it must be
         done again."""
+        self.is_over = True
         changed = [p for p in self._pending.values() if p.segments]
         if not changed:
             return None
@@ -251,6 +252,7 @@ class Transaction(Reader):
 
     def abort(self) -> None:
         """Forget the changes. Files that cannot be removed now are orphans, which the collector finds."""
+        self.is_over = True
         for pending in self._pending.values():
             self.runtime.store.discard(pending.segments)
         self._pending.clear()

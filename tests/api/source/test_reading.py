@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -16,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 import strandline
 from strandline import Database
-from strandline.errors import Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
+from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
 from strandline.storage.arrow import portions
 from strandline.storage.spark import shipping
 from tests.api.source.sparkless import load, planned, read, source
@@ -47,16 +49,26 @@ COLLECTION = (
 )
 
 
+FULL = replace(ARROW, inline_rows=20, history_seconds=0.0, grace_seconds=0.0)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("full") / "w"
+    with strandline.connect(folder, settings=FULL) as db:
+        db.sql(TABLE)
+        db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(300)])
+        db.compact("/t")
+        db.table("t").upsert([{"k": k, "v": "changed"} for k in range(90, 130)])
+        db.sql("DELETE FROM t WHERE k = 5 OR k = 250; UPSERT INTO t (k, v) VALUES (1000, 'new'), (7, NULL)")
+    return folder
+
+
 @pytest.fixture
-def full(connect: Callable[..., Database]) -> Database:
+def full(first: Path, connect: Callable[..., Database], tmp_path: Path) -> Database:
     """A table with a base, logs in files and logs in the catalog."""
-    db = connect(settings=replace(ARROW, inline_rows=20, history_seconds=0.0, grace_seconds=0.0))
-    db.sql(TABLE)
-    db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(300)])
-    db.compact("/t")
-    db.table("t").upsert([{"k": k, "v": "changed"} for k in range(90, 130)])
-    db.sql("DELETE FROM t WHERE k = 5 OR k = 250; UPSERT INTO t (k, v) VALUES (1000, 'new'), (7, NULL)")
-    return db
+    shutil.copytree(first, tmp_path / "full")
+    return connect("full", settings=FULL)
 
 
 def everything(db: Database, suffix: str = "") -> list[tuple[Any, ...]]:
@@ -94,6 +106,14 @@ def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: 
     subprocess.run([*here, send], check=True)
     said = subprocess.run([*here, take], check=True, capture_output=True, text=True).stdout
     assert said.split() == ["struct<k:bigint,v:string,n:decimal(20,0)>", f"{archive}/strandline/__init__.py"]
+
+
+def test_a_column_of_another_type_is_not_taken_for_it(full: Database) -> None:
+    made = source(full, path="/t")
+    reader: Any = made.reader(made.schema())
+    full.sql("ALTER TABLE t RENAME COLUMN n TO k2; ALTER TABLE t ADD COLUMN n Utf8")
+    with pytest.raises(Conflict, match="column n of /t is Utf8 now, and was Uint64"):
+        reader.partitions()
 
 
 def test_executors_need_no_catalog(full: Database, tmp_path: Any) -> None:

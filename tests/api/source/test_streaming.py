@@ -201,6 +201,14 @@ def test_the_query_itself_is_the_writer(db: Database) -> None:
     assert rows(db, "SELECT v FROM u") == [("c",)]
 
 
+def test_a_batch_without_a_task_is_no_commit(db: Database) -> None:
+    kinds = from_arrow_schema(pa.schema([("k", pa.int64())]))
+    writer: Any = source(db, path="/u").streamWriter(kinds, overwrite=False)
+    before = db.step
+    writer.commit([], 0)
+    assert db.step == before
+
+
 def test_what_is_wrong_is_said(db: Database) -> None:
     with pytest.raises(PathNotFound, match="no stream /t/g"):
         reader_of(db, "/t/g")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from strandline.errors import TimedOut
 from strandline.operations.kind import AnyRun, Part
 from strandline.records import Nothing
 from strandline.retry import within
+from strandline.storage.spark.jobs import _Hush
 from strandline.storage.spark.session import inheriting, working
 from strandline.work import Interrupted, Work, current, doing
 from tests.operations.test_shards import Work as Worker
@@ -45,6 +47,17 @@ def waiting_for(file: Path) -> Callable[[Iterable[Any]], Iterable[Any]]:
 def job(session: SparkSession, file: Path) -> int:
     with working(session):
         return session.range(1, numPartitions=1).mapInArrow(waiting_for(file), "id long").count()
+
+
+def test_what_is_hushed_is_heard_again_when_the_work_is_over() -> None:
+    root = logging.getLogger()
+    before = (list(root.filters), list(root.handlers))
+    hush = _Hush()
+    hush.begin()
+    assert root.filters != before[0]
+    hush.end()
+    hush.begin()  # Jobs are ended for a while after that.
+    assert (root.filters, root.handlers) == before
 
 
 def running(spark: SparkSession) -> int:

@@ -47,7 +47,7 @@ class TableReader(DataSourceReader):
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
         with opened(self._place) as db:
-            found = portions(db.runtime, self._table, self._schema.names, self._constraints)
+            found = portions(db.runtime, self._table, self._schema, self._constraints)
         return [Partition(portion) for portion in found]
 
     # PySpark says "tuples or batches" of an iterator that gives either.

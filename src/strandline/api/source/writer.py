@@ -140,6 +140,8 @@ class TableStreamWriter(getattr(datasource, "DataSourceStreamArrowWriter", DataS
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if not messages:
+            return  # No task, no row.
         found = {message.query for message in messages if isinstance(message, Message)} - {None}
         writer = self._writer or next(iter(found), None)
         if writer is None:

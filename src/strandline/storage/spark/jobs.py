@@ -8,6 +8,7 @@ session knows them.
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
@@ -84,8 +85,15 @@ class _Hush:
 
     def __init__(self) -> None:
         self._nobody = logging.NullHandler()
+        self._lock = threading.Lock()
+        self._is_over = False
 
     def begin(self) -> None:
+        with self._lock:
+            if not self._is_over:  # Jobs are ended for a while after the work is over.
+                self._begin()
+
+    def _begin(self) -> None:
         for name in ("py4j.clientserver", "py4j.java_gateway"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         root = logging.getLogger()
@@ -94,8 +102,10 @@ class _Hush:
             root.addHandler(self._nobody)
 
     def end(self) -> None:
-        logging.getLogger().removeFilter(_is_not_of_py4j)
-        logging.getLogger().removeHandler(self._nobody)
+        with self._lock:
+            self._is_over = True
+            logging.getLogger().removeFilter(_is_not_of_py4j)
+            logging.getLogger().removeHandler(self._nobody)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
