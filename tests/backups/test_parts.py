@@ -94,6 +94,7 @@ def check_increment(db: Database) -> None:
         "nobody knows how they are spread"
     )
     assert 2 * moved(index) > moved(table) > moved(index) > 3_000
+    assert 2 * moved(table) < db.describe("/t")["bytes"], "only what has changed"
     assert [p.bytes for p in found.shards if p.path == "/w"] == [db.describe("/w")["bytes"]], (
         "all of it is new"
     )

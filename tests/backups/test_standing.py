@@ -62,6 +62,7 @@ def test_how_a_collection_stands(db: Database, clock: ManualClock) -> None:
     assert restorable(db) == 1, "that was not as close a look"
     report(db, clock, "checksums", True, True, True, False)
     assert restorable(db) == 2
+    assert standing(db).verified["checksums"] == Verified(time=clock.now(), broken=1), "the last look counts"
     report(db, clock, "restore", True, True, True, True)
     assert restorable(db) == 3, "a closer one has found it well since"
     report(db, clock, "chain", False, False, False, False)
