@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import types
+import warnings
 from typing import Any
 
 
@@ -44,7 +45,10 @@ def serve(asking: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if not text:
             sys.exit()
         reader, writer = os.pipe()
-        between = os.fork()
+        with warnings.catch_warnings():
+            # Newer versions of Python warn of threads, but those of Arrow have nothing to do.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            between = os.fork()
         if between == 0:
             child = os.fork()
             if child == 0:

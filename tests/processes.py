@@ -78,6 +78,7 @@ def _fork_server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=environment(),
+            cwd=SOURCE.parent,
             pass_fds=[theirs.fileno()],
         )
     return ours, server

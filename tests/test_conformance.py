@@ -22,7 +22,10 @@ from strandline.errors import StrandlineError
 from tests.effort import EVERY
 from tests.tables.examples import NoSpark, QuickFiles, picture
 
-CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("conformance.yaml").read_text())
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("conformance.yaml").read_text(),
+    Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),  # Each worker reads them.
+)
 ON_SPARK = (
     "index-key-moves-and-moves-back",
     "nested-directories",

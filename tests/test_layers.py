@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+# In one worker, so that the sources are parsed once.
+pytestmark = pytest.mark.xdist_group("layers")
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "strandline"
 
@@ -38,8 +42,8 @@ LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ENGINES = ("arrow", "spark")
 """The two folders of ``storage`` that do the same work for few rows and for many."""
 
-DOORS = {"storage/store.py", "storage/frames.py"}
-"""Who may ask an engine: the store, and what is done with a DataFrame whatever store it is of."""
+DOORS = {"storage/store.py", "storage/checks.py", "storage/queries.py", "storage/frames.py"}
+"""Who may ask an engine: the store with its parts, and what is done with a DataFrame whatever store it is of."""
 
 BUILT_ON = {
     ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",
@@ -131,7 +135,10 @@ def may_import(unit: str, other: str) -> bool:
     return unit in (ROOT, other) or LEVEL[other] < LEVEL[unit]
 
 
-MODULES = {path: ast.parse(path.read_text("utf-8"), str(path)) for path in sorted(PACKAGE.rglob("*.py"))}
+@functools.cache
+def modules() -> dict[Path, ast.Module]:
+    """Not when this is loaded, as each worker does."""
+    return {path: ast.parse(path.read_text("utf-8"), str(path)) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def where(path: Path, line: int) -> str:
@@ -139,7 +146,7 @@ def where(path: Path, line: int) -> str:
 
 
 def test_every_unit_has_a_layer() -> None:
-    unknown = sorted({unit_of(path) for path in MODULES} - set(LEVEL))
+    unknown = sorted({unit_of(path) for path in modules()} - set(LEVEL))
     assert not unknown, (
         f"add {unknown} to the table LAYERS in {Path(__file__).name}, at the place where it belongs"
     )
@@ -147,7 +154,7 @@ def test_every_unit_has_a_layer() -> None:
 
 def test_imports_only_point_downwards() -> None:
     wrong = []
-    for path, tree in MODULES.items():
+    for path, tree in modules().items():
         unit = unit_of(path)
         for found in imports_of(tree, path):
             other = unit_imported(found.target)
@@ -162,7 +169,7 @@ def test_the_catalog_owns_its_sql() -> None:
     """Others have a connection in their hands, and hand it back: no statement is built outside."""
     wrong = [
         f"{where(path, found.line)}: {found.target}"
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         if unit_of(path) != "catalog"
         and path != PACKAGE / "dbapi" / "dialect.py"  # Builds none: it is asked.
         for found in imports_of(tree, path)
@@ -175,7 +182,7 @@ def test_the_catalog_owns_its_sql() -> None:
 def test_catalog_and_sql_do_not_know_spark() -> None:
     wrong = [
         f"{where(path, found.line)}: {found.target}"
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         if unit_of(path) in ("catalog", "sql")
         for found in imports_of(tree, path)
         if found.is_of("pyspark")
@@ -186,7 +193,7 @@ def test_catalog_and_sql_do_not_know_spark() -> None:
 def test_spark_is_loaded_only_when_it_is_needed() -> None:
     wrong = [
         f"{where(path, found.line)}: {found.target} is loaded behind the store, elsewhere under TYPE_CHECKING only"
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         if not (name := path.relative_to(PACKAGE).as_posix()).startswith(("storage/spark/", "api/source/"))
         for found in imports_of(tree, path)
         if found.is_of("pyspark") and not found.typing and (found.eager or name not in DOORS)
@@ -204,7 +211,7 @@ def imported_engine(target: str) -> str | None:
 
 def test_only_the_store_asks_an_engine() -> None:
     wrong = []
-    for path, tree in MODULES.items():
+    for path, tree in modules().items():
         name = path.relative_to(PACKAGE).as_posix()
         own = name.split("/")[1] if name.startswith(("storage/arrow/", "storage/spark/")) else None
         for found in imports_of(tree, path):
@@ -218,7 +225,7 @@ def test_only_the_store_asks_an_engine() -> None:
 def test_what_is_said_to_build_on_the_other_engine_does() -> None:
     found = {
         (path.relative_to(PACKAGE).as_posix(), found.target)
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         for found in imports_of(tree, path)
     }
     assert set(BUILT_ON) <= found
@@ -238,7 +245,7 @@ def test_modules_of_the_same_name_are_mirrored() -> None:
 
 def public_functions(path: Path) -> set[str]:
     """What a module lists in ``__all__``, all of which must be functions of its own."""
-    tree = MODULES[path]
+    tree = modules()[path]
     listed = next(
         ast.literal_eval(node.value)
         for node in tree.body
@@ -252,7 +259,7 @@ def public_functions(path: Path) -> set[str]:
 def test_only_the_store_knows_from_how_many_rows_on() -> None:
     wrong = [
         f"{where(path, node.lineno)}: {node.attr}"
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         if unit_of(path) != "storage"
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
@@ -263,7 +270,7 @@ def test_only_the_store_knows_from_how_many_rows_on() -> None:
 
 def test_spark_is_used_through_the_dataframe_api_only() -> None:
     wrong = []
-    for path, tree in MODULES.items():
+    for path, tree in modules().items():
         if path.relative_to(PACKAGE).as_posix() in CLASSIC:
             continue
         for node in ast.walk(tree):

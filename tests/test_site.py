@@ -29,7 +29,7 @@ from strandline.tables.housekeeping import Report
 from tests.processes import environment
 
 # In one worker, so that it is built once.
-pytestmark = pytest.mark.xdist_group("site")
+pytestmark = [pytest.mark.xdist_group("site"), pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASSES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import tempfile
@@ -56,7 +57,6 @@ CALLED_BACK = frozenset(
         ("lru", "catalog"),  # what is not remembered is loaded by whoever asks
         ("lru", "storage"),
         ("records", "model"),  # values have a form of their own in a record
-        ("work", "storage"),  # what was begun elsewhere ends with the work
     }
 )
 """The calls that go up: what was handed down is called back."""
@@ -93,6 +93,8 @@ def recorded() -> Iterator[Walk]:
                 if (caller, module) not in walk.upwards:
                     walk.upwards.append((caller, module))
 
+    gc.collect()
+    gc.disable()  # What others have left behind would be cleared up on this walk.
     threading.setprofile(enter)
     sys.setprofile(enter)
     try:
@@ -100,6 +102,7 @@ def recorded() -> Iterator[Walk]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+        gc.enable()
 
 
 def _module(frame: FrameType) -> str | None:

@@ -114,7 +114,7 @@ def attempt(pair: Pair) -> str | None:
     pins = _PY4J.sub("", (ROOT / "constraints.txt").read_text("utf-8"))  # PySpark says which it needs.
     constraints.write_text(_PYSPARK.sub(f"pyspark=={pair.pyspark}", pins), "utf-8")
     python = str(pair.folder / "bin" / "python")
-    wanted = f"{ROOT}[dev,postgres]"
+    wanted = f"{ROOT}[dev,postgres,connect]"
     steps = {
         "environment": [pair.command, "-m", "venv", str(pair.folder)],
         "installation": [python, "-m", "pip", "install", "--quiet", "-e", wanted, "-c", str(constraints)],

@@ -107,7 +107,8 @@ def watched_in_child(files: Sequence[Path], tests: Sequence[str], *, add: bool) 
         found = watched(SOURCE, files, tests)
         (Reached.read(MAP).with_more(found) if add else found).write(MAP)
         os._exit(0)
-    os.waitpid(child, 0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(1)  # It has said why.
 
 
 def attempt(mutant: Mutant, reached: Reached, seconds: float) -> Outcome:

@@ -87,13 +87,16 @@ def watched(root: Path, files: Sequence[Path], arguments: Sequence[str]) -> Reac
     import coverage  # Of an extra of its own; who only asks for the names of mutants does without it.
 
     cover = coverage.Coverage(data_file=None, include=[str(file) for file in files], config_file=False)
+    sources = checksums(root, files)  # Before it: who changes them meanwhile makes the map old.
     cover.start()
     watch = _Watch(cover)
-    pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *arguments], plugins=[watch])
+    code = pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *arguments], plugins=[watch])
     cover.stop()
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise SystemExit("no tests were run, so no mutant could be noticed")
     tests = [test for test in watch.seconds if test not in watch.failed]
     seconds = [watch.seconds[test] for test in tests]
-    made = Reached(tests, seconds, sources=checksums(root, files))
+    made = Reached(tests, seconds, sources=sources)
     numbers = {test: number for number, test in enumerate(tests)}
     data = cover.get_data()
     for file in data.measured_files():

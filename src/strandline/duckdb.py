@@ -65,7 +65,7 @@ def view(
             connection.register(names[id(part)], part.data)
     called = name if name is not None else recipe.path.rsplit("/", 1)[1]
     connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quoted(called)} AS {_text(recipe, names)}")
-    return connection.table(_quoted(called))
+    return connection.sql(f"FROM {_quoted(called)}")
 
 
 def query(recipe: Recipe) -> str:

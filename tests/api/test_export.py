@@ -314,6 +314,9 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         ("EXPORT t TO 'ftp://x/y.csv'", InvalidArgument),
         ("EXPORT t TO 's3://bucket'", InvalidArgument),
         ("EXPORT t TO ''", InvalidArgument),
+        ("EXPORT t TO 'rows.xml'", InvalidArgument),
+        ("EXPORT t TO 'rows.tsv.gz'", InvalidArgument),
+        ("EXPLAIN EXPORT t TO 'rows.xml'", InvalidArgument),
     ],
 )
 def test_what_is_no_export_is_refused(db: Database, text: str, error: type[StrandlineError]) -> None:

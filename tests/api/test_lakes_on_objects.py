@@ -52,5 +52,5 @@ def test_iceberg_is_refused_where_its_client_would_need_more(tmp_path: Path) -> 
     pytest.importorskip("pyiceberg")
     with open_at(tmp_path) as db:
         for url in ("gs://bucket/x", "az://bucket/x/metadata/1.metadata.json"):
-            with pytest.raises(Unsupported, match="on S3"):
+            with pytest.raises(Unsupported, match="or on S3"):
                 loaded(db, "u", url, "iceberg")

@@ -87,7 +87,7 @@ def test_changes_that_are_too_many_for_the_process_are_folded_on_spark(db: Datab
     db.sql(SHOP + "; BACKUP c")
     db.sql("UPSERT INTO o VALUES (3, 'c')")
     store = db.runtime.store
-    object.__setattr__(store._settings, "bulk_rows", 0)
+    object.__setattr__(store.settings, "bulk_rows", 0)
     assert db.sql("EXPLAIN BACKUP c INCREMENTAL").rows()[-1] == (
         "run",
         "on Spark",

@@ -170,6 +170,7 @@ def test_a_slow_fold_is_not_taken_for_one_that_hangs(
     given = {"shard_seconds": 60.0, "copy_bytes_per_second": 10.0, "workers": 3}
     with opened(tmp_path / "w", clock, repository, **given) as db:
         db.sql("CREATE TABLE a (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO a (k) VALUES (1)")
+        db.sql("UPSERT INTO a (k) VALUES (2)")
         db.sql(f"CREATE BACKUP COLLECTION c (TABLE a) {CLUSTER}; BACKUP c")
         for value in "xy":
             db.sql(f"UPSERT INTO a (k, v) VALUES (1, '{value}'); BACKUP c INCREMENTAL")
@@ -185,7 +186,7 @@ def test_a_slow_fold_is_not_taken_for_one_that_hangs(
             handler, size = engine.handler_of(operation, part), db.operation(started).progress["bytes_total"]
             assert size > 1_000
             limit = handler.time_limit(engine.run_of(operation), read_part(part, handler.record))
-            assert limit == 60.0 + 3 * size / 10.0
+            assert limit == 60.0 + 3 * (size / 10.0)
             db.cancel(started)
             assert engine.run(started).state == "cancelled"
 

@@ -70,6 +70,7 @@ def test_each_part_says_what_it_is_about(tmp_path: Path) -> None:
         db.sql("ALTER BACKUP COLLECTION c ADD TABLE w; BACKUP c INCREMENTAL")
         check_increment(db)
         check_sending(db)
+        check_copying(db, tmp_path / "copy")
         check_explained(db)
         check_restore(db, clock)
         check_folding(db)
@@ -115,6 +116,16 @@ def check_sending(db: Database) -> None:
     assert found.result is not None
     assert moved(found.shards) == found.progress["bytes"] == found.progress["bytes_total"]
     assert found.result["bytes"] == found.progress["bytes"] > 6_000
+
+
+def check_copying(db: Database, folder: Path) -> None:
+    """What a backup builds on is there before it."""
+    found = db.operation(db.sql(f"COPY BACKUP '{backups(db)[-1]}' FROM c TO '{folder}'").operation_id or "")
+    assert [each for each in told(found) if each[0] == "manifest"] == [
+        ("manifest", stage, None, f"{COLLECTION}/{name}", None)
+        for stage, name in enumerate(backups(db), start=2)
+    ]
+    assert moved(found.shards) == found.progress["bytes"] == found.progress["bytes_total"] > 25_000
 
 
 def check_explained(db: Database) -> None:
@@ -243,3 +254,5 @@ def check_folding(db: Database) -> None:
         ("full manifest", 1, None, backup, None),
     ]
     assert moved(found.shards) == found.progress["bytes"] == found.progress["bytes_total"] > 15_000
+    again = db.operation(db.sql("COMPACT c").operation_id or "")
+    assert (again.progress["bytes"], again.progress["bytes_total"], again.shards) == (0, 0, [])

@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from strandline import Database
+from strandline.backups.collection import Collection
+from strandline.backups.record import require_collection
 from strandline.catalog import board
 from tests.backups.reading import TABLE, backups, open_at
 from tests.world import ManualClock
@@ -42,6 +44,9 @@ def test_whatever_changes_is_heard_of(tmp_path: Path) -> None:
         assert db.describe(f"{ROOT}/c/{first}")["version"] == 3
         before = db.describe(f"{ROOT}/c")["version"]
         assert heard(db, f"DROP BACKUP c '{second}' CONFIRM") == {"c": before + 1, f"c/{second}": None}
+        with db.runtime.catalog.read() as conn:
+            known = require_collection(conn, "c").record(Collection)
+        assert (known.dropped, known.leaving) == (second, ()), "its name is not given out again"
         assert heard(db, f"DROP BACKUP c '{first}' CONFIRM") == {"c": before + 2, f"c/{first}": None}
         db.sql("BACKUP c; BACKUP c INCREMENTAL")
         backup, increment = backups(db)

@@ -132,6 +132,7 @@ def test_the_index_of_a_partitioned_table_is_cut_by_its_own_keys(
     assert increment["slice"] + increment["slice shard"] == 4 + 4
     restored = kinds(db, db.sql("RESTORE c INTO 'r' WITH (VERIFY = 'data')").operation_id)
     assert restored["verify shard"] == 1, "what is small is checked together"
+    assert kinds(db, db.sql("COMPACT c").operation_id)["fold"] == 4 + 4
     assert table(db, "r/t") == table(db, "t")
     db.compact("t/by_v/indexImplTable")
     assert segments(db, "t/by_v/indexImplTable") == 4

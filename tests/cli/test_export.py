@@ -39,6 +39,7 @@ def test_what_is_there_and_what_cannot_be_is_refused(shop: Run) -> None:
     assert (shop("export", "orders", "o.csv").code, Path("o.csv").stat().st_size) == (4, 0)
     assert shop("export", "orders", "o.csv", "--overwrite").code == 0
     assert shop("export", "o.csv").code == 7
+    assert "--format csv" in shop("export", "orders", "-").err
     assert shop("export", "nope", "n.csv").code == 3
     assert shop("export", "x.csv", "--query", "SELECT id FROM orders", "--at", "1").code == 7
     assert not Path("n.csv").exists()

@@ -144,13 +144,13 @@ def backups(folder: str) -> None:
         _assert_whole(db, model, "copied")
 
 
-def smoke(folder: str) -> None:
+def smoke(folder: str, gate: str) -> None:
     """The shortest way through all of it, with a session of the caller's: what is small stays in this
-    process."""
+    process. It begins with a load, of which a task stops half-way at the gate."""
     spark = session.get_session(None, OPTIONS)
     with strandline.connect(folder, spark=spark, settings=MANY_ROWS) as db:
         db.sql(f"{TABLE}; {COLLECTION}")
-        db.table("t").upsert(_frame(spark))
+        db.table("t").upsert(_frame(spark, _waiting(gate)))
         model = _model()
         db.sql("BACKUP c; UPDATE t SET v = 'v3' WHERE k = 5; BACKUP c INCREMENTAL; DROP TABLE t")
         model[5] = ("v3", *model[5][1:])
@@ -275,14 +275,6 @@ def _places(spark: SparkSession) -> list[str]:
 
 
 # --- work that waits until a machine is lost -----------------------------------------------------------------
-
-
-def load_that_waits(folder: str, gate: str) -> None:
-    """A load, of which a task stops half-way at the gate."""
-    with _opened(folder, MANY_ROWS) as (db, spark):
-        db.sql(TABLE)
-        db.table("t").upsert(_frame(spark, _waiting(gate)))
-        _assert_whole(db, _model())
 
 
 def _waiting(gate: str) -> Column:

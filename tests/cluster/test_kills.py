@@ -21,11 +21,10 @@ def _two_workers(cluster: Cluster) -> None:
     cluster.fill()
 
 
-@ALL
-@pytest.mark.parametrize("driver", PLACES, indirect=True)
-def test_a_load(cluster: Cluster, driver: Driver, tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver", [pytest.param("standalone", marks=ALL), "connect"], indirect=True)
+def test_a_load_and_what_most_users_do_then(cluster: Cluster, driver: Driver, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    driver.ask("load_that_waits", folder=str(tmp_path / "warehouse"), gate=str(gate))
+    driver.ask("smoke", folder=str(tmp_path / "warehouse"), gate=str(gate))
     at = until(lambda: _text(gate / "1"), "a task half-way")
     cluster.worker_at(at).kill()
     (gate / "go").touch()

@@ -27,11 +27,6 @@ def test_executors_have_the_package_when_it_was_shipped_to_them_and_not_before(d
         )
 
 
-@pytest.mark.parametrize("driver", [pytest.param("standalone", marks=ALL), "connect"], indirect=True)
-def test_what_most_users_do(driver: Driver, tmp_path: Path) -> None:
-    driver.run("smoke", folder=str(tmp_path / "warehouse"))
-
-
 @ALL
 @pytest.mark.parametrize("driver", PLACES, indirect=True)
 def test_tables(driver: Driver, tmp_path: Path) -> None:

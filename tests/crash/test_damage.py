@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,27 +33,33 @@ if TYPE_CHECKING:
 BY_V = "/t/by_v/indexImplTable"
 
 
-@pytest.fixture(params=["here", *([pytest.param("on Spark", marks=pytest.mark.spark)] if EVERY else [])])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A table with a base, and logs in files and in the catalog; checked in the process, and on Spark where
-    all is tried."""
-    with damageable(
-        tmp_path, request.getfixturevalue("spark") if request.param == "on Spark" else None
-    ) as db:
-        yield db
-
-
-@contextmanager
-def damageable(tmp_path: Path, spark: SparkSession | None) -> Iterator[Database]:
-    with strandline.connect(tmp_path, settings=FILES) as writer:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with a base, and logs in files and in the catalog."""
+    folder = tmp_path_factory.mktemp("sound")
+    with strandline.connect(folder, settings=FILES) as writer:
         writer.sql(TABLES)
         writer.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k % 5} for k in range(40)])
         writer.compact("/t")
         litter(writer, 1)
-    with strandline.connect(tmp_path) as writer:
+    with strandline.connect(folder) as writer:
         writer.sql("UPSERT INTO t (k, v, n) VALUES (3, 'three', 3)")
+    return folder
+
+
+@pytest.fixture(params=["here", *([pytest.param("on Spark", marks=pytest.mark.spark)] if EVERY else [])])
+def db(request: pytest.FixtureRequest, sound: Path, tmp_path: Path) -> Iterator[Database]:
+    """A copy of it; checked in the process, and on Spark where all is tried."""
+    spark = request.getfixturevalue("spark") if request.param == "on Spark" else None
+    with damageable(sound, tmp_path / "w", spark) as db:
+        yield db
+
+
+@contextmanager
+def damageable(sound: Path, folder: Path, spark: SparkSession | None) -> Iterator[Database]:
+    shutil.copytree(sound, folder)
     settings = replace(FILES, bulk_rows=0) if spark else FILES
-    with strandline.connect(tmp_path, settings=settings, spark=spark) as db:
+    with strandline.connect(folder, settings=settings, spark=spark) as db:
         # On Spark that takes seconds; there the tests of files see it in the end.
         assert spark or db.check("/t").ok
         yield db
@@ -111,9 +118,9 @@ def test_a_wrong_byte_in_any_file(db: Database) -> None:
 
 
 @pytest.mark.spark
-def test_wrong_bytes_in_files_that_executors_read(tmp_path: Path, spark: SparkSession) -> None:
+def test_wrong_bytes_in_files_that_executors_read(sound: Path, tmp_path: Path, spark: SparkSession) -> None:
     """One in a file of the table and of each index, all at once: a check on Spark takes seconds."""
-    with damageable(tmp_path, spark) as db:
+    with damageable(sound, tmp_path / "w", spark) as db:
         found = files(db)
         for file, _ in found:
             flip(db.runtime.files.path(file), os.path.getsize(db.runtime.files.path(file)) // 2)
@@ -250,11 +257,11 @@ def test_a_change_that_the_digest_does_not_know(db: Database) -> None:
 
 @pytest.mark.spark
 def test_entries_that_the_digest_knows_and_does_not_know_on_spark(
-    tmp_path: Path, spark: SparkSession
+    sound: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
     """Each in one index, so that one check finds both."""
     other = "/t/by_n/indexImplTable"
-    with damageable(tmp_path, spark) as db:
+    with damageable(sound, tmp_path / "w", spark) as db:
         behind_its_back(db, BY_V, lambda s: GHOST)
         behind_its_back(db, other, lambda s: Change((7, 999), "U", None, (7, 999)), honest=False)
         assert {(p.kind, p.path) for p in db.check("/t").problems} == {

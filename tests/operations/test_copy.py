@@ -264,6 +264,7 @@ def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
         table_id = paths.require(tx.conn, "/orders").id
         chain = chains.load(tx.conn, table_id, step)
         commits.replace_segments(tx, table_id, chain.segments, [base_segment(step)], "compact")
+    clock.sleep(world.GRACE_SECONDS + 1)
     for _ in range(20):
         with catalog.write() as tx:
             collect.sweep(tx, history_seconds=0.0, grace_seconds=60.0)

@@ -166,6 +166,7 @@ def test_what_there_is_elsewhere_is_unsupported_and_the_hint_says_what_to_do(tex
         ("SHOW TABLES IN", "expected a directory", "The form is: SHOW"),
         ("EXPLAIN", "expected a query", "The form is: EXPLAIN"),
         ("EXPLAIN foo", "expected a query", "The form is: EXPLAIN"),
+        ("SELECT FROM", "expected table name", "The form is: SELECT"),
         ("DESCRIBE", "expected a table name", "The form is: DESCRIBE"),
         ("DESCRIBE a b", "expected the end of the statement", "The form is: DESCRIBE"),
     ],

@@ -71,11 +71,13 @@ def test_nothing_is_wrong_with_what_is_written(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     history = data.draw(histories(tmp_path_factory.mktemp("h")))
-    assert here(history.files).examine(history.schema, history.segments) == []
+    assert here(history.files).checks.examine(history.schema, history.segments) == []
     for step in range(history.step + 1):
         for ordered in (False, True):
             assert (
-                here(history.files).doubled_keys(State(history.schema, history.chain(step)), ordered=ordered)
+                here(history.files).checks.doubled_keys(
+                    State(history.schema, history.chain(step)), ordered=ordered
+                )
                 == []
             )
 
@@ -91,11 +93,13 @@ def test_segments_that_meet_no_other_need_not_be_looked_at(
     forged = [replace(s, fresh=s.fresh or data.draw(st.booleans())) for s in history.segments]
     for step in range(history.step + 1):
         found = [
-            here(history.files).doubled_keys(State(history.schema, Chain(tuple(forged), step)), ordered=o)
+            here(history.files).checks.doubled_keys(
+                State(history.schema, Chain(tuple(forged), step)), ordered=o
+            )
             for o in (False, True)
         ]
         # A log that has a key at several steps and calls itself fresh is found when it is examined.
-        if not here(history.files).examine(history.schema, forged):
+        if not here(history.files).checks.examine(history.schema, forged):
             assert found[0] == found[1]
 
 
@@ -199,11 +203,11 @@ def test_a_key_in_two_segments_that_call_it_new(files: QuickFiles) -> None:
     log = unsorted_segment(
         files, PAIR, [(None, 1, 0.0), ("a", 1, None), ("b", 1, None)], None, after=1, upto=2
     )
-    assert here(files).doubled_keys(State(PAIR, Chain((base, log), 1))) == []
-    assert here(files).doubled_keys(State(PAIR, Chain((base, log), 2))) == [
+    assert here(files).checks.doubled_keys(State(PAIR, Chain((base, log), 1))) == []
+    assert here(files).checks.doubled_keys(State(PAIR, Chain((base, log), 2))) == [
         Finding("doubled_key", "2 keys are in the table more than once", ((None, 1), ("a", 1)))
     ]
-    assert here(files).doubled_keys(State(PAIR, Chain((base, replace(log, fresh=False)), 2))) == []
+    assert here(files).checks.doubled_keys(State(PAIR, Chain((base, replace(log, fresh=False)), 2))) == []
 
 
 def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(files: QuickFiles) -> None:
@@ -216,7 +220,9 @@ def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(file
         for step, (keys, fresh) in enumerate(given)
     ]
     chain = Chain(tuple(made), 4)
-    assert [here(files).doubled_keys(State(KV, chain), ordered=ordered) for ordered in (False, True)] == [
+    assert [
+        here(files).checks.doubled_keys(State(KV, chain), ordered=ordered) for ordered in (False, True)
+    ] == [
         [],
         [],
     ]

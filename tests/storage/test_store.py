@@ -74,9 +74,9 @@ def calls(state: State) -> dict[str, Callable[[Store], Any]]:
     """Everything that is done in the process up to ``bulk_rows`` rows, folding up to some more."""
     table, chain = state.schema, state.chain
     return {
-        "examine": lambda s: s.examine(table, chain.segments),
-        "doubled keys": lambda s: s.doubled_keys(state),
-        "compare index": lambda s: s.compare_index(state, state, "i"),
+        "examine": lambda s: s.checks.examine(table, chain.segments),
+        "doubled keys": lambda s: s.checks.doubled_keys(state),
+        "compare index": lambda s: s.checks.compare_index(state, state, "i"),
         "entries": lambda s: s.entries(state, BY_V, "entries"),
         "compact": lambda s: s.compact(state, "compacted"),
         "slice": lambda s: s.slice(table, Window(0, chain.step, chain.segments), "slice"),
@@ -156,8 +156,8 @@ def test_so_many_bytes_of_files_pass_through_the_process(
     size = sum(s.bytes for s in stored if s.file)
     call = {
         "copy": lambda s: s.copy([Copies(stored, "copies")], Pace(Limits(), SystemClock()), among=10**9),
-        "damaged": lambda s: s.damaged(stored),
-        "digest": lambda s: s.digest(State(KV, Chain(tuple(stored), 3))),
+        "damaged": lambda s: s.checks.damaged(stored),
+        "digest": lambda s: s.checks.digest(State(KV, Chain(tuple(stored), 3))),
     }[name]
     assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=1))) is not None
     with pytest.raises(Asked):
@@ -180,9 +180,9 @@ def test_more_are_hashed_here_if_there_is_nothing_else_to_read(
     files: QuickFiles, stored: list[Segment]
 ) -> None:
     state, store = State(KV, Chain(tuple(stored), 3)), Here(files, Settings(bulk_bytes=100))
-    assert [d.rows for d in store.digests(state, [KV, BY_V], among=COPIED * 100)] == [3, 3]
+    assert [d.rows for d in store.checks.digests(state, [KV, BY_V], among=COPIED * 100)] == [3, 3]
     with pytest.raises(Asked):
-        store.digests(state, [KV, BY_V], among=COPIED * 100 + 1)
+        store.checks.digests(state, [KV, BY_V], among=COPIED * 100 + 1)
 
 
 def test_so_many_rows_are_hashed_here(files: QuickFiles) -> None:
@@ -190,9 +190,9 @@ def test_so_many_rows_are_hashed_here(files: QuickFiles) -> None:
     history = History(files, KV)
     history.write("UPSERT", ["k"], [(i,) for i in range(2 * HASHED)], inline=False)
     state = State(KV, history.chain())
-    assert Here(files, Settings(bulk_rows=2)).digest(state).rows == 2 * HASHED
+    assert Here(files, Settings(bulk_rows=2)).checks.digest(state).rows == 2 * HASHED
     with pytest.raises(Asked):
-        Here(files, Settings(bulk_rows=1)).digest(state)
+        Here(files, Settings(bulk_rows=1)).checks.digest(state)
 
 
 def test_so_many_rows_are_folded_here_if_there_is_not_much_else(files: QuickFiles) -> None:
@@ -217,9 +217,9 @@ def test_changes_of_other_rows_are_in_memory_while_they_are_hashed(files: QuickF
     history.write("UPSERT", ["k"], [(1,)], inline=False)
     history.write("UPSERT", ["k", "v"], [(1, "x" * 100_000)], inline=False)
     state = State(KV, history.chain())
-    assert Here(files, Settings(bulk_bytes=1_000_000)).digest(state).rows == 1
+    assert Here(files, Settings(bulk_bytes=1_000_000)).checks.digest(state).rows == 1
     with pytest.raises(Asked):
-        Here(files, Settings(bulk_bytes=50_000)).digest(state)
+        Here(files, Settings(bulk_bytes=50_000)).checks.digest(state)
 
 
 def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> None:

@@ -448,7 +448,7 @@ def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(
     db.table("t").delete(db.runtime.spark.createDataFrame([(2,), (9,)], "k int"))
     assert files() == 0, "Spark writes files, the process keeps few rows in the catalog"
     assert content(db, "/t") == [(1, "x", 1), (3, "z", None)]
-    monkeypatch.setattr(db.runtime.store, "_settings", replace(db.runtime.settings, bulk_bytes=2))
+    monkeypatch.setattr(db.runtime.store, "settings", replace(db.runtime.settings, bulk_bytes=2))
     db.table("t").upsert(db.runtime.spark.createDataFrame([(1, "wide"), (4, "rows")], "k int, v string"))
     assert files() > 0
     assert content(db, "/t") == [(1, "wide", 1), (3, "z", None), (4, "rows", None)]

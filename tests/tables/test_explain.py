@@ -169,7 +169,7 @@ def test_an_export_is_told_and_not_made(filled: Database, tmp_path: Path) -> Non
         (2, "read", "/t"),
         (3, "scan", "all of it"),
     ]
-    assert steps[0][3] == "a csv file, refused if something is there"
+    assert steps[0][3] == "csv file, refused if something is there"
     assert not (tmp_path / "t.csv").exists()
     with pytest.raises(InvalidArgument, match="no format xml"):
         filled.sql(f"EXPLAIN EXPORT t TO '{tmp_path}/t' WITH (FORMAT = 'xml')")

@@ -48,8 +48,9 @@ def _export(db: Database, statement: st.Export) -> Result:
     from strandline.tables import explain, read
 
     target = target_of(db, statement)
+    target.check()
     found = db.look(lambda reader: explain.explain(reader, statement.query), read.named(statement.query))
-    what = f"a {target.format} {'file' if target.is_file else 'table' if target.is_lake else 'folder'}"
+    what = f"{target.format} {'file' if target.is_file else 'table' if target.is_lake else 'folder'}"
     taken = "what is there is replaced" if target.overwrite else "refused if something is there"
     steps = [step._replace(level=step.level + 1) for step in found]
     return Result(explain.Step._fields, [explain.Step(0, "export", target.place, f"{what}, {taken}"), *steps])

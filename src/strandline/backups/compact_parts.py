@@ -133,12 +133,8 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         state = State(schema, Chain((*found[0], *changed), run.body.step), body.within)
         name = self.runtime.session.file_name(body.staging_id)
         pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
-        if (
-            len(found) > 1
-            and not changed
-            and all(lies_in(s, body.within) and is_at(s, root) for s in found[0])
-        ):
-            (digest,) = store.digests(state, [schema], among=among, name=name, pace=pace)
+        if not changed and all(lies_in(s, body.within) and is_at(s, root) for s in found[0]):
+            (digest,) = store.checks.digests(state, [schema], among=among, name=name, pace=pace)
             return _Made(found[0], (), digest)
         if root is None:
             folded = store.fold(state, name, among=among)

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
+from itertools import count, islice
 from math import inf
 
 from strandline import records
@@ -190,7 +191,7 @@ class Lease:
         return number, claim
 
     def _write(self, number: int, claim: Claim) -> None:
-        for following in range(number + 1, number + 1 + TRIES):
+        for following in islice(count(number + 1), TRIES):
             if _written(self._files, following, claim):
                 return
             self._look()  # If it is still ours, something empty is in the way, which a list may leave out.

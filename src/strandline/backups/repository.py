@@ -248,8 +248,8 @@ class Repository:
                 continue
             try:
                 parent = self.manifest_at(files[0]).backup.parent
-            except (Corrupted, PreconditionFailed):
-                continue  # Nothing of it can be restored here.
+            except Corrupted:
+                continue  # Nobody can restore it.
             if parent in going:
                 raise PreconditionFailed(
                     f"{self.root} has a backup {name} that this warehouse does not know, and it builds on "

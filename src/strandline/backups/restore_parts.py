@@ -30,7 +30,10 @@ from strandline.storage.rows import Written
 from strandline.storage.stored import Copies
 
 Checks: TypeAlias = Literal["files", "data"]
-NOTHING_PUBLISHED = "Nothing was published. Restore an earlier backup."
+NOTHING_PUBLISHED = (
+    "Nothing was published. VERIFY collection says which backups can still be restored, and whether their "
+    "repository is there."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,9 @@ class VerifyShardPart(RestorePart[CheckedShard]):
         state = State(table.schema if piece.index is None else impls[piece.index], chain)
         state = state.narrowed(piece.within)
         derived = impls if piece.index is None else {}
-        digest, *others = self.runtime.store.digests(state, [state.schema, *derived.values()], among=among)
+        digest, *others = self.runtime.store.checks.digests(
+            state, [state.schema, *derived.values()], among=among
+        )
         return replace(piece, digest=digest, entries=dict(zip(derived, others, strict=True)))
 
     def configure(
@@ -148,7 +150,7 @@ class VerifyShardPart(RestorePart[CheckedShard]):
 
 def _check_bytes(runtime: Runtime, segments: Sequence[Segment]) -> None:
     """Whatever this process remembers of the segments, what counts is what is stored now."""
-    for finding in runtime.store.damaged(present(runtime, segments)):
+    for finding in runtime.store.checks.damaged(present(runtime, segments)):
         raise Corrupted(finding.message, NOTHING_PUBLISHED)
 
 

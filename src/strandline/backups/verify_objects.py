@@ -101,7 +101,8 @@ class Objects:
 
     def _findings(self, batch: Sequence[Object]) -> dict[str, Finding]:
         segments = present(self._runtime, [each.segment for each in batch])
-        look = self._runtime.store.losses if self._level == "files" else self._runtime.store.damages
+        checks = self._runtime.store.checks
+        look = checks.losses if self._level == "files" else checks.damages
         return {o.key: found for o, found in zip(batch, look(segments), strict=True) if found is not None}
 
     def _keep(self, looked_at: Sequence[Object]) -> None:

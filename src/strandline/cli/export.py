@@ -59,6 +59,10 @@ def export(
     if len(what) != (2 if query is None else 1):
         said = "a table and a place" if query is None else "a place alone, beside --query"
         raise InvalidArgument(f"an export takes {said}", "See strandline export --help.")
+    if what[-1] == "-":
+        raise InvalidArgument(
+            "an export does not go to stdout", 'Rows do: strandline sql "SELECT * FROM table" --format csv.'
+        )
     if query is not None and (at or backup or where):
         raise InvalidArgument("--at, --backup and --where are about a table", "Say it in the query.")
     source = f"({query})" if query is not None else _table(what[0], at, backup)

@@ -176,7 +176,7 @@ class Transitions:
             shards.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
 
     def ask_if_wanted(self, operation_id: str) -> None:
-        """Raise what ``_fence`` does. A catalog that does not answer says nothing of it."""
+        """Raise what ``fence`` does. A catalog that does not answer says nothing of it."""
         with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
             self.fence(conn, operation_id)
 

@@ -268,7 +268,8 @@ def _translated(
     description = str(details.get("description") or "this cannot be read as Spark SQL")
     if "Required keyword" in description or "Invalid expression" in description:
         description = f"unexpected {shown(tokens[place])}"
-    return fault(source, tokens[place].start, re.sub(r"\s+", " ", description).strip().rstrip("."), hint)
+    description = re.sub(r"\s+", " ", description).partition(" but got <")[0].strip().rstrip(".")
+    return fault(source, tokens[place].start, description[:1].lower() + description[1:], hint)
 
 
 def shown(token: Token) -> str:

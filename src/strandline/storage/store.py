@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from strandline.errors import StrandlineError
-from strandline.model import Chain, Digest, Key, Segment, State, TableSchema, split, trailing_logs, visible
+from strandline.model import Chain, Key, Segment, State, TableSchema, split, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, upkeep
+from strandline.storage.checks import Checks
 from strandline.storage.compacted import Compacted
 from strandline.storage.elsewhere import Destination, Everywhere
 from strandline.storage.external import Incoming
@@ -29,9 +30,9 @@ from strandline.storage.external.typed import ParquetFiles
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
-from strandline.storage.order import Finding, meeting
 from strandline.storage.pace import Pace
 from strandline.storage.portion import Portion
+from strandline.storage.queries import Queries
 from strandline.storage.recipe import Recipe, recipe_of
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
@@ -39,7 +40,6 @@ from strandline.storage.shelf import Shelf
 from strandline.storage.slices import Slice, Window
 from strandline.storage.staging import Staged
 from strandline.storage.stored import Copies
-from strandline.storage.unique import Repeats
 from strandline.types import Type
 from strandline.work import check, phase
 
@@ -60,8 +60,6 @@ COPIED = 8
 """So many times more bytes than others pass through this process are copied here: that takes no longer than a
 job takes to begin."""
 
-LOOKED_AT = 20_000
-"""So many files are looked at here, and more on executors: each costs a question to its storage."""
 SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
 with it."""
@@ -79,11 +77,13 @@ class Store:
     segments ends with it. Files that a call writes are durable when it returns, and gone when it raises."""
 
     def __init__(self, files: Files, settings: Settings, spark: SparkSession | None = None) -> None:
-        self._files = files if isinstance(files, Everywhere) else Everywhere(files, settings)
-        self.shelf = Shelf(self._files)
-        self._settings = settings
+        self.files = files if isinstance(files, Everywhere) else Everywhere(files, settings)
+        self.shelf = Shelf(self.files)
+        self.settings = settings
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
+        self.checks = Checks(self)
+        self.queries = Queries(self)
         self._lock = threading.Lock()
         self._start: Future[SparkSession] | None = None
 
@@ -113,37 +113,59 @@ class Store:
         try:
             from strandline.storage import spark
 
-            options = {**self.shelf.files.spark_options(), **self._settings.spark}
+            options = {**self.shelf.files.spark_options(), **self.settings.spark}
             start.set_result(spark.session.get_session(None, options))
         except BaseException as error:
             start.set_exception(error)
 
     # --- what is little ------------------------------------------------------------------------------------
 
-    def _is_little(self, segments: Sequence[Segment], rows: int | None = None) -> bool:
+    def is_little(self, segments: Sequence[Segment], rows: int | None = None) -> bool:
         """Return whether the rows of segments may all be in this process at once: at most ``rows`` of them
         (None: as many as a statement may change here), and no more bytes than ever. Those of a file are
         packed, so what it tells about them counts, too."""
         return (
-            sum(s.rows for s in segments) <= (self._settings.bulk_rows if rows is None else rows)
-            and self._passes(segments)
-            and sum(map(self._memory, segments)) <= self._settings.bulk_bytes
+            sum(s.rows for s in segments) <= (self.settings.bulk_rows if rows is None else rows)
+            and self.passes(segments)
+            and sum(map(self._memory, segments)) <= self.settings.bulk_bytes
         )
 
-    def _passes(self, segments: Iterable[Segment]) -> bool:
+    def passes(self, segments: Iterable[Segment]) -> bool:
         """Return whether the files of segments may pass through this process, a piece at a time."""
-        return sum(s.bytes for s in segments if s.file is not None) <= self._settings.bulk_bytes
+        return sum(s.bytes for s in segments if s.file is not None) <= self.settings.bulk_bytes
 
     def _memory(self, segment: Segment) -> int:
         if segment.file is None:
             return segment.bytes
-        return memory_of(self.shelf, segment, self._settings.bulk_bytes)
+        return memory_of(self.shelf, segment, self.settings.bulk_bytes)
 
-    def _are_few(self, rows: int, state: State) -> bool:
+    def are_few(self, rows: int, state: State) -> bool:
         """Return whether so many rows of a state may be looked up here, if they are as long as its others."""
         segments = state.chain.segments
         long = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
-        return rows <= self._settings.bulk_rows and rows * long <= self._settings.bulk_bytes
+        return rows <= self.settings.bulk_rows and rows * long <= self.settings.bulk_bytes
+
+    def is_read_here(self, state: State, among: int | None) -> bool:
+        """Return whether the rows of a state may pass through this process, a piece at a time. What changes
+        others is in memory as a whole."""
+        segments, rows = visible(state.chain), self.settings.bulk_rows
+        few = self.passes(segments) if among is None else among <= COPIED * self.settings.bulk_bytes
+        return (
+            few
+            and sum(s.rows for s in segments) <= HASHED * rows
+            and self.is_little(split(segments)[1], FOLDED * rows)
+        )
+
+    def folds_here(self, state: State, among: int) -> bool:
+        """Return whether the rows of a state may pass through this process, as ``is_read_here`` does, in
+        the order of their keys."""
+        through = arrow.passing.passing(state)
+        kept = [s for s in visible(state.chain) if s not in through]
+        return (
+            among <= COPIED * self.settings.bulk_bytes
+            and sum(s.rows for s in through) <= HASHED * self.settings.bulk_rows
+            and self.is_little(kept, FOLDED * self.settings.bulk_rows)
+        )
 
     # --- reading -------------------------------------------------------------------------------------------
 
@@ -157,7 +179,7 @@ class Store:
     def rows_behind(self, state: State, keys: Collection[Key]) -> dict[Key, Row] | None:
         """Return the rows that entries of an index lead to; None if they are so many that ``through_index``
         is the better way."""
-        return self.lookup(state, keys) if self._are_few(len(keys), state) else None
+        return self.lookup(state, keys) if self.are_few(len(keys), state) else None
 
     def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
         """Return ``columns`` of the rows; None if too many would have to be read here: ``frame`` has
@@ -168,12 +190,12 @@ class Store:
 
     def estimate(self, state: State) -> Estimate:
         """Return how many rows ``scan`` would have to read at most, and whether it would."""
-        most = self._settings.scan_rows
+        most = self.settings.scan_rows
         if not state.within.is_limited:
             segments = state.chain.segments
-            return Estimate(sum(s.rows for s in segments), self._is_little(segments, most))
-        rows, size = arrow.parts.needed(self.shelf, state, self._settings.bulk_bytes)
-        return Estimate(rows, rows <= most and size <= self._settings.bulk_bytes)
+            return Estimate(sum(s.rows for s in segments), self.is_little(segments, most))
+        rows, size = arrow.parts.needed(self.shelf, state, self.settings.bulk_bytes)
+        return Estimate(rows, rows <= most and size <= self.settings.bulk_bytes)
 
     def touched(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
         """Return the keys that logs change at steps greater than ``after``."""
@@ -192,25 +214,19 @@ class Store:
 
     # --- frames for queries --------------------------------------------------------------------------------
 
-    def frame(self, state: State) -> DataFrame:
-        """Return all rows of a table."""
-        from strandline.storage import spark
-
-        return spark.scan.scan(self.spark, self.shelf, state)
-
     def portions(
         self, state: State, columns: Sequence[str], behind: State | None = None
     ) -> Sequence[Portion]:
         """Return ``columns`` of a state in parts that other processes can read, each by itself. ``behind``:
         the table whose index the state is, if it has columns that the index does not have."""
-        self._files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
+        self.files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
         return arrow.portions.portions(
-            self.shelf, state, columns, most=self._settings.shard_bytes, behind=behind
+            self.shelf, state, columns, most=self.settings.shard_bytes, behind=behind
         )
 
     def recipe(self, path: str, state: State) -> Recipe:
         """Return which files make up a state, and how."""
-        return recipe_of(self.shelf, self._files, path, state)
+        return recipe_of(self.shelf, self.files, path, state)
 
     def stream(self, state: State, columns: Sequence[str], behind: State | None = None) -> Iterator[pa.Table]:
         """Yield the same rows, so few at a time that they take little memory. Needs no Spark, however many
@@ -218,52 +234,20 @@ class Store:
         for portion in self.portions(state, columns, behind):
             yield from portion.tables()
 
-    def increment(self, state: State) -> DataFrame:
-        """Return the changes of an incremental backup with the column that marks tombstones."""
-        from strandline.storage import spark
-
-        return spark.query.increment(self.spark, self.shelf, state)
-
-    def through_index(self, table: State, entries: State, *, whole: bool) -> DataFrame:
-        """Return the entries of an index as rows of its table; ``whole``: with the columns that the index
-        does not have."""
-        from strandline.storage import spark
-
-        return spark.query.through_index(self.spark, self.shelf, table, entries, whole=whole)
-
-    def sql(self, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]) -> DataFrame:
-        """Return a query over frames, which its text names as ``{name}``, and values, which it names as
-        ``:name``."""
-        from strandline.storage import spark
-
-        return spark.query.sql(self.spark, text, frames, args)
-
-    def declared(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
-        """Return the rows of a table with columns that say their type where Spark's does not."""
-        from strandline.storage import spark
-
-        return spark.batches.declared(frame, schema)
-
     def passes_through(self, state: State) -> bool:
         """Return whether it is worth it to look through all rows of a state here, where perhaps few of them
         are wanted."""
-        rows, size = HASHED * self._settings.scan_rows, COPIED * self._settings.bulk_bytes
+        rows, size = HASHED * self.settings.scan_rows, COPIED * self.settings.bulk_bytes
         if state.within.is_limited:
             needed = arrow.parts.needed(self.shelf, state, size)
             return needed[0] <= rows and needed[1] <= size
         segments = state.chain.segments
         return sum(s.rows for s in segments) <= rows and sum(s.bytes for s in segments) <= size
 
-    def values(self, frame: DataFrame) -> pa.Table:
-        """Return the few rows of a frame."""
-        from strandline.storage import spark
-
-        return spark.query.to_arrow(frame)
-
     def external_frame(self, incoming: Incoming, types: Mapping[str, Type]) -> DataFrame | None:
         """Return the rows of files of others, for a table with columns of these types; None if they are
         better read here, some at a time."""
-        if not isinstance(incoming, ParquetFiles) or incoming.size <= COPIED * self._settings.bulk_bytes:
+        if not isinstance(incoming, ParquetFiles) or incoming.size <= COPIED * self.settings.bulk_bytes:
             return None
         from strandline.storage import spark
 
@@ -276,14 +260,14 @@ class Store:
         """Return the records of a stream."""
         from strandline.storage import spark
 
-        if self._is_little(window.logs):
+        if self.is_little(window.logs):
             return self.spark.createDataFrame(arrow.feed.feed(self.shelf, window))
         return spark.feed.feed(self.spark, self.shelf, window)
 
     def feed_portions(self, window: Feed) -> Sequence[Portion]:
         """Return the records of a stream in parts that other processes can read, each by itself. All records
         of a key are in one of them."""
-        return arrow.portions.feed_portions(self.shelf, window, most=self._settings.shard_bytes)
+        return arrow.portions.feed_portions(self.shelf, window, most=self.settings.shard_bytes)
 
     def feed_columns(self, window: Feed) -> pa.Schema:
         """Return the columns that the records of a stream have."""
@@ -305,7 +289,7 @@ class Store:
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
 
-        few = spark.write.Few(self._settings.bulk_rows, self._settings.bulk_bytes)
+        few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes)
         made = spark.write.write(self.shelf, target, mode, rows, few)
         if isinstance(made, Outcome):
             return made
@@ -313,7 +297,7 @@ class Store:
 
     def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
         """Return whether ``write`` changes so many rows, of ``size`` bytes, in this process."""
-        return size <= self._settings.bulk_bytes and self._are_few(rows, state)
+        return size <= self.settings.bulk_bytes and self.are_few(rows, state)
 
     def write_staged(
         self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
@@ -336,22 +320,22 @@ class Store:
         self, schema: TableSchema, segments: Sequence[Segment], name: Callable[[], str]
     ) -> tuple[Segment, ...]:
         """Return the pending segments of several statements as those of one, with one change per key."""
-        if self._is_little(segments):
+        if self.is_little(segments):
             return arrow.write.collapse(self.shelf, schema, segments, name, self._inline)
         from strandline.storage import spark
 
-        here = self._settings.bulk_bytes
+        here = self.settings.bulk_bytes
         return spark.write.collapse(self.spark, self.shelf, schema, segments, name(), here=here)
 
     def entries(self, state: State, impl: TableSchema, name: str) -> Written:
         """Return base segments with all entries of an index for the state of its table, and their digest."""
-        if self._is_little(state.chain.segments):
+        if self.is_little(state.chain.segments):
             return arrow.entries.entries(self.shelf, state, impl, name)
         from strandline.storage import spark
 
-        here, shards = self._settings.bulk_bytes, len(state.schema.bounds) + 1
+        here, shards = self.settings.bulk_bytes, len(state.schema.bounds) + 1
         size = sum(s.bytes for s in state.chain.segments)
-        pieces = None if shards == 1 else max(shards, round(size / self._settings.target_file_bytes))
+        pieces = None if shards == 1 else max(shards, round(size / self.settings.target_file_bytes))
         return spark.entries.entries(self.spark, self.shelf, state, impl, name, pieces=pieces, here=here)
 
     def follow(
@@ -366,7 +350,7 @@ class Store:
     ) -> Written | None:
         """Return what an index has to do to get from one state of its table to a later one, between which are
         the ``logs``; None if to derive all ``entries`` anew costs less, unless it must be ``at_any_size``."""
-        if not at_any_size and not self._is_little(logs):
+        if not at_any_size and not self.is_little(logs):
             return None
         return arrow.follow.follow(self.shelf, before, after, logs, impl, name=name, inline=self._inline)
 
@@ -378,8 +362,8 @@ class Store:
             return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
-        here = self._settings.bulk_bytes
-        with self._unsealed(segments, name, pace) as found:
+        here = self.settings.bulk_bytes
+        with self.unsealed(segments, name, pace) as found:
             if window.chain is None:
                 window = replace(window, logs=found)
             else:
@@ -388,15 +372,15 @@ class Store:
 
     def slices_here(self, segments: Sequence[Segment]) -> bool:
         """Return whether ``slice`` folds a window with these segments in this process."""
-        return self._is_little(segments, FOLDED * self._settings.bulk_rows)
+        return self.is_little(segments, FOLDED * self.settings.bulk_rows)
 
     @contextmanager
-    def _unsealed(
+    def unsealed(
         self, segments: Sequence[Segment], name: str, pace: Pace | None
     ) -> Iterator[tuple[Segment, ...]]:
         """Yield segments as Spark can read them: of those that are sealed there are open copies in the
         warehouse for as long as the block lasts, under names that begin with ``name``."""
-        sealed = [s for s in segments if s.file is not None and self._files.is_sealed(s.file)]
+        sealed = [s for s in segments if s.file is not None and self.files.is_sealed(s.file)]
         if not sealed or pace is None:
             yield tuple(segments)
             return
@@ -411,7 +395,7 @@ class Store:
 
     def copied_together(self, among: int) -> int:
         """Return how many bytes of a copy of so many altogether should be asked for in one call."""
-        return SHARED if among > COPIED * self._settings.bulk_bytes else 0
+        return SHARED if among > COPIED * self.settings.bulk_bytes else 0
 
     def copy(
         self, wanted: Sequence[Copies], pace: Pace, *, among: int
@@ -419,11 +403,11 @@ class Store:
         """Return segments with their files under other names, or why it could not be done; their bytes are
         checked on the way. There are no files of those that failed. ``among``: how many bytes the caller has
         to copy altogether, so that a large copy does not pass through this process piece by piece."""
-        if among <= COPIED * self._settings.bulk_bytes or self._passes(s for w in wanted for s in w.segments):
+        if among <= COPIED * self.settings.bulk_bytes or self.passes(s for w in wanted for s in w.segments):
             return arrow.stored.copy(self.shelf, wanted, pace)
         from strandline.storage import spark
 
-        self._files.reach(s.file for each in wanted for s in each.segments)
+        self.files.reach(s.file for each in wanted for s in each.segments)
         return spark.stored.copy(self.spark, self.shelf, wanted, pace)
 
     def send(
@@ -431,17 +415,17 @@ class Store:
     ) -> list[Segment]:
         """Return segments with their files as objects of a repository, under their names there; their bytes
         are checked on the way. ``among``: how many bytes the caller has to send altogether."""
-        if self._passes(segments) or among <= COPIED * self._settings.bulk_bytes:
-            return arrow.stored.send(self._files, segments, target, pace)
+        if self.passes(segments) or among <= COPIED * self.settings.bulk_bytes:
+            return arrow.stored.send(self.files, segments, target, pace)
         from strandline.storage import spark
 
-        return spark.stored.send(self.spark, self._files, segments, target, pace)
+        return spark.stored.send(self.spark, self.files, segments, target, pace)
 
     def pack(
         self, schema: TableSchema, segments: Sequence[Segment], target: Destination, pace: Pace
     ) -> Segment:
         """Return one segment with the changes of consecutive inline ones, as an object of a repository."""
-        there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
+        there = arrow.merge.Objects(self.files.at(target.root), target.avoided, pace)
         return arrow.merge.pack(self.shelf, schema, segments, there)
 
     def discard(self, segments: Iterable[Segment]) -> None:
@@ -453,14 +437,14 @@ class Store:
     def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
         """Return the trailing small logs of steps later than ``after``, if these are enough to be merged,
         with so many still ``coming``."""
-        rows, most = self._settings.inline_rows, self._settings.bulk_bytes
+        rows, most = self.settings.inline_rows, self.settings.bulk_bytes
         found = trailing_logs(chain.segments, rows, most, after)
-        return found if len(found) + coming >= self._settings.merge_segments else []
+        return found if len(found) + coming >= self.settings.merge_segments else []
 
     def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
         """Return the trailing merged logs of steps later than ``after``, if these are enough to be merged
         again."""
-        most = self._settings.bulk_bytes
+        most = self.settings.bulk_bytes
         found = trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, most, after)
         return found if len(found) >= upkeep.MEDIUM_SEGMENTS else []
 
@@ -470,157 +454,36 @@ class Store:
 
     def wants_compaction(self, chain: Chain) -> bool:
         """Return whether too many rows have to be folded, or too many segments looked at."""
-        return upkeep.wants_compaction(chain, self._settings)
+        return upkeep.wants_compaction(chain, self.settings)
 
     def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
         """Return a chain folded into base segments, at least so many, under a fresh name."""
-        if self._is_little(state.chain.segments):
+        if self.is_little(state.chain.segments):
             return arrow.compact.compact(self.shelf, state, name, least=least)
         from strandline.storage import spark
 
-        target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
+        target, here = self.settings.target_file_bytes, self.settings.bulk_bytes
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
         and their digest. ``among``: how many bytes the caller has to fold altogether."""
         if self.folds_here(state, among):
-            return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes)
+            return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes)
         from strandline.storage import spark
 
-        target, here = self._settings.target_file_bytes, self._settings.bulk_bytes
+        target, here = self.settings.target_file_bytes, self.settings.bulk_bytes
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
         """The same as objects of a repository, under their names there."""
         if self.folds_here(state, among):
-            there = arrow.merge.Objects(self._files.at(target.root), target.avoided, pace)
-            return arrow.compact.fold(self.shelf, state, name, most=self._settings.bulk_bytes, into=there)
-        with self._unsealed(state.chain.segments, name, pace) as found:
+            there = arrow.merge.Objects(self.files.at(target.root), target.avoided, pace)
+            return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes, into=there)
+        with self.unsealed(state.chain.segments, name, pace) as found:
             opened = replace(state, chain=replace(state.chain, segments=found))
             made = self.fold(opened, name, among=among)
         try:
             return replace(made, segments=tuple(self.send(made.segments, target, pace, among=among)))
         finally:
             self.discard(made.segments)
-
-    def folds_here(self, state: State, among: int) -> bool:
-        """Return whether ``fold`` lets the rows of a state pass through this process, as ``_is_read_here``
-        does, in the order of their keys."""
-        through = arrow.passing.passing(state)
-        kept = [s for s in visible(state.chain) if s not in through]
-        return (
-            among <= COPIED * self._settings.bulk_bytes
-            and sum(s.rows for s in through) <= HASHED * self._settings.bulk_rows
-            and self._is_little(kept, FOLDED * self._settings.bulk_rows)
-        )
-
-    # --- checking ------------------------------------------------------------------------------------------
-
-    def digest(self, state: State) -> Digest:
-        """Return row count and digest of a state, computed from its rows."""
-        return self.digests(state, [state.schema])[0]
-
-    def digests(
-        self,
-        state: State,
-        schemas: Sequence[TableSchema],
-        *,
-        among: int | None = None,
-        name: str = "",
-        pace: Pace | None = None,
-    ) -> list[Digest]:
-        """Return row count and digest of a state in the columns of each schema: its own, or those of an
-        index. ``among``: how many bytes the caller will have read altogether (None: no others), so that many
-        do not pass through this process piece by piece. ``name`` and ``pace``: a fresh name for what is
-        sealed, if anything may be, and the pace of reading it."""
-        if self._is_read_here(state, among):
-            return arrow.digest.digests(self.shelf, state, schemas)
-        from strandline.storage import spark
-
-        with self._unsealed(state.chain.segments, name, pace) as found:
-            opened = replace(state, chain=replace(state.chain, segments=found))
-            return spark.digest.digests(self.spark, self.shelf, opened, schemas)
-
-    def _is_read_here(self, state: State, among: int | None) -> bool:
-        """Return whether the rows of a state may pass through this process, a piece at a time. What changes
-        others is in memory as a whole."""
-        segments, rows = visible(state.chain), self._settings.bulk_rows
-        few = self._passes(segments) if among is None else among <= COPIED * self._settings.bulk_bytes
-        return (
-            few
-            and sum(s.rows for s in segments) <= HASHED * rows
-            and self._is_little(split(segments)[1], FOLDED * rows)
-        )
-
-    def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
-        """Return which segments are missing or do not match their checksums, in their order. Unavailable if
-        storage does not answer, which is no damage."""
-        return [finding for finding in self.damages(segments) if finding is not None]
-
-    def damages(self, segments: Sequence[Segment]) -> list[Finding | None]:
-        """The same for each segment; None: nothing is wrong with it."""
-        if self._passes(segments):
-            return arrow.stored.damages(self.shelf, segments)
-        from strandline.storage import spark
-
-        self._files.reach(s.file for s in segments)
-        return spark.stored.damages(self.spark, self.shelf, segments)
-
-    def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
-        """Return for each segment whether its file is missing, or not as long as it should be; no file is
-        read."""
-        if len(segments) <= LOOKED_AT:
-            return arrow.stored.losses(self._files, segments)
-        from strandline.storage import spark
-
-        self._files.reach(s.file for s in segments)
-        return spark.stored.losses(self.spark, self._files, segments)
-
-    def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
-        """Return what is wrong inside segments, in their order."""
-        stored = [s for s in segments if s.file is not None]
-        # A piece at a time is in memory, so that the bytes of files count, which executors would read.
-        if not stored or (sum(s.rows for s in stored) <= self._settings.bulk_rows and self._passes(stored)):
-            return arrow.check.examine(self.shelf, schema, segments)
-        from strandline.storage import spark
-
-        return spark.check.examine(self.spark, self.shelf, schema, segments)
-
-    def doubled_keys(self, state: State, *, ordered: bool = False) -> list[Finding]:
-        """Return a finding if a key is in a state more than once. ``ordered``: nothing is wrong inside the
-        segments, so that their ends tell which of them can have a key in common."""
-        if ordered:
-            state = replace(state, chain=replace(state.chain, segments=meeting(visible(state.chain))))
-        if self._is_little(state.chain.segments):
-            return arrow.check.doubled_keys(self.shelf, state)
-        from strandline.storage import spark
-
-        return spark.check.doubled_keys(self.spark, self.shelf, state)
-
-    def repeated(self, state: State, width: int, brought: Sequence[Segment] | None = None) -> Repeats | None:
-        """Return which keys of an index, the first ``width`` columns of the key of its state, several of its
-        entries have; None if there is no such key. One with a NULL in it equals no other. ``brought``: look
-        only for keys that these segments, the last of the state, have added."""
-        if width == len(state.schema.key):
-            return None  # The primary key is part of it.
-        if brought is not None and len(brought) == len(state.chain.segments):
-            brought = None
-        few = (
-            self._is_little(state.chain.segments)
-            if brought is None
-            else self._are_few(sum(s.rows for s in brought), state)
-        )
-        if few:
-            return arrow.unique.repeated(self.shelf, state, width, brought)
-        from strandline.storage import spark
-
-        return spark.unique.repeated(self.spark, self.shelf, state, width, brought)
-
-    def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
-        """Return what is wrong with an index at a step, given its table and its entries at it."""
-        if all(self._is_little(state.chain.segments) for state in (table, entries)):
-            return arrow.check.compare_index(self.shelf, table, entries, index)
-        from strandline.storage import spark
-
-        return spark.check.compare_index(self.spark, self.shelf, table, entries, index)

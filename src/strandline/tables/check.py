@@ -74,7 +74,7 @@ def _compared(runtime: Runtime, reader: Reader, view: TableView, checking: Phase
         impl_recorded = _recorded(runtime, impl, reader.snapshot.step)
         impl_readable = _check_state(runtime, impl, impl_recorded, problems)
         if ref.definition.is_sync and readable and impl_readable:
-            found = runtime.store.compare_index(view.state, impl.state, ref.definition.name)
+            found = runtime.store.checks.compare_index(view.state, impl.state, ref.definition.name)
             problems += _problems(impl.info.path, found)
             if ref.unique:
                 unique = UniqueIndex(view.info, ref.definition, impl.state)
@@ -99,14 +99,14 @@ def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: 
     store, path = runtime.store, view.info.path
     inside: list[Finding] = []
     if not damaged:
-        inside = store.examine(view.info.schema, view.chain.segments)
+        inside = store.checks.examine(view.info.schema, view.chain.segments)
         problems += _problems(path, inside)
         if any(finding.kind == "corrupt_file" for finding in inside):
             return False
     try:
-        doubled = store.doubled_keys(view.state, ordered=not damaged and not inside)
+        doubled = store.checks.doubled_keys(view.state, ordered=not damaged and not inside)
         problems += _problems(path, doubled)
-        actual = store.digest(view.state)
+        actual = store.checks.digest(view.state)
     except StrandlineError as error:
         if not damaged:
             problems.append(Problem("corrupt_file", path, error.message))
@@ -132,7 +132,7 @@ def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: 
 
 def damaged_files(runtime: Runtime, path: str, segments: Sequence[Segment]) -> Iterator[Problem]:
     """Segments that are missing or do not match their checksums."""
-    yield from _problems(path, runtime.store.damaged(segments))
+    yield from _problems(path, runtime.store.checks.damaged(segments))
 
 
 def _problems(path: str, findings: Iterable[Finding]) -> Iterator[Problem]:

@@ -222,7 +222,7 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
         changed = _changed_schema(view.info, actions)
         # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
         drops = any(isinstance(a, st.DropColumn) for a in actions)
-        digest = runtime.store.digest(State(changed, view.chain)) if drops else None
+        digest = runtime.store.checks.digest(State(changed, view.chain)) if drops else None
         with runtime.catalog.write() as tx:
             commits.prove(tx, Basis(view.info.id, view.info.version, snapshot.step if drops else None))
             paths.check_ready(paths.require_id(tx.conn, view.info.id))

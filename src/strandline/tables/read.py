@@ -246,7 +246,7 @@ def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
         for i, (ref, each) in enumerate(zip(query.tables, found, strict=True))
     }
     text = prefix + query.render([f"{{t{i}}}" for i in range(len(query.tables))])
-    return reader.runtime.store.sql(text, frames, query.args)
+    return reader.runtime.store.queries.sql(text, frames, query.args)
 
 
 def matching_frame(
@@ -271,7 +271,7 @@ def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.Chunk
     """The values of expressions that are about no row, each a column of one value."""
     items = ", ".join(f"({e.named}) AS __strandline_{i}" for i, e in enumerate(expressions))
     params = {name: value for e in expressions for name, value in e.params.items()}
-    found = reader.runtime.store.values(query_frame(reader, parse_query(f"SELECT {items}", params)))
+    found = reader.runtime.store.queries.values(query_frame(reader, parse_query(f"SELECT {items}", params)))
     if found.num_rows != 1:
         raise InvalidArgument(
             f"an expression in VALUES has {found.num_rows} values", "Write SELECT instead of VALUES."
@@ -282,7 +282,7 @@ def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.Chunk
 def table_frame(reader: Reader, view: TableView) -> DataFrame:
     """All rows of a table; of an incremental backup, its changes with the column that marks tombstones."""
     store = reader.runtime.store
-    return store.increment(view.state) if view.increment else store.frame(view.state)
+    return store.queries.increment(view.state) if view.increment else store.queries.frame(view.state)
 
 
 def check_columns(query: Query, views: Sequence[TableView]) -> None:
@@ -313,14 +313,14 @@ def _reference_frame(
     reader.lend()
     store, schema = reader.runtime.store, view.info.schema
     if impl is None:
-        return store.declared(table_frame(reader, view), schema)
+        return store.queries.declared(table_frame(reader, view), schema)
     reader.read_whole(impl)
     rest = [n for n in schema.names if n not in impl.info.schema]
     # A star, a NATURAL JOIN or a query that begins with FROM and has no SELECT may mean columns that it does
     # not name.
     unnamed = "*" in query.text or "natural" in query.names or "select" not in query.names
     whole = unnamed or any(name.lower() in query.names for name in rest)
-    return store.declared(store.through_index(view.state, impl.state, whole=whole), schema)
+    return store.queries.declared(store.queries.through_index(view.state, impl.state, whole=whole), schema)
 
 
 def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:

@@ -39,13 +39,13 @@ class UniqueIndex:
         state = self.entries
         if brought is not None:
             state = replace(state, chain=state.chain.plus(tuple(brought)))
-        repeats = store.repeated(state, self.width, brought)
+        repeats = store.checks.repeated(state, self.width, brought)
         if repeats is not None:
             raise PreconditionFailed(self._said(repeats), _HINT)
 
     def findings(self, store: Store) -> list[Finding]:
         """Return a finding if several of the entries have the same key."""
-        repeats = store.repeated(self.entries, self.width)
+        repeats = store.checks.repeated(self.entries, self.width)
         if repeats is None:
             return []
         keys = tuple(key for pair in repeats.pairs for key in pair)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -47,16 +49,26 @@ COLLECTION = (
 )
 
 
+FULL = replace(ARROW, inline_rows=20, history_seconds=0.0, grace_seconds=0.0)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("full") / "w"
+    with strandline.connect(folder, settings=FULL) as db:
+        db.sql(TABLE)
+        db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(300)])
+        db.compact("/t")
+        db.table("t").upsert([{"k": k, "v": "changed"} for k in range(90, 130)])
+        db.sql("DELETE FROM t WHERE k = 5 OR k = 250; UPSERT INTO t (k, v) VALUES (1000, 'new'), (7, NULL)")
+    return folder
+
+
 @pytest.fixture
-def full(connect: Callable[..., Database]) -> Database:
+def full(first: Path, connect: Callable[..., Database], tmp_path: Path) -> Database:
     """A table with a base, logs in files and logs in the catalog."""
-    db = connect(settings=replace(ARROW, inline_rows=20, history_seconds=0.0, grace_seconds=0.0))
-    db.sql(TABLE)
-    db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(300)])
-    db.compact("/t")
-    db.table("t").upsert([{"k": k, "v": "changed"} for k in range(90, 130)])
-    db.sql("DELETE FROM t WHERE k = 5 OR k = 250; UPSERT INTO t (k, v) VALUES (1000, 'new'), (7, NULL)")
-    return db
+    shutil.copytree(first, tmp_path / "full")
+    return connect("full", settings=FULL)
 
 
 def everything(db: Database, suffix: str = "") -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ import pytest
 from strandline.api.database import Database
 from strandline.backups.record import BackupRecord, backup_records, require_collection
 from strandline.backups.restore_plan import Old, RestoreRequest, find_chain
+from strandline.backups.trial import trial_request
 from strandline.catalog import operations, paths
 from strandline.errors import (
     AlreadyExists,
@@ -25,6 +26,7 @@ from strandline.errors import (
     UnderOperation,
 )
 from strandline.model import Digest
+from strandline.settings import Limits
 from strandline.storage.files import Source
 from tests.backups.restore.story import (
     INDEXES,
@@ -198,6 +200,32 @@ def test_a_refused_restore_leaves_nothing(
     with pytest.raises(error):
         db.sql(statement)
     assert (db.step, db.ls("/"), db.ls("/dir"), state(db), len(db.operations())) == before
+
+
+def test_a_trial_says_what_it_has_found_and_gives_nothing_back(on_sqlite: tuple[Database, Story]) -> None:
+    db, story = on_sqlite
+    before = (db.ls("/"), db.ls("/.backups"))
+    limits = Limits(bytes_per_second=9.0, copies=2)
+    request = trial_request("c", story.backups[1], limits)
+    assert (request.at, request.verify, request.trial, request.limits) == (
+        story.backups[1],
+        True,
+        True,
+        limits,
+    )
+    ended = db.operation(db.run_operation("try restore", request))
+    rows = sum(story.states[story.backups[1]][table][0] for table in TABLES)
+    assert ended.result is not None
+    found = {name: ended.result[name] for name in ("backup", "tables", "rows", "rebuilt_indexes", "verified")}
+    assert found == {
+        "backup": story.backups[1],
+        "tables": [],
+        "rows": rows,
+        "rebuilt_indexes": [],
+        "verified": "data",
+    }
+    assert ended.result["bytes_verified"] >= ended.created
+    assert (db.ls("/"), db.ls("/.backups")) == before
 
 
 def test_no_backup_no_restore(tmp_path: Path) -> None:

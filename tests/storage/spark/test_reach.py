@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
+from collections.abc import Iterator
 
 import pytest
 
 from strandline.errors import Unavailable
+from strandline.storage.spark import reach as reaching
 from strandline.storage.spark.reach import reach
 from strandline.storage.spark.session import _start
 
@@ -19,12 +22,40 @@ def closed_port() -> int:
         return port
 
 
-def test_a_server_that_is_there() -> None:
+@contextlib.contextmanager
+def answering(answer: bytes | None) -> Iterator[int]:
+    """The port of one who says this to whatever it hears; None: who never says anything."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as there:
-        port = there.getsockname()[1]
+
+        def answer_all() -> None:
+            kept = []
+            with contextlib.suppress(OSError):
+                while True:
+                    line, _ = there.accept()
+                    kept.append(line)
+                    if answer is not None:
+                        line.recv(1000)
+                        line.sendall(answer)
+                        line.close()
+
+        threading.Thread(target=answer_all, daemon=True).start()
+        yield there.getsockname()[1]
+
+
+@pytest.mark.parametrize("answer", [b"x", b""], ids=["answers", "closes the line"])
+def test_a_server_that_is_there(answer: bytes) -> None:
+    with answering(answer) as port:
         reach(f"sc://127.0.0.1:{port}/;token=secret", 15002, "it")
         reach(f"spark://127.0.0.1:{closed_port()},127.0.0.1:{port}", 7077, "it")
         reach("sc://127.0.0.1", port, "it")
+
+
+@pytest.mark.parametrize("scheme", ["sc", "spark"])
+def test_somebody_listens_and_says_nothing(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaching, "SECONDS", 0.2)
+    with answering(None) as port:
+        with pytest.raises(Unavailable, match=rf"no answer from 127\.0\.0\.1:{port} within 0\.2 seconds"):
+            reach(f"{scheme}://127.0.0.1:{port}", 1, "the server")
 
 
 @pytest.mark.parametrize(
@@ -53,5 +84,5 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         raise TimeoutError
 
     monkeypatch.setattr(socket, "create_connection", never)
-    with pytest.raises(Unavailable, match="no answer from far:1 within 5 seconds"):
+    with pytest.raises(Unavailable, match="no answer from far:1 within 6 seconds"):
         reach("sc://far:1", 15002, "the server")

@@ -152,7 +152,7 @@ def check_iceberg(place: str) -> None:
     """Refuse what the client of Iceberg would need other packages and other credentials for."""
     if is_url(place) and not place.startswith("s3://"):
         raise Unsupported(
-            f"Iceberg tables are read and written in folders and on S3, and {place} is elsewhere",
+            f"an Iceberg table has to be in a folder or on S3, and {place} is elsewhere",
             "Use Delta or Parquet there.",
         )
 

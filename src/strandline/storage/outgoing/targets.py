@@ -38,6 +38,24 @@ _ENDINGS: dict[str, Format] = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
+_OTHERS = frozenset(
+    (
+        ".arrow",
+        ".avro",
+        ".db",
+        ".feather",
+        ".html",
+        ".ipc",
+        ".orc",
+        ".sql",
+        ".tsv",
+        ".txt",
+        ".xls",
+        ".xlsx",
+        ".xml",
+    )
+)
+"""Whoever names such a file wants no folder."""
 _OURS = re.compile(r"part-\d{5,}\.(csv|jsonl|parquet)|_manifest\.json")
 
 
@@ -50,6 +68,16 @@ class Target:
     kind: Kind | None = None
     overwrite: bool = False
     settings: Settings
+
+    def check(self) -> None:
+        """Refuse what is no place, or was not meant as what would be written."""
+        if not self.place.strip():
+            raise InvalidArgument("an export has no place to go to", "Name a file, a folder or a URL.")
+        if self.kind is None and endings(self.place) in _OTHERS:
+            raise InvalidArgument(
+                f"an export writes no {endings(self.place)} file, as {self.place} would be",
+                f"Name one that ends with {', '.join(sorted(_ENDINGS))}, or say which FORMAT it has.",
+            )
 
     @property
     def is_lake(self) -> bool:
@@ -84,8 +112,7 @@ class Exported:
 def export(target: Target, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
     """Write rows, which are asked for when it is known that they can be written. If it fails nothing is there
     that was not there before."""
-    if not target.place.strip():
-        raise InvalidArgument("an export has no place to go to", "Name a file, a folder or a URL.")
+    target.check()
     files, name = place_of(target.place, target.settings)
     if target.format in ("delta", "iceberg"):
         return _to_lake(target, files, name, rows)

@@ -1,0 +1,60 @@
+"""Rows as DataFrames, of which Spark makes the answer to a query. A part of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.model import State, TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.storage.store import Store
+
+
+class Queries:
+    """Those of one store. May be used from any thread. Each call needs Spark, and starts it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def frame(self, state: State) -> DataFrame:
+        """Return all rows of a table."""
+        from strandline.storage import spark
+
+        return spark.scan.scan(self._store.spark, self._store.shelf, state)
+
+    def increment(self, state: State) -> DataFrame:
+        """Return the changes of an incremental backup with the column that marks tombstones."""
+        from strandline.storage import spark
+
+        return spark.query.increment(self._store.spark, self._store.shelf, state)
+
+    def through_index(self, table: State, entries: State, *, whole: bool) -> DataFrame:
+        """Return the entries of an index as rows of its table; ``whole``: with the columns that the index
+        does not have."""
+        from strandline.storage import spark
+
+        return spark.query.through_index(self._store.spark, self._store.shelf, table, entries, whole=whole)
+
+    def sql(self, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]) -> DataFrame:
+        """Return a query over frames, which its text names as ``{name}``, and values, which it names as
+        ``:name``."""
+        from strandline.storage import spark
+
+        return spark.query.sql(self._store.spark, text, frames, args)
+
+    def declared(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
+        """Return the rows of a table with columns that say their type where Spark's does not."""
+        from strandline.storage import spark
+
+        return spark.batches.declared(frame, schema)
+
+    def values(self, frame: DataFrame) -> pa.Table:
+        """Return the few rows of a frame."""
+        from strandline.storage import spark
+
+        return spark.query.to_arrow(frame)

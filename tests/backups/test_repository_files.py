@@ -1,0 +1,166 @@
+"""What is in the folder of a repository: whose it is, what a backup is now, and what goes and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strandline.backups.lease import Fenced
+from strandline.backups.repository import TRIES, Repository, rotate_key
+from strandline.backups.writing import KEPT_SECONDS, Swept, avoided, sweep
+from strandline.errors import Corrupted, PathNotFound, PreconditionFailed
+from strandline.settings import Settings
+from tests.backups.test_records import FULL, ONE, TWO
+from tests.tables.examples import QuickFiles
+
+GRACE = 10.0
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    files = QuickFiles(tmp_path)
+    Repository.make(files, str(tmp_path), Settings(), now=1.0, encrypted=False)
+    return Repository(files, str(tmp_path))
+
+
+def allowed() -> None:
+    """Nobody else writes."""
+
+
+def lost() -> None:
+    raise Fenced("it is another's by now")
+
+
+def put(repository: Repository, *names: str) -> None:
+    for name in names:
+        repository.plain.write_if_absent(name, b"x")
+
+
+def names(repository: Repository, folder: str) -> list[str]:
+    return sorted(name.removeprefix(f"{folder}/") for name in repository.plain.names(folder))
+
+
+def test_a_backup_is_nothing_but_what_it_is_now(repository: Repository) -> None:
+    """What a merge that was undone has left goes, if what it builds on does not stay."""
+    forms = ["", ".after-10", ".after-15", ".after-20", ".full"]
+    put(repository, "backups/2_incremental.json", *(f"backups/3_incremental{form}.json" for form in forms))
+    away = replace(ONE, name="0_incremental", step=11)
+    merged = replace(TWO, merged=("2a_incremental",), after_step=20)
+    with pytest.raises(Fenced):
+        repository.forget_outdated([FULL, away, ONE, merged], lost)
+    assert len(names(repository, "backups")) == 6
+    repository.forget_outdated([FULL, away, ONE, merged], allowed)
+    assert names(repository, "backups") == [
+        "2_incremental.json",
+        *(f"3_incremental{form}.json" for form in (".after-10", ".after-20", ".full")),
+    ]
+    repository.forget_outdated([ONE, merged], allowed)
+    assert names(repository, "backups")[1:] == ["3_incremental.after-20.json", "3_incremental.full.json"]
+    repository.forget_outdated([replace(TWO, synthetic=True)], allowed)
+    assert names(repository, "backups")[1:] == ["3_incremental.full.json"]
+
+
+def test_what_nothing_refers_to_goes_when_its_time_is_over(repository: Repository) -> None:
+    put(repository, "objects/a", "objects/b")
+    with pytest.raises(Fenced):
+        sweep(repository, 100.0, GRACE, lost)
+    assert names(repository, "trash") == []
+    both = ("objects/a", "objects/b")
+    assert sweep(repository, 100.0, GRACE, allowed) == Swept((), both)
+    assert names(repository, "trash") == ["00000001.json"]
+    assert avoided(repository) == set(both)
+    put(repository, "objects/c")
+    assert sweep(repository, 109.5, GRACE, allowed) == Swept((), (*both, "objects/c"))
+    with pytest.raises(Fenced):
+        sweep(repository, 110.0, GRACE, lost)
+    assert names(repository, "objects") == ["a", "b", "c"]
+    assert sweep(repository, 110.0, GRACE, allowed) == Swept(both, ("objects/c",))
+    assert names(repository, "objects") == ["c"]
+    assert names(repository, "trash") == ["00000001.json", "00000002.json"], "their names must not be used"
+    assert sweep(repository, 119.5, GRACE, allowed) == Swept(("objects/c",), ())
+    for now, left in ((110.0 + KEPT_SECONDS - 0.5, 2), (110.0 + KEPT_SECONDS, 1), (119.5 + KEPT_SECONDS, 0)):
+        assert sweep(repository, now, GRACE, allowed) == Swept((), ())
+        assert len(names(repository, "trash")) == left
+
+
+def test_without_a_grace_period_it_goes_at_once(repository: Repository) -> None:
+    put(repository, "objects/a")
+    assert sweep(repository, 100.0, 0.0, allowed) == Swept(("objects/a",), ())
+    assert names(repository, "objects") == []
+
+
+def test_a_list_that_cannot_be_read_is_passed_over(repository: Repository) -> None:
+    put(repository, "trash/00000007.json", "trash/00000008.json.part", "objects/a")
+    assert sweep(repository, 100.0, GRACE, allowed).waiting == ("objects/a",)
+    assert "00000009.json" in names(repository, "trash"), "the names of others are not free"
+    assert avoided(repository) == {"objects/a"}
+
+
+def test_whose_it_is(repository: Repository) -> None:
+    assert repository.owner() is None
+    repository.check_owner("one")
+    repository.own("one", 1.0)
+    repository.own("one", 2.0)
+    assert names(repository, "owners") == ["00000001.json"]
+    with pytest.raises(PreconditionFailed, match="belongs to the warehouse one"):
+        repository.own("two", 3.0)
+    repository.own("two", 3.0, take_over=True)
+    assert names(repository, "owners") == ["00000001.json", "00000002.json"]
+    owner = repository.owner()
+    assert owner is not None
+    assert (owner.warehouse, repository.check_owners().warehouse) == ("two", "two")
+    with pytest.raises(PreconditionFailed, match="belongs to the warehouse two"):
+        repository.check_owner("one")
+    repository.plain.remove("owners/00000001.json")
+    with pytest.raises(Corrupted, match=r"has no file owners/00000001\.json"):
+        repository.check_owners()
+
+
+class Fleeting(QuickFiles):
+    """Lists a manifest that is gone when it is read, as others may have given the backup another one."""
+
+    read_so_often = 0
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        yield from super().names(folder)
+        if folder == "backups":
+            yield "backups/1_full.json"
+
+    def find(self, name: str) -> bytes | None:
+        self.read_so_often += name == "backups/1_full.json"
+        return super().find(name)
+
+    def read(self, name: str) -> bytes:
+        self.read_so_often += name == "backups/1_full.json"
+        return super().read(name)
+
+
+def test_a_manifest_that_goes_while_it_is_looked_for_is_looked_for_again(
+    repository: Repository, tmp_path: Path
+) -> None:
+    files = Fleeting(tmp_path)
+    with pytest.raises(Corrupted):
+        Repository(files, repository.root).manifest("1_full")
+    assert files.read_so_often == TRIES
+    put(repository, "backups/1_full.json")
+    with pytest.raises(Corrupted):
+        Repository(files, repository.root).manifest("1_full")
+    assert files.read_so_often == TRIES + 1, "it is there, and damaged"
+
+
+def test_what_is_not_there(repository: Repository, tmp_path: Path) -> None:
+    put(repository, "backups/2_incremental.json")
+    with pytest.raises(PathNotFound, match="has no backup '2_incrementl'") as refused:
+        repository.manifest("2_incrementl")
+    assert "2_incremental" in refused.value.hint
+    with pytest.raises(PreconditionFailed, match="is not encrypted"):
+        rotate_key(str(tmp_path), Settings(), Settings())
+    with pytest.raises(PreconditionFailed, match="is not a backup repository"):
+        rotate_key(str(tmp_path / "other"), Settings(), Settings())
+    with pytest.raises(PreconditionFailed, match="is not a backup repository"):
+        _ = Repository(QuickFiles(tmp_path / "other"), "other").marker
+    with pytest.raises(PreconditionFailed, match="is not encrypted, and the collection wants it otherwise"):
+        Repository.make(repository.files, repository.root, Settings(), now=2.0, encrypted=True)

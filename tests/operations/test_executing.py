@@ -1,0 +1,115 @@
+"""Operations as calls that wait: what dead processes left comes first, what begins with the end belongs to it, errors
+are raised, and who is interrupted undoes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, func
+
+from strandline.catalog import sqltables
+from strandline.catalog.connection import Catalog
+from strandline.catalog.operations import CANCELLED, DONE, FAILED, Operation
+from strandline.errors import Corrupted
+from strandline.operations.kind import AnyRun
+from strandline.records import Nothing, Record
+from strandline.work import Interrupted
+from tests.operations.worked import Work, Worked
+from tests.world import LEASE_SECONDS, ManualClock, engine_of, listed, open_catalog
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
+    """On SQLite alone: nothing here depends on the database."""
+    catalog = open_catalog(tmp_path, clock=clock)
+    yield catalog
+    catalog.close()
+
+
+class First(Worked):
+    """Another operation begins with its end."""
+
+    name = "first"
+
+    def follow(self, conn: Connection, run: AnyRun) -> tuple[str, Record]:
+        return "worked", Nothing()
+
+
+def states(catalog: Catalog) -> list[str]:
+    return [operation.state for operation in listed(engine_of(catalog))]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_call_ends_with_all_that_began_at_its_end(catalog: Catalog, workers: int) -> None:
+    engine = engine_of(catalog, kinds=[First(Work()), Worked(Work())], workers=workers)
+    operation_id = engine.execute("first", Nothing())
+    first, second = listed(engine)
+    assert (first.id, first.state, second.state) == (operation_id, DONE, DONE)
+    seen: list[Operation] = []
+    assert engine.outcome(operation_id, on_progress=seen.append).id == operation_id
+    assert [o.id for o in seen] == [first.id, second.id]
+
+
+@pytest.mark.parametrize(("failing", "found"), [("first", [FAILED]), ("worked", [DONE, FAILED])])
+def test_an_error_is_raised_whichever_of_them_it_ends(
+    catalog: Catalog, failing: str, found: list[str]
+) -> None:
+    works = {"first": Work(pauses=0), "worked": Work(pauses=0)}
+    works[failing].errors = {1: [Corrupted("bad bytes")]}
+    engine = engine_of(catalog, kinds=[First(works["first"]), Worked(works["worked"])])
+    with pytest.raises(Corrupted, match="bad bytes"):
+        engine.execute("first", Nothing())
+    assert states(catalog) == found
+
+
+def test_who_is_interrupted_undoes_it(catalog: Catalog) -> None:
+    class Leaving(Work):
+        def work(self, run: Any, part: Any) -> Any:
+            raise Interrupted
+
+    engine = engine_of(catalog, kinds=[Worked(Leaving())])
+    with pytest.raises(Interrupted):
+        engine.execute("worked", Nothing())
+    assert states(catalog) == [CANCELLED]
+
+
+def test_who_is_interrupted_when_it_has_ended_leaves_it_so(catalog: Catalog) -> None:
+    class Leaving(Worked):
+        def after(self, *_: Any) -> None:
+            raise Interrupted
+
+    engine = engine_of(catalog, kinds=[Leaving(Work())])
+    with pytest.raises(Interrupted):
+        engine.execute("worked", Nothing())
+    assert states(catalog) == [DONE]
+
+
+def test_what_dead_processes_left_comes_first(catalog: Catalog, clock: ManualClock) -> None:
+    left = engine_of(catalog, kinds=[Worked(Work())]).start("worked", Nothing())
+    clock.sleep(LEASE_SECONDS + 1)
+    engine = engine_of(catalog, kinds=[Worked(Work())])
+    begun = engine.begin("worked", Nothing())
+    assert engine.get(left).state == DONE
+    assert not engine.get(begun).is_over
+    assert engine.resume() == [begun], "nobody is at it"
+    assert (engine.get(begun).state, engine.resume()) == (DONE, [])
+
+
+def test_what_nobody_is_at_is_carried_on_and_nothing_else(catalog: Catalog, clock: ManualClock) -> None:
+    kind = Worked(Work())
+    lost = engine_of(catalog, kinds=[kind])
+    newer, left = (lost.start("worked", Nothing()) for _ in range(2))
+    at = sqltables.operations.c
+    with catalog.write() as tx:
+        body = func.replace(at.body, '"record_format": 1', '"record_format": 99')
+        tx.conn.execute(sqltables.operations.update().where(at.id == newer).values(body=body))
+    engine = engine_of(catalog, kinds=[kind])
+    assert not engine.carry_on(left), "its process lives"
+    clock.sleep(LEASE_SECONDS + 1)
+    assert not engine.carry_on(newer), "another version began it"
+    assert engine.carry_on(left)
+    assert engine.get(left).state == DONE
+    assert not engine.carry_on(left)
