@@ -94,6 +94,18 @@ def test_both_directions_keep_to_the_limits(tmp_path: Path, clock: ManualClock, 
         assert content(db, "r/a") == content(db, "a")
 
 
+def test_rows_that_the_catalog_has_are_sent_as_slowly(
+    tmp_path: Path, clock: ManualClock, repository: Counted
+) -> None:
+    with opened(tmp_path / "w", clock, repository, inline_rows=1_000) as db:
+        db.sql("CREATE TABLE a (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO a (k) VALUES (1), (2)")
+        db.sql(f"CREATE BACKUP COLLECTION c (TABLE a) WITH (STORAGE = '{repository.root}')")
+        began = clock.now()
+        db.sql(f"BACKUP c WITH (MAX_BYTES_PER_SECOND = {RATE:.0f})")
+        sent = sum(repository.size(name) for name in repository.names("objects"))
+        assert 0 < sent <= RATE * (clock.now() - began) * (1 + 1e-9)
+
+
 def test_a_copy_within_the_warehouse_keeps_to_the_settings(
     tmp_path: Path, clock: ManualClock, repository: Counted
 ) -> None:

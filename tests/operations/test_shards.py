@@ -146,7 +146,7 @@ def test_a_part_that_fails_for_good_is_given_up_and_so_are_those_that_waited(cat
     operation_id = engine.start("worked", Nothing())
     assert engine.run(operation_id).state == FAILED
     first, second, third = shown(engine, operation_id)
-    assert [e.message for e in first.errors] == ["away", "bad bytes"]
+    assert [(e.message, e.seconds) for e in first.errors] == [("away", 0.0), ("bad bytes", 0.0)]
     assert (first.state, first.attempt) == ("given up", 2)
     assert (second.state, second.errors, third.state) == ("given up", (), "given up")
 

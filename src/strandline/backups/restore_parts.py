@@ -178,12 +178,9 @@ class ShardPart(RestorePart[Shard]):
 
     record = Shard
 
-    def _make(self, run: RestoreRun, body: Shard) -> list[Segment]:
+    def _make(self, run: RestoreRun, body: Shard) -> list[Segment] | StrandlineError:
         if body.copy:
-            (made,) = self._copied(run, [body])
-            if isinstance(made, StrandlineError):
-                raise made
-            return made
+            return self._copied(run, [body])[0]
         with self.runtime.catalog.read() as conn:
             found = chains.segments(conn, body.segments)
         for segment in found:

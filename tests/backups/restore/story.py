@@ -135,14 +135,19 @@ def state(db: Database, prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for table in TABLES:
         described = db.describe(prefix + table)
-        found[table] = (described["rows"], described["digest"], _rows(db, prefix + table))
+        found[table] = (described["rows"], described["digest"], content(db, prefix + table))
     for index in INDEXES:
         described = db.describe(f"{prefix}{index}/indexImplTable")
-        found[index] = (described["rows"], described["digest"], _rows(db, f"{prefix}{index}/indexImplTable"))
+        found[index] = (
+            described["rows"],
+            described["digest"],
+            content(db, f"{prefix}{index}/indexImplTable"),
+        )
     return found
 
 
-def _rows(db: Database, path: str) -> list[tuple[Any, ...]]:
+def content(db: Database, path: str) -> list[tuple[Any, ...]]:
+    """The rows that are read from a table."""
     return sorted((tuple(r) for r in db.sql(f"SELECT * FROM `{path}`").rows()), key=repr)
 
 
