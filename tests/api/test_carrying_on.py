@@ -67,7 +67,7 @@ def folder(tmp_path: Path, catalog_url: str | None) -> Path:
 def die_in(folder: Path, url: str | None, statement: str, transaction: int = 2) -> int:
     """A process that dies in a statement; by default when its operation is planned. Return its id."""
     victim = processes.start(VICTIM, str(folder), statement, str(transaction), url or "")
-    _, complained = victim.communicate(timeout=120)
+    _, complained = victim.communicate(timeout=300)
     assert victim.returncode == -signal.SIGKILL, complained
     return victim.pid
 
@@ -192,7 +192,7 @@ def test_a_live_process_keeps_its_work_and_a_dead_one_does_not(folder: Path, cat
             assert db._carrier is not None and db._carrier.look() == []
             assert db.operation(operation).state == "running"
             process.kill()
-            process.wait(60)
+            process.wait(300)
             assert db._carrier.look() == [operation]
             assert db.operation(operation).state == "done"
             db.sql("DROP TABLE t")

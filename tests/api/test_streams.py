@@ -204,7 +204,7 @@ def test_polling_waits_for_new_records(connect: Callable[..., Database]) -> None
     assert list(db.stream(path).poll(timeout=0.0)) == []
     writer = threading.Timer(0.3, lambda: db.sql("UPSERT INTO t (k) VALUES (5)"))
     writer.start()
-    batch = next(iter(db.stream(path).poll(timeout=30.0)))
+    batch = next(iter(db.stream(path).poll(timeout=300.0)))
     assert [r["k"] for r in batch.records] == [5]
     writer.join()
 

@@ -46,14 +46,14 @@ class Pair:
             self.turns[0] += 1
             if self.turns[0] == at:
                 other.start()
-                assert stopped.wait(120)
+                assert stopped.wait(300)
 
         def second_has() -> None:
             self._look()
             self.turns[1] += 1
             if self.turns[1] == upto:
                 stopped.set()
-                assert go_on.wait(120)
+                assert go_on.wait(300)
 
         def follow() -> None:
             try:
@@ -69,7 +69,7 @@ class Pair:
         go_on.set()
         if self.turns[0] < at:
             other.start()  # The first one was done before.
-        other.join(120)
+        other.join(300)
         return told, self._picture(one)
 
     def _begin(self, *hooks: Callable[[], None]) -> tuple[Database, Database]:

@@ -6,6 +6,7 @@ stays held, pinned, locked or on the disk.
 from __future__ import annotations
 
 import itertools
+import math
 import signal
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -191,7 +192,11 @@ def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STATEMENTS)
-def test_death_at_every_write_of_parts_that_go_together(tmp_path: Path, kind: str) -> None:
+def test_death_at_every_write_of_parts_that_go_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    # What takes long is noted, which is a transaction more.
+    monkeypatch.setattr("strandline.operations.transitions.NOTED_SECONDS", math.inf)
     trail = die_everywhere(
         tmp_path / "w", None, STATEMENTS[kind], (undo, finish), 1 if EVERY else 11, settings=TOGETHER
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from strandline import Database
 from strandline.errors import PreconditionFailed, UnderOperation
+from tests.world import ManualClock
 
 SHOP = """CREATE TABLE o (k Int64, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v), INDEX later GLOBAL ASYNC ON (v));
 CREATE TABLE p (k Int64, PRIMARY KEY (k));
@@ -24,7 +26,10 @@ def told(db: Database, statement: str) -> list[tuple[str, str]]:
     return [(what, name) for what, name, _ in found.rows()]
 
 
-def test_what_backups_would_do(db: Database, tmp_path: Path) -> None:
+def test_what_backups_would_do(
+    connect: Callable[..., Database], clock: ManualClock, catalog_url: str | None, tmp_path: Path
+) -> None:
+    db = connect(catalog_url, clock=clock)
     db.sql(SHOP)
     full = [
         ("backup", "c"),

@@ -277,7 +277,7 @@ def test_cancelled_it_leaves_nothing(
     operation_id = str(db.sql("BACKUP c NOWAIT").operation_id)
     canceller = threading.Thread(target=lambda: db.cancel(operation_id))
     canceller.start()
-    canceller.join(30)
+    canceller.join(300)
     gate.set()
     with pytest.raises(Cancelled):
         db.wait(operation_id)

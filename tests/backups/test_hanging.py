@@ -111,7 +111,7 @@ def test_what_hangs_is_given_up_and_tried_again(
             assert db.verify("c") == []  # So that nothing is left to be looked at before it.
     with open_at(tmp_path / "w", clock=clock, files=files, settings={**SETTINGS, "workers": workers}) as db:
         files.asked.set()
-        later = threading.Thread(target=lambda: clock.sleep(11) if files.hangs.wait(60) else None)
+        later = threading.Thread(target=lambda: clock.sleep(11) if files.hangs.wait(300) else None)
         later.start()
         try:
             operation_id = work(db, tmp_path / "repository")
@@ -183,7 +183,7 @@ def test_a_restore_that_runs_out_of_time_says_how_far_it_came(
         for _ in range(2):
             assert engine.step(started)
         files.asked.set()
-        later = threading.Thread(target=lambda: clock.sleep(61) if files.hangs.wait(60) else None)
+        later = threading.Thread(target=lambda: clock.sleep(61) if files.hangs.wait(300) else None)
         later.start()
         ended = engine.run(started, workers)
         later.join()
@@ -205,7 +205,7 @@ def test_rows_that_were_restored_in_the_end_are_right(tmp_path: Path, clock: Man
         db.sql(f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c")
         fill(db, "a", "b")
         files.asked.set()
-        later = threading.Thread(target=lambda: clock.sleep(11) if files.hangs.wait(60) else None)
+        later = threading.Thread(target=lambda: clock.sleep(11) if files.hangs.wait(300) else None)
         later.start()
         db.sql("RESTORE c INTO 'r' WITH (MODE = 'copy')")
         later.join()

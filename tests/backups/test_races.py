@@ -95,7 +95,7 @@ def running(crowd: Crowd, threads: list[threading.Thread]) -> Iterator[None]:
     finally:
         crowd.stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
     assert not any(thread.is_alive() for thread in threads)
     assert crowd.errors == []
 

@@ -94,7 +94,7 @@ def test_who_reads_a_backup_that_goes_has_it_or_is_told(
         "collector": collector(caring),
     }
     removed: list[str] = []
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     with running(crowd, [crowd.again_and_again(name, act) for name, act in acts.items()]):
         number = 0
         while not crowd.errors and time.monotonic() < deadline:
@@ -169,7 +169,7 @@ def test_two_that_remove_and_two_that_back_up(
         "another": remove(several[3]),
         "writer": writer(several[0], crowd, 1),
     }
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     with running(crowd, [crowd.again_and_again(name, act) for name, act in acts.items()]):
         while not crowd.errors and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -86,6 +87,8 @@ def test_who_reads_only_the_first_lines_of_a_table_does_not_have_all_rows_read(
     assert portions == [500] * 10
     portions.clear()
     out, into = os.pipe()
+    if hasattr(fcntl, "F_SETPIPE_SZ"):  # Else all of it might go into the pipe before anybody has read.
+        fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 1 << 16)
 
     def head() -> list[str]:
         with open(out) as lines:

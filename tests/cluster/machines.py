@@ -20,6 +20,9 @@ from typing import IO, Any, TypeVar
 
 import pyspark
 
+from strandline.errors import Unavailable
+from strandline.storage.spark.reach import reach
+
 HOST = "127.0.0.1"
 SPARK_HOME = Path(pyspark.__file__).parent
 LEASH = Path(__file__).with_name("leash.py")
@@ -126,10 +129,11 @@ class Process:
     def said(self) -> str:
         return self._log.read_text("utf-8", "replace")[-4000:]
 
-    def listens(self, port: int) -> bool | None:
+    def answers(self, url: str) -> bool | None:
+        """Whether it answers as it should: the first time that may take a while."""
         self.must_live()
-        with contextlib.suppress(OSError):
-            socket.create_connection((HOST, port), timeout=1).close()
+        with contextlib.suppress(Unavailable):
+            reach(url, 0, "it")
             return True
         return None
 
@@ -179,7 +183,7 @@ class Cluster:
         )
         self._workers: list[Process] = []
         try:
-            until(lambda: self._master.listens(self._port), "the master")
+            until(lambda: self._master.answers(self.url), "the master")
             self.hire()
         except BaseException:
             self.stop()
@@ -273,8 +277,9 @@ def connect_server(cluster: Cluster, folder: Path, python: Path) -> Iterator[str
         environment(python) | {"SPARK_DAEMON_MEMORY": "1g", "SPARK_LOCAL_DIRS": str(folder / "scratch")},
     )
     try:
-        until(lambda: server.listens(port), "the Spark Connect server")
-        yield f"sc://{HOST}:{port}"
+        url = f"sc://{HOST}:{port}"
+        until(lambda: server.answers(url), "the Spark Connect server")
+        yield url
     finally:
         server.stop()
         shutil.rmtree(folder / "scratch", ignore_errors=True)

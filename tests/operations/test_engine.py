@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -196,7 +195,7 @@ class Tried(Kind[Nothing, Body, Seen]):
 
     def plan(self, tx: Writer, run: Planning[Nothing]) -> Plan[Body, Seen]:
         run.lock(tx, [paths.require(tx.conn, "/orders")], "altering")
-        run.make_parents(tx, "/new/deep/thing", 1)
+        assert run.make_parents(tx, "/new/deep/thing", 1).path == "/new/deep"
         run.pin(tx, 1)
         return Plan([PartPlan("trouble", Told(), stage) for stage in self.stages], Body(), Seen())
 
@@ -812,12 +811,12 @@ def test_a_failure_on_one_of_several_threads_undoes_everything(tmp_path: Path) -
 
 
 def test_cancelling_reaches_parts_on_several_threads(tmp_path: Path) -> None:
-    begun = threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
 
     class Waiting(Trouble):
         def work(self, run: AnyRun, part: Part[Told]) -> Any:
             begun.set()
-            time.sleep(0.1)
+            assert cancelled.wait(300)
 
     engine = real_time(tmp_path, Tried(Waiting()))
     before = state(engine.catalog)
@@ -826,6 +825,7 @@ def test_cancelling_reaches_parts_on_several_threads(tmp_path: Path) -> None:
     runner.start()
     assert begun.wait(300)
     engine.cancel(operation_id)
+    cancelled.set()
     runner.join(300)
     assert engine.get(operation_id).state == CANCELLED
     assert state(engine.catalog) == before

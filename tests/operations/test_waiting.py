@@ -76,7 +76,7 @@ def test_slow_work_is_written_down_once_and_asked_after_now_and_then(catalog: Ca
     engine = Seen(catalog, handler)
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, 1):
-        assert handler.reached.wait(60)
+        assert handler.reached.wait(300)
         found = []
         for _ in range(8):
             clock.pass_by(LOOK_SECONDS / 2)
@@ -94,10 +94,10 @@ def test_who_cancels_in_the_same_process_is_heard_at_once(catalog: Catalog, work
     engine = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, workers):
-        assert handler.reached.wait(60)
+        assert handler.reached.wait(300)
         engine.cancel(operation_id)
     assert engine.get(operation_id).state == CANCELLED, "no time has gone by"
-    assert handler.ended.wait(60)
+    assert handler.ended.wait(300)
     assert (engine._unwanted, engine._plans) == (set(), {}), "nothing of it stays in memory"
     handler.let_go.set()
 
@@ -109,10 +109,10 @@ def test_who_is_let_go_leaves_what_hangs_to_others(catalog: Catalog, workers: in
     engine = engine_of(catalog, kinds=[Worked(handler)])
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, workers):
-        assert handler.reached.wait(60)
+        assert handler.reached.wait(300)
         engine.let_go()
     assert engine.get(operation_id).state == RUNNING
-    assert handler.ended.wait(60)
+    assert handler.ended.wait(300)
     with pytest.raises(Unavailable, match="the database was closed"):
         engine.wait(operation_id)
     handler.let_go.set()

@@ -33,7 +33,7 @@ class Counting(Work):
         super().__init__()
         self.at_once: list[int] = []
         self.threads: list[list[threading.Thread]] = []
-        self._one_too_many = threading.Barrier(most + 1)
+        self._all, self._one_too_many = threading.Barrier(most), threading.Barrier(most + 1)
         self._lock, self._now = threading.Lock(), 0
 
     def time_limit(self, run: AnyRun, part: Part[Nothing]) -> float | None:
@@ -45,6 +45,7 @@ class Counting(Work):
             self.at_once.append(self._now)
             name = f"strandline-{run.operation.id}-worker"
             self.threads.append([t for t in threading.enumerate() if t.name == name])
+        self._all.wait(300)
         with contextlib.suppress(threading.BrokenBarrierError):
             self._one_too_many.wait(0.1)  # Nobody else comes, unless more are at work than may be.
         with self._lock:
@@ -60,7 +61,7 @@ def test_no_more_parts_at_a_time_than_there_are_workers(catalog: Catalog) -> Non
     last = handler.threads[-1]
     assert (len(last), all(thread.daemon for thread in last)) == (2, True)
     for thread in last:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive(), "they end with the operation"
 
 

@@ -34,7 +34,7 @@ class Work(Handler[AnyRun, Nothing]):
         if part.id in self.hangs and (present := current()):
             present.elsewhere(self.ended.set)
             self.reached.set()
-            assert self.let_go.wait(60)
+            assert self.let_go.wait(300)
         if self.errors.get(part.id):
             raise self.errors[part.id].pop(0)
 
@@ -84,7 +84,7 @@ def running(engine: Engine, operation_id: str, workers: int) -> Iterator[None]:
     thread = threading.Thread(target=engine.run, args=(operation_id, workers))
     thread.start()
     yield
-    thread.join(60)
+    thread.join(300)
     assert not thread.is_alive()
 
 

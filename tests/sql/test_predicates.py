@@ -194,6 +194,23 @@ def test_three_valued_logic(condition: str, expected: list[bool | None]) -> None
     assert [holds(condition, row) for row in ROWS] == expected
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("x = ?", [False, True, None, False]),
+        ("x <=> ?", [False, True, False, False]),
+        ("x IS DISTINCT FROM ?", [True, False, True, True]),
+        ("x IN (?)", [False, True, None, False]),
+        ("x NOT IN (1, ?)", [True, False, None, True]),
+        ("x < ?", [True, False, None, True]),
+    ],
+)
+def test_a_bound_nan_equals_itself_as_in_spark(condition: str, expected: list[bool | None]) -> None:
+    compiled = predicate(parse_expression(condition, [float("nan")]), COLUMNS)  # Another one than in ROWS.
+    assert compiled is not None
+    assert [compiled(dict(zip(NAMES, row, strict=True))) for row in ROWS] == expected
+
+
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_the_simple_subset_compiles(condition: str) -> None:
     for row in ROWS:

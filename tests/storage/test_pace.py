@@ -150,7 +150,7 @@ class Together(ManualClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._both = threading.Barrier(2, timeout=60)
+        self._both = threading.Barrier(2, timeout=300)
         self._lock = threading.Lock()
 
     def sleep(self, seconds: float) -> None:

@@ -299,7 +299,7 @@ def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
     with connect() as db:
         db.collect()
         os.kill(sleeper.pid, signal.SIGCONT)
-        assert finish(sleeper) == "2\n", "the first try was a conflict"
+        assert int(finish(sleeper)) > 1, "the first try was a conflict"
         assert rows(db, "SELECT k, n FROM t ORDER BY k") == [(1, 21), (2, 20)]
         assert_sound(db, "/t")
 

@@ -156,7 +156,7 @@ def test_a_process_that_only_reads_waits_for_no_writer(tmp_path: Path, catalog_u
         with db.runtime.catalog.write():  # BEGIN IMMEDIATE, or the lock that all writers take first
             reader.stdin.write("go\n")
             reader.stdin.flush()
-            told = finish(reader, timeout=30)
+            told = finish(reader)
     assert told.splitlines() == ["[(10,)]", "[(2,)]", "[(2,)]", "[(20,)]", "a [(1,)]", "2 ['t', 'u']"]
 
 

@@ -217,13 +217,13 @@ def test_what_does_not_matter_is_let_pass(
 def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(
     filled: Database, connect: Callable[..., Database]
 ) -> None:
-    """A single statement is repeated until it fits."""
+    """A single statement is repeated until it fits. Others change less in all than it has tries."""
     other = connect("warehouse-1")
     number = itertools.count()
-    stop = threading.Event()
+    turns, stop = threading.Semaphore(0), threading.Event()
 
     def alter() -> None:
-        while not stop.is_set():
+        while turns.acquire() and not stop.is_set():
             name = f"i{next(number)}"
             other.sql(f"ALTER TABLE t ADD INDEX {name} GLOBAL ON (n)")
             other.sql(f"ALTER TABLE t DROP INDEX {name}")
@@ -232,9 +232,12 @@ def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(
     thread.start()
     try:
         for n in range(40):
+            if n % 5 == 0:
+                turns.release()
             filled.sql(f"UPSERT INTO t (k, n) VALUES ({n % 5}, {n})")
     finally:
         stop.set()
+        turns.release()
         thread.join()
     other.sql("ALTER TABLE t ADD INDEX last GLOBAL ON (n)")
     assert_sound(filled, "/t")

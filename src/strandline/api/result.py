@@ -102,7 +102,8 @@ class Result(Tabular):
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples; at most the first ``limit`` of them, and then no more than those
         are computed."""
-        check_limit(limit)
+        if limit is not None:
+            check_limit(limit)
         if self.is_here:
             return list((self.here or ())[:limit])
         if self.plain is not None:

@@ -63,7 +63,8 @@ class Scan(Tabular):
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples, or some ``limit`` of them."""
-        check_limit(limit)
+        if limit is not None:
+            check_limit(limit)
         return list(itertools.islice(self, limit))
 
     def __repr__(self) -> str:

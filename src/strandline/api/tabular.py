@@ -92,9 +92,9 @@ _NULLABLE = {
 }
 
 
-def check_limit(limit: int | None) -> None:
+def check_limit(limit: int) -> None:
     """Refuse what is no number of rows to be given at most."""
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise InvalidArgument(f"{limit!r} is no number of rows", "Give a number from 0 on, or None for all.")
 
 

@@ -209,7 +209,7 @@ def test_kill_9(
             target=restore, args=(victim.folder, victim.url, statement, last, workers)
         )
         process.start()
-        process.join(60)
+        process.join(300)
         assert process.exitcode == -signal.SIGKILL
         with open_at(victim.folder, victim.url) as db:
             if number == 1:

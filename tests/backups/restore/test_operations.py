@@ -161,7 +161,7 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     (operation,) = second.resume()
     assert second.operation(operation).state == "done"
     files.let_go.set()
-    thread.join(60)
+    thread.join(300)
     assert [first.operation(answer).state for answer in answers] == ["done"]
     assert counted(first.runtime.metrics, "part_transitions_total", state="done") == 0
     assert state(second, "/r") == story.states[story.backups[-1]]
@@ -219,7 +219,7 @@ def test_what_is_closed_in_the_middle_is_carried_on_by_the_next(of_files: Told) 
     closing = threading.Thread(target=first.close)
     closing.start()
     files.let_go.set()
-    closing.join(60)
+    closing.join(300)
     with open_at(folder) as second:
         assert second.operation(operation).state == "running"
         assert second.wait(operation).state == "done"
@@ -262,7 +262,7 @@ def test_nowait_then_cancel(of_files: Told) -> None:
         assert db.operation(operation).state == "cancelled"
         for thread in threading.enumerate():
             if thread.name.startswith(f"strandline-{operation}-"):
-                thread.join(60)  # What was interrupted comes to its end, and discards what it made.
+                thread.join(300)  # What was interrupted comes to its end, and discards what it made.
         with pytest.raises(PathNotFound):
             db.describe("/r")
         with db.runtime.catalog.read() as conn:

@@ -43,7 +43,8 @@ def answering(answer: bytes | None) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("answer", [b"x", b""], ids=["answers", "closes the line"])
-def test_a_server_that_is_there(answer: bytes) -> None:
+def test_a_server_that_is_there(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaching, "SECONDS", 600.0)
     with answering(answer) as port:
         reach(f"sc://127.0.0.1:{port}/;token=secret", 15002, "it")
         reach(f"spark://127.0.0.1:{closed_port()},127.0.0.1:{port}", 7077, "it")

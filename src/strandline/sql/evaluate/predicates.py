@@ -196,17 +196,18 @@ def _ranked(value: float) -> tuple[int, float]:
 
 
 def _compare_constant(sign: str, name: str, value: Constant, rank: Rank) -> Predicate:
+    ranked = rank or (lambda value: value)
+    wanted = None if value is None else ranked(value)
     if sign in ("<=>", "<!>"):
         same = sign == "<=>"
         if value is None:
             return lambda row: (row[name] is None) is same
-        return lambda row: (row[name] is not None and row[name] == value) is same
+        return lambda row: (row[name] is not None and ranked(row[name]) == wanted) is same
     if value is None:
         return lambda row: None
     function = _FUNCTIONS[sign]
     if rank is not None:
-        ranked = rank(value)
-        return lambda row: None if row[name] is None else function(rank(row[name]), ranked)
+        return lambda row: None if row[name] is None else function(ranked(row[name]), wanted)
     return lambda row: None if row[name] is None else function(row[name], value)
 
 
@@ -237,12 +238,13 @@ def _membership(node: exp.Expr, scope: _Scope) -> Predicate:
         raise Beyond
     type_ = scope.columns[name]
     values = [aligned(type_, constant(option)) for option in options]
-    allowed = frozenset(value for value in values if value is not None)
+    ranked: Callable[[Any], Any] = _ranked if type_.kind == "float" else lambda value: value
+    allowed = frozenset(ranked(value) for value in values if value is not None)
     missed = None if None in values else False
 
     def member(row: Row) -> bool | None:
         found = row[name]
-        return None if found is None else True if found in allowed else missed
+        return None if found is None else True if ranked(found) in allowed else missed
 
     return member
 
