@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -166,6 +166,11 @@ def walks(folder: Path) -> dict[str, Walk]:
         db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'x', 1)")
         db.sql("SELECT * FROM t VIEW by_v WHERE v = 'x'").rows()
         db.sql("BACKUP c")
+        with (
+            ExitStack() as held
+        ):  # Threads that meet by chance need a second connection, which is there then.
+            for _ in range(4):
+                held.enter_context(db.runtime.catalog.engine.connect())
         for title, act in WALKS.items():
             if title in WARM:
                 act(db)
