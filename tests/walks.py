@@ -156,6 +156,7 @@ class Stopped(SystemClock):
 def walks(folder: Path) -> dict[str, Walk]:
     found: dict[str, Walk] = {}
     with strandline.connect(folder, settings=Settings(workers=1), clock=Stopped()) as db:
+        db.runtime.catalog.engine.clear_compiled_cache()  # Other tests may have filled it.
         db.sql(
             "CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))"
         )
