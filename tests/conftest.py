@@ -59,7 +59,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     # Not when the whole list is there: then the workers have looked at the groups already.
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
-    if "s3" in getattr(item, "fixturenames", ()):
+    if {"s3", "postgres_url"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.slow)  # Each request goes to a server and back.
     if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
         # With several workers (-n) all of these go to the same one: there is one session, however many cores

@@ -14,17 +14,22 @@ from tests.walks import CALLED_BACK, PAGE, WALKS, Walk, on_the_page, recorded, w
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+once = pytest.mark.xdist_group("walks")
+"""Of the tests for which walks are recorded: by one worker for all."""
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Walk]:
     return walks(tmp_path_factory.mktemp("walks") / "w")
 
 
+@once
 @pytest.mark.parametrize("title", WALKS)
 def test_the_page_lists_what_a_statement_passes(found: dict[str, Walk], title: str) -> None:
     assert found[title].stations == on_the_page(title)
 
 
+@once
 def test_the_page_says_how_many_there_are(found: dict[str, Walk]) -> None:
     upsert, increment = found["A small UPSERT"], found["BACKUP INCREMENTAL"]
     said = (
@@ -34,11 +39,13 @@ def test_the_page_says_how_many_there_are(found: dict[str, Walk]) -> None:
     assert said in PAGE.read_text(), (upsert.modules, increment.modules)
 
 
+@once
 @pytest.mark.parametrize(("title", "most"), [("A small UPSERT", 22), ("BACKUP INCREMENTAL", 28)])
 def test_the_most_walked_ways_stay_short(found: dict[str, Walk], title: str, most: int) -> None:
     assert len(found[title].stations) <= most
 
 
+@once
 @pytest.mark.parametrize("title", WALKS)
 def test_no_module_is_entered_from_below_but_for_what_was_handed_down(
     found: dict[str, Walk], title: str

@@ -35,6 +35,8 @@ from tests.effort import EVERY
 from tests.tables.examples import content, picture, rows
 from tests.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["repository", "cluster"] if EVERY else ["repository"])
 def story(request: pytest.FixtureRequest, tell: Tell) -> Story:

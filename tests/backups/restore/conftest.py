@@ -59,7 +59,7 @@ def copy_of(tmp_path: Path) -> Iterator[Callable[[Told], Told]]:
         _run(url, f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
 
 
-@pytest.fixture(params=["in_catalog", "in_files", "on_postgres"])
+@pytest.fixture(params=["in_catalog", "in_files", pytest.param("on_postgres", marks=pytest.mark.slow)])
 def anywhere(request: pytest.FixtureRequest, copy_of: Callable[[Told], Told]) -> Told:
     """A copy of the story, in each of the forms."""
     return copy_of(request.getfixturevalue(request.param))
