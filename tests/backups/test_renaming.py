@@ -14,6 +14,8 @@ from tests.backups.reading import TABLE, backups, contents, leaks, open_at, reco
 from tests.effort import EVERY
 from tests.tables.examples import assert_sound, rows
 
+pytestmark = pytest.mark.slow
+
 COLLECTION = (
     "CREATE BACKUP COLLECTION c {members} WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
 )

@@ -13,6 +13,8 @@ from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 
 SRC = str(Path(__file__).parents[2] / "src")
 
+pytestmark = pytest.mark.slow
+
 HELD = """
 import sys, time
 from pathlib import Path
@@ -93,7 +95,6 @@ def test_nothing_is_shown_to_programs(shop: Run, env: dict[str, str]) -> None:
         assert terminal.exit_code() == 130
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_a_shell_with_spark(shop: Run, env: dict[str, str]) -> None:
     """One session of Spark for all cases: while it starts, in a query, and in an index build."""
     seen = ""

@@ -35,6 +35,8 @@ from tests.backups.restore.story import (
 from tests.effort import EVERY
 from tests.world import ManualClock, counted, leaks, parts_of
 
+pytestmark = pytest.mark.slow
+
 RETRY_SECONDS = Settings().pauses
 COPY = RestoreRequest(collection="c", into="r", copy=True)
 WAYS = {"MODE = 'copy'": "copied", "VERIFY = 'data'": "verified"}
@@ -135,7 +137,6 @@ def attempt(db: Database, target: str) -> StrandlineError | None:
     return None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lies", "workers", "seeds"), [(0.001, 1, 8 if EVERY else 4), (0.001, 3, 3), (0.01, 1, 5)]
 )
@@ -202,7 +203,6 @@ def damage(db: Database) -> set[str]:
     return {problem.kind for table in TABLES for problem in db.check(f"/before{table}").problems}
 
 
-@pytest.mark.slow
 def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
     """The process has read all of the files before and remembers what was in them; that must not blind it. One
     file in three, unless everything is tried."""
@@ -227,7 +227,6 @@ def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
         assert damage(db) == set()
 
 
-@pytest.mark.slow
 def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(
     in_catalog: Told, copy_of: Callable[[Told], Told]
 ) -> None:
