@@ -14,7 +14,9 @@ from tests.cli.conftest import Run
 
 DATA = ("pyarrow", "numpy", "pandas", "prometheus_client")
 """What only those need who read or change rows, or run operations."""
-HEAVY = ("pyspark", "sqlglot", "prompt_toolkit", "rich.progress", "alembic")
+HEAVY = (
+    "pyspark", "sqlglot", "prompt_toolkit", "rich.progress", "alembic", "sqlalchemy.dialects.postgresql",
+)  # fmt: skip
 SCRIPT = """
 import json, sys
 from strandline.cli import main
