@@ -315,8 +315,8 @@ Index("paths_by_owner", paths.c.owner_id)
 
 # Written out, for the database to see that a statement asks for nothing else than what the index has.
 is_open = parts.c.state != literal_column("'done'")
-# Migrations make these in PostgreSQL with the same condition. To say so here would load its dialect, for every
-# command of a warehouse on SQLite.
+# Migrations make these in PostgreSQL with the same condition. To say so here would load its dialect for every
+# command, on SQLite too.
 Index("parts_open", parts.c.operation_id, parts.c.stage, parts.c.id, sqlite_where=is_open)
 _is_begun = parts.c.began.is_not(None) & parts.c.seconds.is_(None)
 Index("parts_begun", parts.c.operation_id, sqlite_where=_is_begun)
