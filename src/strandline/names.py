@@ -128,6 +128,11 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     return f"Did you mean {close[0]!r}?" if close else None
 
 
+def count(number: int, thing: str, many: str | None = None) -> str:
+    """Return ``1 row``, ``2,000 rows``."""
+    return f"{number:,} {thing if number == 1 else many or thing + 's'}"
+
+
 def column(name: str, columns: Sequence[str], path: str) -> str:
     """The exact name of a column of the table at ``path``; SQL is not case-sensitive about columns."""
     if name in columns:

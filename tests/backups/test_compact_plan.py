@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.backups.compact_plan import Held, Source, is_at, made_full
-from strandline.backups.record import BackupRecord
+from strandline.backups.compact_plan import is_at, made_full
 from strandline.model import Digest, Segment
-from tests.backups.test_records import FULL, ONE, SCHEMA, TWO, digest
+from tests.backups.test_merge_plan import of
+from tests.backups.test_records import FULL, ONE, TWO, digest
 from tests.storage.test_shards import segment
 
 HERE = segment((1,), (2,), 100)
@@ -40,18 +40,6 @@ def test_what_it_becomes() -> None:
     defined = replace(TWO.tables["/t"].indexes[0], holds="definition", slice=None)
     without = replace(TWO, tables={"/t": replace(TWO.tables["/t"], indexes=(defined,))})
     assert made_full(without, {20: 77}).tables["/t"].indexes == (defined,)
-
-
-def of(*held: tuple[BackupRecord, list[Segment]]) -> Source:
-    slices = [record.tables["/t"].slice for record, _ in held]
-    return Source(
-        path="/t",
-        index=None,
-        schema=SCHEMA,
-        least=1,
-        last=slices[-1],
-        held=[Held(r.step, s, found) for s, (r, found) in zip(slices, held, strict=True)],
-    )
 
 
 @pytest.mark.parametrize(

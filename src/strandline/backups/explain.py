@@ -22,6 +22,7 @@ from strandline.catalog import chains, sizes
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.model import Chain, Segment, State, may_hold
+from strandline.names import count
 from strandline.operations.copy import CopiedTable
 from strandline.operations.kind import Kind, PartPlan, Plan
 from strandline.operations.tried import tried
@@ -66,7 +67,7 @@ def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[L
         number, on_spark = number + len(told.parts), on_spark + away
         lines.append(told.line)
     if on_spark:
-        shards = _count(on_spark, "shard")
+        shards = count(on_spark, "shard")
         lines.append(Line("run", "on Spark", f"{shards} of {number}: too much for the process"))
     else:
         lines.append(Line("run", "in the process", "no JVM" if number else "in the catalog alone, no JVM"))
@@ -77,7 +78,7 @@ def _full(
     conn: Connection, plan: Plan[BackupBody, Any], request: Any, collection: Collection
 ) -> Iterator[_Told]:
     because = "" if request.because is None else f", because {request.because}"
-    tables = _count(len(plan.body.members), "table")
+    tables = count(len(plan.body.members), "table")
     yield _told("backup", request.collection, f"full, of {tables}, at step {plan.body.step}{because}")
     copied = [(p.path or "", p.body) for p in plan.parts if isinstance(p.body, CopiedTable)]
     ids = [body.table_id for _, body in copied]
@@ -89,9 +90,9 @@ def _full(
             yield _told("left out", path, "an index that a restore builds again")
             continue
         number = heads[body.table_id].digest.rows
-        rows = _count(number, "row") if is_table else _count(number, "entry", "entries")
-        parts = _count(len(shards.get(path, "-")), "shard")
-        bytes_ = _count(size.get(body.table_id, 0), "byte")
+        rows = count(number, "row") if is_table else count(number, "entry", "entries")
+        parts = count(len(shards.get(path, "-")), "shard")
+        bytes_ = count(size.get(body.table_id, 0), "byte")
         yield _told("table" if is_table else "index", path, f"{rows}, {parts}, {bytes_}")
     yield _told("move", "0 bytes", "segments are shared, no data moves")
     yield from _afterwards(collection, plan.body)
@@ -104,8 +105,7 @@ def _incremental(
     since = f"changes in ({body.after}, {body.step}], on top of {body.parent}"
     yield _told("backup", request.collection, f"incremental: {since}")
     for path, parts in _by_path(p for p in plan.parts if isinstance(p.body, CutShard)).items():
-        first = parts[0].body
-        assert isinstance(first, CutShard)
+        first = _cut(parts[0])
         if first.whole:
             found: Sequence[Segment] = chains.load(conn, first.table_id, first.step).segments
             how = "all of it, the last backup does not have it"
@@ -113,7 +113,7 @@ def _incremental(
             found = chains.log_between(conn, first.table_id, first.after, first.step)
             how = "its changes"
         how += ", compared with all rows as a column was dropped" if first.base is not None else ""
-        changes = _count(sum(s.rows for s in found), "row" if first.whole else "change")
+        changes = count(sum(s.rows for s in found), "row" if first.whole else "change")
         told = f"{how}: {changes} at most, {_shards(parts)}"
         yield _Told(
             Line("table" if path in body.members else "index", path, told),
@@ -121,7 +121,7 @@ def _incremental(
         )
     unchanged = sum(len(p.body.slices) for p in plan.parts if isinstance(p.body, Unchanged))
     if unchanged:
-        yield _told("unchanged", _count(unchanged, "table or index", "tables and indexes"), "nothing is read")
+        yield _told("unchanged", count(unchanged, "table or index", "tables and indexes"), "nothing is read")
     yield from _afterwards(collection, body)
 
 
@@ -142,7 +142,7 @@ def _compact(
     if not body.increments:
         yield _told("nothing", body.backup, "it is a full backup already")
         return
-    folded = _count(body.increments, "increment")
+    folded = count(body.increments, "increment")
     yield _told("compact", body.backup, f"becomes a full backup: {folded} folded into what they build on")
     among = sum(part.bytes or 0 for part in plan.parts)
 
@@ -180,7 +180,7 @@ def _send(
         yield _told("send", name, f"to {plan.body.root}")
     if not plan.body.backups:
         yield _told("nothing", plan.body.root, "all of it is there")
-    total = _count(sum(part.bytes or 0 for part in plan.parts), "byte")
+    total = count(sum(part.bytes or 0 for part in plan.parts), "byte")
     yield _told("move", f"{total} at most", "what is there already is not sent again")
 
 
@@ -229,8 +229,4 @@ def _by_path(parts: Iterable[PartPlan]) -> dict[str, list[PartPlan]]:
 
 
 def _shards(parts: Sequence[PartPlan]) -> str:
-    return f"{_count(len(parts), 'shard')}, {_count(sum(p.bytes or 0 for p in parts), 'byte')}"
-
-
-def _count(number: int, thing: str, things: str | None = None) -> str:
-    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+    return f"{count(len(parts), 'shard')}, {count(sum(p.bytes or 0 for p in parts), 'byte')}"

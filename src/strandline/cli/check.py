@@ -11,8 +11,8 @@ import typer
 from strandline.cli import completion
 from strandline.cli.options import CARE, command
 from strandline.cli.session import Cli
-from strandline.cli.values import count
 from strandline.errors import Corrupted
+from strandline.names import count
 
 if TYPE_CHECKING:
     from strandline.api import Database

@@ -9,8 +9,9 @@ import typer
 
 from strandline.cli.options import WORK_WITH_DATA, command
 from strandline.cli.session import Cli
-from strandline.cli.values import count, duration
+from strandline.cli.values import duration
 from strandline.errors import InvalidArgument
+from strandline.names import count
 
 Format = Literal["parquet", "csv", "jsonl", "delta", "iceberg"]
 

@@ -10,7 +10,7 @@ import typer
 from strandline.cli import completion
 from strandline.cli.options import CARE, command
 from strandline.cli.session import Cli
-from strandline.cli.values import count
+from strandline.names import count
 
 
 def register(app: typer.Typer) -> None:

@@ -11,9 +11,9 @@ import typer
 from strandline.cli.completion import COLLECTIONS
 from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, command
 from strandline.cli.session import Cli
-from strandline.cli.values import count, moment, size
+from strandline.cli.values import moment, size
 from strandline.errors import PathNotFound
-from strandline.names import did_you_mean
+from strandline.names import count, did_you_mean
 
 if TYPE_CHECKING:
     from strandline.api import Database

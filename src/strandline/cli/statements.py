@@ -12,8 +12,9 @@ from strandline.cli.output import SHOWN_ROWS, Output
 from strandline.cli.parameters import used
 from strandline.cli.progress import follow, run_in_background
 from strandline.cli.session import Cli
-from strandline.cli.values import bytes_of, count
+from strandline.cli.values import bytes_of
 from strandline.errors import PreconditionFailed
+from strandline.names import count
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
 from strandline.work import attended, phase

@@ -9,7 +9,8 @@ import typer
 from strandline.cli.options import LOOK_AROUND, command
 from strandline.cli.output import Output
 from strandline.cli.session import Cli
-from strandline.cli.values import count, moment, seconds_of
+from strandline.cli.values import moment, seconds_of
+from strandline.names import count
 
 if TYPE_CHECKING:
     from strandline.api.status import CollectionStatus, LastBackup, Status

@@ -100,11 +100,6 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * _UNITS[found[2].lower()]
 
 
-def count(number: int, thing: str, many: str | None = None) -> str:
-    """``1 row``, ``2,000 rows``."""
-    return f"{number:,} {thing if number == 1 else many or thing + 's'}"
-
-
 def duration(seconds: float) -> str:
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"

@@ -8,8 +8,9 @@ import typer
 
 from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, command
 from strandline.cli.session import Cli
-from strandline.cli.values import count, moment, size
+from strandline.cli.values import moment, size
 from strandline.errors import Corrupted
+from strandline.names import count
 
 if TYPE_CHECKING:
     from strandline.backups.verify import VerifyReport

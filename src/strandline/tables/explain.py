@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from strandline.model import KeyRange, State, visible
+from strandline.names import count
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, key_ranges
 from strandline.sql.evaluate.simple import SimpleSelect
@@ -155,11 +156,6 @@ def segments(whole: State, part: State) -> str:
     found = visible(part.chain)
     there = count(len(visible(whole.chain)), "segment")
     return f"{len(found)} of {there}, {sum(s.bytes for s in found):,} bytes"
-
-
-def count(number: int, thing: str) -> str:
-    """Return ``1 row``, ``2,000 rows``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _shards(reader: Reader, view: TableView) -> Iterator[Step]:

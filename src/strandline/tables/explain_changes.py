@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.names import count
 from strandline.sql import statements as st
 from strandline.sql.evaluate.literals import NotConstant
 from strandline.sql.evaluate.predicates import predicate
@@ -76,11 +77,11 @@ def _given(
         return
     beyond, size = _constants(view, columns, source)
     if beyond:
-        yield Step(0, what, "in the process", f"when Spark has computed {explain.count(beyond, 'value')}")
+        yield Step(0, what, "in the process", f"when Spark has computed {count(beyond, 'value')}")
     elif reader.runtime.store.writes_here(view.state, len(source.rows), size):
         yield Step(0, what, "in the process", "with Arrow, no JVM")
     else:
-        much = f"{explain.count(len(source.rows), 'row')}, {size:,} bytes"
+        much = f"{count(len(source.rows), 'row')}, {size:,} bytes"
         yield Step(0, what, "on Spark", f"{much}: more than bulk_rows or bulk_bytes allow")
     yield from _target(view, _MEANS[mode], None)
     yield Step(1, "rows", str(len(source.rows)), f"values for {', '.join(columns)}")
