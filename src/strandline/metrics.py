@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 log = logging.getLogger("strandline")
 
@@ -79,10 +79,6 @@ class Metrics:
             for sample in family.samples:
                 if not sample.name.endswith("_created"):  # No count: when it began to be counted here.
                     yield sample.name, sample.labels, sample.value
-
-    def render(self) -> str:
-        """Everything in the text format that Prometheus scrapes."""
-        return generate_latest(self.registry).decode()
 
 
 _SECRETS = (

@@ -146,15 +146,6 @@ class Lease:
             self._write(number, replace(claim, until=self._clock.now(), released=True))
 
     @contextmanager
-    def renewing(self) -> Iterator[Lease]:
-        """The same, and release it at the end."""
-        try:
-            with self.kept():
-                yield self
-        finally:
-            self.release()
-
-    @contextmanager
     def kept(self) -> Iterator[Lease]:
         """Renew the lease half-way, again and again, in a thread of its own. For clocks that go by
         themselves. That it was lost is for ``check`` to say."""

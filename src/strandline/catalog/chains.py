@@ -283,7 +283,7 @@ def attach_all(tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int) 
 
 def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
     """The very segments that ``chain_ids`` names, in their order, for each table that has any."""
-    ids = all_chain_ids(conn, table_ids, step)
+    ids = chain_ids(conn, table_ids, step)
     known = {s.id: s for s in segments(conn, {i for found in ids.values() for i in found})}
     return {table_id: _in_order(known[i] for i in found) for table_id, found in ids.items()}
 
@@ -308,14 +308,10 @@ def supersede(tx: Writer, table_ids: Iterable[int]) -> None:
         tx.conn.execute(old.values(removed=tx.step, removed_at=tx.now, superseded=True))
 
 
-def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
-    """Ids of the very segments that were the table's state at ``step``, none with a later change in it: what
-    a copy by reference attaches. The caller has pinned ``step`` since it was the current one."""
-    return all_chain_ids(conn, [table_id], step).get(table_id, [])
-
-
-def all_chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
-    """The same for many tables, by their ids; without those that have none."""
+def chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
+    """Return the ids of the very segments that were the state of each table at ``step``, none with a later
+    change in it: what a copy by reference attaches. A table without segments is left out. The caller has
+    pinned ``step`` since it was the current one."""
     found = defaultdict[int, list[int]](list)
     for table_id, segment_id in conn.execute(_ALL_CHAINS, {"tables": list(table_ids), "at": step}):
         found[table_id].append(segment_id)

@@ -221,9 +221,9 @@ def add_one(
     return add(tx, [new], step=step, state=state, operation_id=operation_id)[0]
 
 
-def make_parent(tx: Writer, path: str, step: int | None = None) -> Path:
+def make_parent(tx: Writer, path: str) -> Path:
     """The parent directory of a path, made with all that is missing above it."""
-    return make_parents(tx, [path], step)[0][path]
+    return make_parents(tx, [path])[0][path]
 
 
 def make_parents(

@@ -138,10 +138,8 @@ def begin_following(tx: Writer, impl_id: int, table_id: int, step: int) -> None:
     add_holds(tx, Hold(impl_id, table_id, step, keeps_state=True))
 
 
-def add_state(
-    tx: Writer, table_id: int, step: int, digest: Digest, *, followed_step: int | None = None
-) -> None:
-    add_states(tx, {table_id: digest}, step, {} if followed_step is None else {table_id: followed_step})
+def add_state(tx: Writer, table_id: int, step: int, digest: Digest) -> None:
+    add_states(tx, {table_id: digest}, step)
 
 
 def add_states(

@@ -117,15 +117,8 @@ class Wish:
 class VersionRegistry:
     """The claims of all operations on one catalog."""
 
-    def claim(
-        self, tx: Writer, operation_id: str, part_id: int, path: Path, target: int | None = None
-    ) -> Claim:
-        """Claim ``target`` (default: the version after the published one) for a path. Repeating it is
-        harmless."""
-        return self.claim_all(tx, operation_id, [Wish(part_id, path, target)])[0]
-
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
-        """The same for many paths and parts, one after the other."""
+        """Claim what parts wish for, one after the other. Repeating it is harmless."""
         known = self.held(tx.conn, [wish.path.id for wish in wishes])
         came = self._who_came(tx.conn, operation_id, wishes)
         new: list[Held] = []
@@ -162,13 +155,9 @@ class VersionRegistry:
             found[path_id].append(part_id)
         return found
 
-    def move(self, tx: Writer, operation_id: str, part_id: int, path: Path) -> list[tuple[Path, Claim]]:
-        """Claim a table and all that must move with it: an implementation table takes its index to its own
-        version, and their table to its next one. A table that is another's takes nothing with it."""
-        return [(wish.path, claim) for wish, claim in self.move_all(tx, operation_id, [Wish(part_id, path)])]
-
     def move_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[tuple[Wish, Claim]]:
-        """The same for many tables and parts."""
+        """Claim tables and all that must move with them: an implementation table takes its index to its own
+        version, and their table to its next one. A table that is another's takes nothing with it."""
         claims = list(zip(wishes, self.claim_all(tx, operation_id, wishes), strict=True))
         above = units_above(tx.conn, [wish.path for wish in wishes])
         further: list[Wish] = []
@@ -191,14 +180,6 @@ class VersionRegistry:
     def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, Held]:
         """The claims on paths, whosever they are."""
         return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
-
-    def claims(self, conn: Connection, operation_id: str) -> list[Held]:
-        rows = conn.execute(
-            select(sqltables.claims)
-            .where(sqltables.claims.c.operation_id == operation_id)
-            .order_by(sqltables.claims.c.path_id)
-        )
-        return [_held(row) for row in rows]
 
     def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
         """Give every claimed path its version and let others have it again, let tables list their indexes at

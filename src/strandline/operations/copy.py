@@ -284,7 +284,7 @@ class TablePart(StreamPart[CopiedTable]):
         digests = tables.digests_at(tx.conn, copied.values(), step)
         tables.add_states(tx, {target: digests[source] for target, source in copied.items()}, step)
         missing = {p.body.target_id: p.body.table_id for p in parts if p.body.is_alone}
-        found = chains.all_chain_ids(tx.conn, missing.values(), step)
+        found = chains.chain_ids(tx.conn, missing.values(), step)
         chains.attach_all(tx, {target: found.get(source, ()) for target, source in missing.items()}, step)
         self._omit(tx, {p.body.target_id: p.body.table_id for p in parts if p.body.omitted}, step)
         return super().configure_all(tx, run, parts, made)
@@ -301,7 +301,7 @@ class TablePart(StreamPart[CopiedTable]):
     ) -> list[CopiedTable]:
         step = parts[0].body.step
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
-        found = chains.all_chain_ids(tx.conn, [*copied, *copied.values()], step)
+        found = chains.chain_ids(tx.conn, [*copied, *copied.values()], step)
         for target, source in copied.items():
             if set(found.get(source, ())) != set(found.get(target, ())):
                 raise Internal(f"the copy of table {source} at step {step} does not hold the same segments")

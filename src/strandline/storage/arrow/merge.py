@@ -15,7 +15,7 @@ from strandline.storage.elsewhere import object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import codes
 from strandline.storage.pace import Pace
-from strandline.storage.segment import NEVER, Inline, Sink, read_segment, write_segment
+from strandline.storage.segment import Sink, read_segment, write_segment
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import has_object
 
@@ -27,7 +27,6 @@ def merge_logs(
     schema: TableSchema,
     segments: Sequence[Segment],
     name: str,
-    inline: Inline = NEVER,
     *,
     into: Sink | None = None,
 ) -> Segment:
@@ -53,7 +52,6 @@ def merge_logs(
         # Those of shards of one backup may begin before one that ends earlier.
         after=min(s.after for s in segments),
         upto=segments[-1].upto,
-        inline=inline,
     )
 
 
