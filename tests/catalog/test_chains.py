@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, select
 
 from strandline.catalog import chains, commits, sqltables, tables
-from strandline.catalog.commits import TablePart
+from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
@@ -211,7 +211,7 @@ def test_a_chain_longer_than_an_in_list_is_read_whole(catalog: Catalog) -> None:
     many = 1201
     with catalog.write() as tx:
         step = commits.commit(
-            tx, [TablePart(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))]
+            tx, [TableChange(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))]
         )
     with catalog.read() as conn:
         chain = chains.load(conn, table.id, step)

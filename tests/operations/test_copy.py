@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select
 
 from strandline.catalog import chains, collect, commits, definitions, paths, sqltables, tables
 from strandline.catalog.cache import Loader, SchemeCache
-from strandline.catalog.commits import TablePart
+from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE
 from strandline.catalog.streams import StreamBody
@@ -440,7 +440,7 @@ def test_what_is_large_is_copied_shard_by_shard(tmp_path: Path, clock: ManualClo
         ids = [(info.id, info.version), (info.indexes[0].impl_id, info.indexes[0].version)]
         with catalog.write() as tx:
             commits.commit(
-                tx, [TablePart(i, version, None, (at_key(key),), Digest(1, key)) for i, version in ids]
+                tx, [TableChange(i, version, None, (at_key(key),), Digest(1, key)) for i, version in ids]
             )
 
     def cut_at(schema: TableSchema) -> None:

@@ -63,7 +63,7 @@ def refuse_unsent(path: Path, collection: Collection, backup: BackupRecord) -> N
         )
 
 
-class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
+class CompactChain(Kind[CompactRequest, CompactBody, CompactProgress]):
     """Let an increment become a full backup."""
 
     name = "compact backups"

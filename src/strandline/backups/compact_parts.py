@@ -13,8 +13,8 @@ from typing import TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, CompactRequest
-from strandline.backups.compact_plan import FoldedShard, Source, is_at, made_full, sources
-from strandline.backups.lease import Lease
+from strandline.backups.compact_plan import FoldedShard, FoldedSource, is_at, made_full, sources
+from strandline.backups.lease import RepositoryLease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord
 from strandline.backups.repository import Repository
@@ -67,7 +67,7 @@ class Folded:
         chain = find_chain(conn, collection, wanted)
         self.backup = next(p for p in paths.backups(conn, collection) if p.name == run.body.backup)
         self.record = chain[-1]
-        self.sources: list[Source] = []
+        self.sources: list[FoldedSource] = []
         self.staging: dict[int, int] = {}
         self.sums: dict[int, Digest] = {}
         self.placed: dict[int, Sequence[Segment]] = {}
@@ -169,7 +169,7 @@ class FoldedManifestPart(WritingPart[RunT, P]):
     """Lets a backup that was folded exist in the repository as what it is now."""
 
     def listed(
-        self, path: Path, record: BackupRecord, held: Held, there: Repository, lease: Lease
+        self, path: Path, record: BackupRecord, held: Held, there: Repository, lease: RepositoryLease
     ) -> Manifest | None:
         """Write the manifest of what a backup of the collection at ``path`` is now. If an earlier try came as
         far and was undone, return what it has left, unless that is the same."""
@@ -209,7 +209,7 @@ class FullManifestPart(FoldedManifestPart[CompactRun, Nothing]):
         with self.writing(run) as (there, lease):
             return self._list(run, there, lease)
 
-    def _list(self, run: CompactRun, there: Repository, lease: Lease) -> Manifest | None:
+    def _list(self, run: CompactRun, there: Repository, lease: RepositoryLease) -> Manifest | None:
         with self.runtime.catalog.read() as conn:
             found = Folded(conn, run)
             path = require_id(conn, run.body.collection_id)

@@ -46,7 +46,7 @@ class FoldedShard(Record):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldSlice:
     """What one backup of the chain holds of a table or an index."""
 
     step: int
@@ -55,7 +55,7 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class FoldedSource:
     """A table, or an index (by its name), at the end of a chain. ``last``: what the last backup says of it.
     ``held``: what adds up to it, oldest first. ``least``: how many shards it has, if its segments allow
     it."""
@@ -65,7 +65,7 @@ class Source:
     schema: TableSchema
     least: int
     last: SliceRecord
-    held: Sequence[Held]
+    held: Sequence[HeldSlice]
 
     @property
     def target_id(self) -> int:
@@ -108,7 +108,7 @@ def is_at(segment: Segment, root: str | None) -> bool:
     return segment.file is not None and segment.file.startswith(f"{root.rstrip('/')}/")
 
 
-def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> list[Source]:
+def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> list[FoldedSource]:
     """All that the last backup of a chain holds data of, with what the backups from the place ``since`` on
     hold of it. CORRUPTED if what was recorded does not add up."""
     listed = [
@@ -122,13 +122,13 @@ def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> 
             wanted[place].append(slice_)
     segments = [slice_segments(conn, *each) for each in zip(chain, wanted, strict=True)]
     return [
-        Source(
+        FoldedSource(
             path=path,
             index=index,
             schema=schema,
             least=least,
             last=last,
-            held=[Held(chain[at].step, s, segments[at][s.target_id]) for at, s in slices],
+            held=[HeldSlice(chain[at].step, s, segments[at][s.target_id]) for at, s in slices],
         )
         for path, index, schema, least, last, slices in listed
     ]

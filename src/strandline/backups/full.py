@@ -136,7 +136,7 @@ class BackupResult(Retained):
 B = TypeVar("B", bound=BackupBody)
 
 
-class Backup(Kind[CollectionRequest, B, G]):
+class CollectionBackup(Kind[CollectionRequest, B, G]):
     """What both kinds share: the collection is locked, the backup gets its name, its path and, at the end,
     its record."""
 
@@ -207,7 +207,7 @@ class Backup(Kind[CollectionRequest, B, G]):
 FullRun: TypeAlias = Run[CollectionRequest, BackupBody, Nothing]
 
 
-class FullBackup(Backup[BackupBody, Nothing]):
+class FullBackup(CollectionBackup[BackupBody, Nothing]):
     """All tables of a collection as they are."""
 
     name = "backup"

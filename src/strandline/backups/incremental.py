@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import Collection, CollectionRequest
 from strandline.backups.compact_plan import compaction
-from strandline.backups.full import Backup, BackupBody, BackupResult, FullNeeded, retention_here
+from strandline.backups.full import BackupBody, BackupResult, CollectionBackup, FullNeeded, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
@@ -72,7 +72,7 @@ class IncrementProgress(Record):
 IncrementRun: TypeAlias = Run[CollectionRequest, IncrementBody, IncrementProgress]
 
 
-class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
+class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
     """What has changed in the tables of a collection since its last backup."""
 
     name = "incremental backup"

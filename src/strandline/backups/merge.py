@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from strandline.backups.collection import Collection, CollectionRequest, MergeRequest
 from strandline.backups.compact import STAGING, refuse_unsent
 from strandline.backups.compact_parts import CompactProgress
-from strandline.backups.compact_plan import Source, sources
+from strandline.backups.compact_plan import FoldedSource, sources
 from strandline.backups.full import check_ours
 from strandline.backups.merge_parts import MergeBody, Merged, MergedManifestPart, MergePart, MergeRun, place
 from strandline.backups.merge_plan import MergedManifest, holder, merged_shards, runs
@@ -111,7 +111,7 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
         ]
 
     def _staging(
-        self, tx: Writer, run: Planning[MergeRequest], last: BackupRecord, folded: Sequence[Source]
+        self, tx: Writer, run: Planning[MergeRequest], last: BackupRecord, folded: Sequence[FoldedSource]
     ) -> list[Path]:
         collection = require_collection(tx.conn, run.request.collection)
         backup = next(p for p in paths.backups(tx.conn, collection) if p.name == last.name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from strandline.backups.compact_plan import FoldedShard, Held, Source, is_at
+from strandline.backups.compact_plan import FoldedShard, FoldedSource, HeldSlice, is_at
 from strandline.backups.manifest import ObjectRecord
 from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
 from strandline.model import Digest
@@ -64,7 +64,7 @@ def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None
     return [run for run in found if len(run) > 1]
 
 
-def holder(source: Source, root: str | None) -> Held | None:
+def holder(source: FoldedSource, root: str | None) -> HeldSlice | None:
     """The increment that alone holds changes of a table or an index, or none of them does: what it has is
     shared. None: they are to be folded."""
     first = source.held[0]
@@ -76,7 +76,9 @@ def holder(source: Source, root: str | None) -> Held | None:
     return None if first.slice.whole and found is not first else found
 
 
-def merged_shards(source: Source, staging_id: int, shard_bytes: int, after: int) -> Iterator[MergedShard]:
+def merged_shards(
+    source: FoldedSource, staging_id: int, shard_bytes: int, after: int
+) -> Iterator[MergedShard]:
     """The parts in which the changes of a table or an index are folded."""
     whole = source.held[0].slice.whole
     for shard in source.shards(staging_id, shard_bytes):
@@ -84,7 +86,7 @@ def merged_shards(source: Source, staging_id: int, shard_bytes: int, after: int)
         yield MergedShard(shard=shard, after=0 if whole else after, whole=whole)
 
 
-def before(source: Source) -> Digest:
+def before(source: FoldedSource) -> Digest:
     """The digest from which the changes of a table or an index lead to the last one."""
     first = source.held[0].slice
     return Digest() if first.whole else first.before
@@ -99,7 +101,7 @@ class Amount:
     bytes: int
 
 
-def merged_slice(source: Source, amount: Amount) -> SliceRecord:
+def merged_slice(source: FoldedSource, amount: Amount) -> SliceRecord:
     """What the increments hold of a table or an index, as one slice."""
     first, last = source.held[0].slice, source.last
     origin = first.source_id if first.continues is None else first.continues

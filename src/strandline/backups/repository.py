@@ -40,7 +40,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owner(Record):
+class RepositoryOwner(Record):
     """The warehouse whose backups go into a repository, from ``since`` on."""
 
     warehouse: str
@@ -98,14 +98,14 @@ class Repository:
 
     # --- who writes ----------------------------------------------------------------------------------------
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> RepositoryOwner | None:
         """Who may add backups: the last one that took it."""
         names = self._owners()
         if not names:
             return None
-        return from_bytes(Owner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+        return from_bytes(RepositoryOwner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
 
-    def check_owners(self) -> Owner:
+    def check_owners(self) -> RepositoryOwner:
         """Who may add backups, if all that is said about it is there."""
         names = self._owners()
         for number, name in enumerate(names or [""], start=1):
@@ -115,7 +115,8 @@ class Repository:
                     "Bring it back from a copy of the repository.",
                 )
         return [
-            from_bytes(Owner, self.plain.read(name), f"the file {name} of {self.root}") for name in names
+            from_bytes(RepositoryOwner, self.plain.read(name), f"the file {name} of {self.root}")
+            for name in names
         ][-1]
 
     def _owners(self) -> list[str]:
@@ -143,7 +144,7 @@ class Repository:
             return
         last = self._owners()[-1:]
         number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
-        made = Owner(warehouse=warehouse, since=now)
+        made = RepositoryOwner(warehouse=warehouse, since=now)
         self.plain.write_if_absent(_owner_name(number), to_bytes(made))
         self.check_owner(warehouse)  # Another may have been faster.
 

@@ -26,7 +26,7 @@ from strandline.backups.restore_parts import (
     Shard,
     ShardPart,
 )
-from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, Target, plan_restore
+from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, RestoreTarget, plan_restore
 from strandline.backups.restore_replace import exchange, lock_old
 from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
@@ -66,7 +66,7 @@ class RestoreResult(Record):
     changefeeds: tuple[str, ...] = later(())
 
 
-class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
+class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
     """Bring tables of a backup back."""
 
     name = "restore"
@@ -200,7 +200,7 @@ class _Targets:
         self._fill(filled)
 
     def _make_indexes(
-        self, targets: Sequence[Target], tables_: Sequence[Path], states: dict[int, Digest]
+        self, targets: Sequence[RestoreTarget], tables_: Sequence[Path], states: dict[int, Digest]
     ) -> list[Filled]:
         """The indexes of all tables, listed in them."""
         listed = [

@@ -50,7 +50,7 @@ class RestoreRequest(Record):
 
 
 @dataclass(frozen=True)
-class Target:
+class RestoreTarget:
     """A table to restore: ``source`` is its path in the backup, ``path`` where it goes. ``in_the_way`` is
     what stands there, or a table that stands above it; ``replaced`` is the table there that goes away for
     it."""
@@ -86,7 +86,7 @@ class RestorePlan:
 
     collection: Path
     chain: Sequence[BackupRecord]
-    targets: Sequence[Target]
+    targets: Sequence[RestoreTarget]
     replace: bool
 
     def refuse_if_blocked(self) -> None:
@@ -205,10 +205,12 @@ def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, 
     return wanted
 
 
-def _target(source: str, path: str, record: TableRecord, there: Path | None, *, replace: bool) -> Target:
+def _target(
+    source: str, path: str, record: TableRecord, there: Path | None, *, replace: bool
+) -> RestoreTarget:
     if replace and there is not None and there.path == path and there.type == "table":
-        return Target(source, path, record, in_the_way=None, replaced=there)
-    return Target(source, path, record, in_the_way=there, replaced=None)
+        return RestoreTarget(source, path, record, in_the_way=None, replaced=there)
+    return RestoreTarget(source, path, record, in_the_way=there, replaced=None)
 
 
 def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:

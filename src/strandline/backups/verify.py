@@ -22,7 +22,7 @@ from strandline.backups.manifest import file_of
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.verified import BackupReport, Level, keep_reports, looked, reports
-from strandline.backups.verify_chain import Held, Verdict, judge
+from strandline.backups.verify_chain import SliceHealth, Verdict, judge
 from strandline.backups.verify_objects import Objects, patiently
 from strandline.backups.verify_repository import Inspected, inspect, unnamed
 from strandline.backups.verify_request import VerifyRequest
@@ -259,7 +259,9 @@ class _Verification:
             for target_id in _targets(record):
                 since, damage = self._objects.known(self._held.get(target_id, ()))
                 since = inf if self._level == "chain" else since
-                held[target_id] = Held(since, None if damage is None else f"{damage} (of {record.name})")
+                held[target_id] = SliceHealth(
+                    since, None if damage is None else f"{damage} (of {record.name})"
+                )
         return judge(self._records, held, self._spoiled)
 
     def _reports(self, verdicts: Mapping[str, Verdict], tried: Mapping[str, float]) -> list[BackupReport]:

@@ -47,7 +47,7 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class TablePart(Basis):
+class TableChange(Basis):
     """What one commit does to one table."""
 
     segments: tuple[Segment, ...]
@@ -73,7 +73,7 @@ def prove(tx: Writer, basis: Basis) -> TableState:
     return head
 
 
-def commit(tx: Writer, parts: Sequence[TablePart], reads: Sequence[Basis] = ()) -> int:
+def commit(tx: Writer, parts: Sequence[TableChange], reads: Sequence[Basis] = ()) -> int:
     """Publish the segments of all tables at the writer's step, and return it; Stale if one of them, or one
     that was only read, is not as it was planned with."""
     for read in reads:

@@ -95,7 +95,7 @@ Claim: TypeAlias = Claimed | Joined | Conflict
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldClaim:
     """A claim as it is stored: ``published`` is the version from which ``version`` was fixed."""
 
     path_id: int
@@ -121,7 +121,7 @@ class VersionRegistry:
         """Claim what parts wish for, one after the other. Repeating it is harmless."""
         known = self.held(tx.conn, [wish.path.id for wish in wishes])
         came = self._who_came(tx.conn, operation_id, wishes)
-        new: list[Held] = []
+        new: list[HeldClaim] = []
         came_now: list[tuple[Any, ...]] = []
         claims: list[Claim] = []
         for wish in wishes:
@@ -177,7 +177,7 @@ class VersionRegistry:
         versions = claimed | {path.id: path.version for path in others}
         return {i: versions[i] for i in ids}
 
-    def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, Held]:
+    def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, HeldClaim]:
         """The claims on paths, whosever they are."""
         return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
 
@@ -215,16 +215,16 @@ class VersionRegistry:
         tx.conn.execute(delete(sqltables.claims).where(sqltables.claims.c.operation_id == operation_id))
 
 
-def _next(operation_id: str, wish: Wish) -> Held:
+def _next(operation_id: str, wish: Wish) -> HeldClaim:
     path = wish.path
     version = path.version + 1 if wish.target is None else wish.target
     if version <= path.version:
         raise Internal(f"{path.path} has version {path.version} and cannot be claimed at {version}")
-    return Held(path.id, operation_id, wish.part_id, path.version, version)
+    return HeldClaim(path.id, operation_id, wish.part_id, path.version, version)
 
 
-def _held(row: Row[Any]) -> Held:
-    return Held(row.path_id, row.operation_id, row.part_id, row.published, row.version)
+def _held(row: Row[Any]) -> HeldClaim:
+    return HeldClaim(row.path_id, row.operation_id, row.part_id, row.published, row.version)
 
 
 def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int]) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strandline.cli.logs import Form, Level
+from strandline.cli.logs import Level, LogForm
 from strandline.cli.output import Output
 from strandline.errors import Unavailable
 from strandline.names import MARKER
@@ -30,7 +30,7 @@ class Cli:
     assigned: list[str] = field(default_factory=list)
     debug: bool = False
     log_level: Level | None = None
-    log_format: Form | None = None
+    log_format: LogForm | None = None
     output: Output = field(default_factory=Output)
     was_late: bool = False
     """It was interrupted when what it did was done already."""

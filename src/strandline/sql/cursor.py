@@ -9,10 +9,10 @@ from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
 from strandline.sql.syntax import Expression, shown
 from strandline.sql.tokens import BOUND, END, NAME, NUMBER, STRING, WORD, Token, fault, place, unquote, value
 
-__all__ = ["Cursor"]
+__all__ = ["TokenCursor"]
 
 
-class Cursor:
+class TokenCursor:
     """``form`` is the form of the statement, shown as the hint of every error."""
 
     def __init__(self, source: str, tokens: Sequence[Token]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.names import backticked
 from strandline.sql.binding import Params, arguments, bind
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.evaluate.simple import SimpleSelect, recognise
 from strandline.sql.references import TableRef, has_extras, read_reference
 from strandline.sql.spark import edits_of, splice
@@ -156,7 +156,7 @@ def _fold(source: str, tokens: Sequence[Token]) -> dict[int, tuple[TableRef, int
     folded: dict[int, tuple[TableRef, int]] = {}
     for place in range(1, len(tokens) - 1):
         if tokens[place - 1].key in ("FROM", "JOIN", ",", "(") and has_extras(tokens, place):
-            cursor = Cursor(source, tokens)
+            cursor = TokenCursor(source, tokens)
             cursor.at = place
             folded[place] = (read_reference(cursor), cursor.at)
     return folded
@@ -260,6 +260,6 @@ def _add_table(
     if place in folded:
         tables[place] = replace(folded[place][0], alias=shown)
     elif name.name.lower() not in hidden:
-        cursor = Cursor(source, tokens)
+        cursor = TokenCursor(source, tokens)
         cursor.at = place
         tables[place] = replace(read_reference(cursor), alias=shown)

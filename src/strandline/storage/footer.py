@@ -23,7 +23,7 @@ PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Range:
+class ColumnBounds:
     """What is known of one column, one element per row group. ``low`` and ``high`` are bounds that need not
     occur (a writer may cut long ones); both are NULL where the group has only NULLs, and where ``unknown``
     says that anything may be in it."""
@@ -44,7 +44,7 @@ class Footer:
         self.rows: Ints = np.array([metadata.row_group(i).num_rows for i in range(self.groups)], np.int64)
         schema = metadata.schema
         self._leaf = {schema.column(i).path: i for i in range(len(schema))}
-        self._ranges: dict[tuple[str, str], Range] = {}
+        self._ranges: dict[tuple[str, str], ColumnBounds] = {}
 
     @property
     def names(self) -> frozenset[str]:
@@ -115,13 +115,13 @@ class Footer:
         """For each row group a value that is not above any of the column in it; NULL if none is known."""
         return self._range(column).low
 
-    def _range(self, column: Column) -> Range:
+    def _range(self, column: Column) -> ColumnBounds:
         key = (column.physical, column.type.name)
         if key not in self._ranges:
             self._ranges[key] = self._read_range(column)
         return self._ranges[key]
 
-    def _read_range(self, column: Column) -> Range:
+    def _read_range(self, column: Column) -> ColumnBounds:
         leaf = self._leaf.get(column.physical)
         low: list[Any] = [None] * self.groups
         high: list[Any] = [None] * self.groups
@@ -140,7 +140,9 @@ class Footer:
                 except (pa.ArrowException, ValueError, TypeError, OverflowError):
                     continue  # For example text that was cut inside a character.
                 low[g], high[g], unknown[g] = least, most, False
-        return Range(pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls)
+        return ColumnBounds(
+            pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls
+        )
 
 
 def _in_memory(chunk: Any) -> tuple[int, bool]:
@@ -158,7 +160,7 @@ def _in_memory(chunk: Any) -> tuple[int, bool]:
     return max(size, values * (4 + max(len(statistics.min_raw), len(statistics.max_raw)))), True
 
 
-def _ranks(known: Range, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
+def _ranks(known: ColumnBounds, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
     """Bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no
     range."""
     groups = len(known.low)

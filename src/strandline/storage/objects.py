@@ -28,7 +28,7 @@ from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
 from strandline.storage.files import CHUNK, PREFIX, Source, check_name, checked
-from strandline.storage.object_parts import Reader, fetched
+from strandline.storage.object_parts import ObjectReader, fetched
 
 __all__ = ["ObjectFiles"]
 
@@ -76,7 +76,7 @@ class ObjectFiles:
         return self._bucket.spark_options(self._settings)
 
     def readable(self, name: str) -> Any:
-        return Reader(self, name)
+        return ObjectReader(self, name)
 
     def write(self, name: str, data: bytes) -> None:
         self._write(name, data, undo=True)

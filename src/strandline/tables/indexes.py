@@ -131,7 +131,7 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
     with publishing(runtime, made.segments) as tx:
         tables.move_followed(tx, ref.impl_id, followed, snapshot.step)
         if made.segments:
-            part = commits.TablePart(ref.impl_id, impl.info.version, None, made.segments, made.delta)
+            part = commits.TableChange(ref.impl_id, impl.info.version, None, made.segments, made.delta)
             commits.commit(tx, [part])
     return True
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from strandline import names
 from strandline.catalog import applied, chains, commits, paths
 from strandline.catalog.applied import AlreadyApplied
-from strandline.catalog.commits import Basis, TablePart
+from strandline.catalog.commits import Basis, TableChange
 from strandline.catalog.moment import Named
 from strandline.catalog.stale import RowsChanged
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -212,7 +212,7 @@ class Transaction(Reader):
                 pending.unique.check(self.runtime.store, pending.segments)
         while True:
             parts = [
-                TablePart(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
+                TableChange(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
                 for p in changed
             ]
             # A table that was only read matters as well: what was written may depend on it.
@@ -232,7 +232,7 @@ class Transaction(Reader):
                         housekeeping.after_commit(self.runtime, pending.info.path)
             return step
 
-    def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
+    def _publish(self, parts: list[TableChange], reads: list[Basis]) -> int:
         decided = False
         try:
             with self.runtime.catalog.write() as tx:

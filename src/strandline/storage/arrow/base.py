@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from strandline.errors import Corrupted
 from strandline.model import Key, Segment, TableSchema
-from strandline.storage.arrow.merge import Objects
+from strandline.storage.arrow.merge import ObjectSink
 from strandline.storage.digest import checksum_of
 from strandline.storage.keys import neighbours
 from strandline.storage.parquet import ParquetFile
@@ -52,7 +52,7 @@ def write_in_order(
     *,
     upto: int,
     most: int,
-    into: Objects | None = None,
+    into: ObjectSink | None = None,
 ) -> tuple[Segment, ...]:
     """Return base segments of about ``most`` bytes each for rows that come in the order of their keys, with
     their step. Files are written as ``name-<n>.parquet``; they are durable when this returns, and gone when

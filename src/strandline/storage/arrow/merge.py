@@ -19,7 +19,7 @@ from strandline.storage.segment import Sink, read_segment, write_segment
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import has_object
 
-__all__ = ["Objects", "merge_logs", "pack"]
+__all__ = ["ObjectSink", "merge_logs", "pack"]
 
 
 def merge_logs(
@@ -56,7 +56,7 @@ def merge_logs(
 
 
 @dataclass(frozen=True)
-class Objects:
+class ObjectSink:
     """The objects of a repository, as a place for new files: what they are called is told by what they hold,
     and is none of the names that are ``avoided``."""
 
@@ -75,7 +75,7 @@ class Objects:
                 self.files.write_if_absent(named, data)
 
 
-def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: Objects) -> Segment:
+def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: ObjectSink) -> Segment:
     """One segment with every change of consecutive inline ones, as an object of a repository, under its name
     there."""
     made = merge_logs(shelf, schema, segments, "", into=there)

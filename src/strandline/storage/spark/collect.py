@@ -24,7 +24,7 @@ from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings
 from strandline.work import attended, phase
 
-__all__ = ["Collector"]
+__all__ = ["FrameCollector"]
 
 TOGETHER = 1000
 """So many rows are asked for at a time by whoever iterates."""
@@ -32,7 +32,7 @@ TOGETHER = 1000
 _Convert: TypeAlias = Callable[[Any], Any]
 
 
-class Collector:
+class FrameCollector:
     """Collects the rows of one DataFrame. What has no timestamps is collected as it is."""
 
     def __init__(self, frame: DataFrame) -> None:
