@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from strandline import Database
-from strandline.api.loading import NewTable, load
+from strandline.api.load import NewTable, load
 from strandline.errors import AlreadyExists, InvalidArgument, Unavailable, Unsupported
 from strandline.storage.external import External
 from tests.backups.reading import open_at

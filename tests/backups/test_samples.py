@@ -14,7 +14,7 @@ from strandline import records
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
 from strandline.backups.repository import RepositoryOwner
-from strandline.backups.writing import Trash
+from strandline.backups.repository_writer import Trash
 from strandline.model import IndexDef
 from strandline.storage.marker import Marker
 from tests.backups.reading import open_at

@@ -14,11 +14,11 @@ from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
 from strandline.backups.merge import MergeIncrements
 from strandline.backups.removal import DropBackups
+from strandline.backups.repository_writer import Leases
 from strandline.backups.restore import RestoreBackup
 from strandline.backups.send import SendBackup
 from strandline.backups.sweep import SweepRepository
 from strandline.backups.trial import TryRestore
-from strandline.backups.writing import Leases
 from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind

@@ -27,8 +27,8 @@ from strandline.backups.compact_parts import (
 from strandline.backups.compact_plan import sources
 from strandline.backups.full import check_ours
 from strandline.backups.record import BackupRecord, require_collection
+from strandline.backups.repository_writer import Leases
 from strandline.backups.restore_plan import RestoreRequest, find_chain
-from strandline.backups.writing import Leases
 from strandline.catalog import chains, definitions, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path

@@ -18,8 +18,8 @@ from strandline.backups.lease import RepositoryLease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord
 from strandline.backups.repository import Repository
+from strandline.backups.repository_writer import WritingPart, avoided, publish
 from strandline.backups.restore_plan import RestoreRequest, find_chain
-from strandline.backups.writing import WritingPart, avoided, publish
 from strandline.catalog import chains, paths
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody
@@ -27,7 +27,7 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, Internal
 from strandline.model import Chain, Digest, Segment, State, is_elsewhere
 from strandline.operations.kind import Body, P, Part, Run, RunT
-from strandline.operations.moving import Moving
+from strandline.operations.transfer import Transfer
 from strandline.records import Nothing
 from strandline.storage.elsewhere import Destination
 from strandline.storage.shards import lies_in
@@ -47,7 +47,7 @@ class CompactBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompactProgress(Moving):
+class CompactProgress(Transfer):
     """The bytes of the shards that are folded, of all."""
 
 

@@ -25,7 +25,7 @@ from strandline.model import Chain, Segment, State, may_hold
 from strandline.names import count
 from strandline.operations.copy import CopiedTable
 from strandline.operations.kind import Kind, PartPlan, Plan
-from strandline.operations.tried import tried
+from strandline.operations.rehearsal import rehearsed
 from strandline.runtime import Runtime
 from strandline.storage.store import Store
 
@@ -60,7 +60,7 @@ def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[P
         collection = require_collection(conn, request.collection).record(Collection)
         return list(_LOOKS[type(plan.body)](conn, plan, request, collection))
 
-    found = tried(runtime.catalog, kind, request, look)
+    found = rehearsed(runtime.catalog, kind, request, look)
     lines, number, on_spark = [], 0, 0
     for told in found:
         away = sum(not here(runtime.store) for here in told.parts)

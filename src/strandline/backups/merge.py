@@ -25,9 +25,9 @@ from strandline.backups.full import check_ours
 from strandline.backups.merge_parts import MergeBody, Merged, MergedManifestPart, MergePart, MergeRun, place
 from strandline.backups.merge_plan import MergedManifest, holder, merged_shards, runs
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
+from strandline.backups.repository_writer import Leases
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retention import named
-from strandline.backups.writing import Leases
 from strandline.catalog import definitions, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path, require_id

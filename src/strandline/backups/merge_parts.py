@@ -28,9 +28,9 @@ from strandline.backups.merge_plan import (
     merged_slice,
 )
 from strandline.backups.record import SliceRecord
+from strandline.backups.repository_writer import WritingPart, avoided
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.send import as_objects
-from strandline.backups.writing import WritingPart, avoided
 from strandline.catalog import chains, paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody

@@ -23,7 +23,7 @@ from strandline.catalog.writer import Writer, current_step
 from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
-from strandline.operations.moving import Moving
+from strandline.operations.transfer import Transfer
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
@@ -53,7 +53,7 @@ class RestoreBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreProgress(Moving):
+class RestoreProgress(Transfer):
     """The present ``increment`` (0: the full backup) of all, and the bytes of the shards that are there.
     ``parts``: how many there will be at most, those of the check included."""
 

@@ -29,9 +29,9 @@ from strandline.backups.record import (
     slice_segments,
 )
 from strandline.backups.repository import Repository, of_another
+from strandline.backups.repository_writer import Leases, WritingPart, avoided, publish
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
-from strandline.backups.writing import Leases, WritingPart, avoided, publish
 from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
@@ -50,7 +50,7 @@ from strandline.operations.kind import (
     Planning,
     Run,
 )
-from strandline.operations.moving import Moving
+from strandline.operations.transfer import Transfer
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
@@ -78,7 +78,7 @@ class SendBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SendProgress(Moving):
+class SendProgress(Transfer):
     """The bytes that the repository has, of all."""
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.record import backup_heads, require_collection
-from strandline.backups.writing import Leases, WritingPart, sweep
+from strandline.backups.repository_writer import Leases, WritingPart, sweep
 from strandline.catalog import paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.writer import Writer

@@ -74,8 +74,8 @@ def load(
 
     Columns are matched by name. A table that is missing is made, if its key is known, with types that hold
     all values."""
-    from strandline.api.loading import NewTable
-    from strandline.api.loading import load as load_files
+    from strandline.api.load import NewTable
+    from strandline.api.load import load as load_files
     from strandline.storage.external import External
 
     started = time.monotonic()

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from strandline.cli.session import Cli
+from strandline.cli.status_line import Left
 from strandline.cli.values import duration, size
-from strandline.cli.watching import Left
 from strandline.errors import PreconditionFailed
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, 
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.segment import ERASE
 from strandline.storage.shelf import Shelf
+from strandline.storage.spark.anti_join import without
 from strandline.storage.spark.columns import col, inside, renamed, same_key
 from strandline.storage.spark.ranges import apart_from
 from strandline.storage.spark.rows import POSITION, is_brought_along, local, one_commit, rows_of, union
 from strandline.storage.spark.session import working
-from strandline.storage.spark.without import without
 
 __all__ = ["scan"]
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline import Database
-from strandline.api.loading import NewTable, load
+from strandline.api.load import NewTable, load
 from strandline.errors import InvalidArgument, StrandlineError, Unavailable
 from strandline.storage.external import External
 from tests.backups.reading import open_at
