@@ -3,8 +3,6 @@ are raised, and who is interrupted undoes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +15,10 @@ from strandline.errors import Corrupted
 from strandline.operations.kind import AnyRun
 from strandline.records import Nothing, Record
 from strandline.work import Interrupted
-from tests.operations.worked import Work, Worked
-from tests.world import LEASE_SECONDS, ManualClock, engine_of, listed, open_catalog
+from tests.operations.worked import Work, Worked, on_sqlite
+from tests.world import LEASE_SECONDS, ManualClock, engine_of, listed
 
-
-@pytest.fixture
-def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
-    """On SQLite alone: nothing here depends on the database."""
-    catalog = open_catalog(tmp_path, clock=clock)
-    yield catalog
-    catalog.close()
+pytestmark = on_sqlite
 
 
 class First(Worked):
