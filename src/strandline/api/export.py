@@ -68,7 +68,7 @@ def _looked_on(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchRe
 
 
 def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
-    """The rows, and what a load needs to make the same table of them again."""
+    """Return the rows, and what a load needs to make the same table of them again."""
     reader = select(db, st.Select(statement.query)).to_reader(BATCH_ROWS)
     if statement.table is None:
         return reader

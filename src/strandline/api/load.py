@@ -73,7 +73,7 @@ def load(
 
 
 def _rows(db: Database, path: str) -> int | None:
-    """How many rows the table has; None if there is no such table."""
+    """Return how many rows the table has; None if there is no such table."""
     try:
         found = db.describe(path)
     except PathNotFound:
@@ -175,7 +175,7 @@ def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int
 
 
 def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, str]:
-    """The columns of the files with those of the table that they mean, in the order of the files."""
+    """Return the columns of the files with those of the table that they mean, in the order of the files."""
     exact = {name.lower(): name for name in schema.names}
     for name in given:
         if name.lower() not in exact:

@@ -108,7 +108,7 @@ class CompactChain(Kind[CompactRequest, CompactBody, CompactProgress]):
     def _shards(
         self, tx: Writer, run: Planning[CompactRequest], chain: Sequence[BackupRecord], backup: Path
     ) -> list[PartPlan]:
-        """The parts, and for each table and index of them a path in which new segments wait."""
+        """Return the parts, and for each table and index of them a path in which new segments wait."""
         root, step = chain[-1].stored, chain[-1].step
         folded = [source for source in sources(tx.conn, chain) if not source.is_shared(root)]
         new = [

@@ -236,7 +236,7 @@ class FullManifestPart(FoldedManifestPart[CompactRun, Nothing]):
 
 
 def _states(record: BackupRecord) -> tuple[int, dict[str, list[tuple[str | None, Digest]]]]:
-    """What a backup proves: its step, and the digests of its tables and indexes."""
+    """Return what a backup proves: its step, and the digests of its tables and indexes."""
     return record.step, {
         path: [
             (None, table.slice.after),

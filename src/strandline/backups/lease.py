@@ -69,7 +69,7 @@ class Claim(Record):
         return max(0.0 if self.released else self.until, self.earlier_until)
 
     def is_held(self, now: float) -> bool:
-        """Whether it may not be taken from who has it, by a clock that says ``now``."""
+        """Return whether it may not be taken from who has it, by a clock that says ``now``."""
         odd = now + LONGEST_SECONDS + ALLOWANCE_SECONDS
         return now < self.end + ALLOWANCE_SECONDS and self.end <= odd
 

@@ -97,7 +97,7 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
         chain: Sequence[BackupRecord],
         records: Sequence[BackupRecord],
     ) -> list[PartPlan]:
-        """The parts, and for each table and index of them a path in which new segments wait."""
+        """Return the parts, and for each table and index of them a path in which new segments wait."""
         names, first, last = [record.name for record in chain], records[0], records[-1]
         held = sources(tx.conn, chain[: names.index(last.name) + 1], names.index(first.name))
         folded = [source for source in held if holder(source, last.stored) is None]
@@ -160,7 +160,7 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
 def _runs(
     tx: Writer, path: Path, chain: Sequence[BackupRecord], first: str | None
 ) -> list[list[BackupRecord]]:
-    """What becomes one of a chain, by the rules of its collection."""
+    """Return what becomes one of a chain, by the rules of its collection."""
     heads = [head for _, head in backup_heads(tx.conn, path)]
     if first is not None:
         require_backup(tx.conn, path, [head.name for head in heads], first)

@@ -48,10 +48,10 @@ class MergedManifest(Record):
 
 
 def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None) -> list[list[BackupRecord]]:
-    """The increments of a chain that become one each, two of them at least. One that is ``kept`` for its own
-    sake ends a run, so that it is not swallowed. Where a column was dropped, rows have changed that no slice
-    holds, so that the sums would prove nothing: such an increment stays alone. ``first``: those before it are
-    left alone."""
+    """Return the increments of a chain that become one each, two of them at least. One that is ``kept`` for
+    its own sake ends a run, so that it is not swallowed. Where a column was dropped, rows have changed that
+    no slice holds, so that the sums would prove nothing: such an increment stays alone. ``first``: those
+    before it are left alone."""
     names = [record.name for record in chain]
     found: list[list[BackupRecord]] = [[]]
     for record in chain[max(1, 0 if first is None else names.index(first)) :]:
@@ -65,8 +65,8 @@ def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None
 
 
 def holder(source: FoldedSource, root: str | None) -> HeldSlice | None:
-    """The increment that alone holds changes of a table or an index, or none of them does: what it has is
-    shared. None: they are to be folded."""
+    """Return the increment that alone holds changes of a table or an index, or none of them does: what it has
+    is shared. None: they are to be folded."""
     first = source.held[0]
     holding = [each for each in source.held if each.segments]
     found = holding[0] if holding else first
@@ -79,7 +79,7 @@ def holder(source: FoldedSource, root: str | None) -> HeldSlice | None:
 def merged_shards(
     source: FoldedSource, staging_id: int, shard_bytes: int, after: int
 ) -> Iterator[MergedShard]:
-    """The parts in which the changes of a table or an index are folded."""
+    """Yield the parts in which the changes of a table or an index are folded."""
     whole = source.held[0].slice.whole
     for shard in source.shards(staging_id, shard_bytes):
         # The rows of a whole slice may be older than the increments.
@@ -87,7 +87,7 @@ def merged_shards(
 
 
 def before(source: FoldedSource) -> Digest:
-    """The digest from which the changes of a table or an index lead to the last one."""
+    """Return the digest from which the changes of a table or an index lead to the last one."""
     first = source.held[0].slice
     return Digest() if first.whole else first.before
 
@@ -102,7 +102,7 @@ class Amount:
 
 
 def merged_slice(source: FoldedSource, amount: Amount) -> SliceRecord:
-    """What the increments hold of a table or an index, as one slice."""
+    """Return what the increments hold of a table or an index, as one slice."""
     first, last = source.held[0].slice, source.last
     origin = first.source_id if first.continues is None else first.continues
     return replace(
@@ -118,8 +118,8 @@ def merged_slice(source: FoldedSource, amount: Amount) -> SliceRecord:
 
 
 def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -> BackupRecord:
-    """The last of some increments when it has swallowed the others. ``slices``: what it holds then, by the
-    paths that have it."""
+    """Return the last of some increments when it has swallowed the others. ``slices``: what it holds then, by
+    the paths that have it."""
 
     def table(path: str, of: TableRecord) -> TableRecord:
         indexes = tuple(
@@ -138,7 +138,8 @@ def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -
 
 
 def _was(run: Sequence[BackupRecord], path: str) -> str | None:
-    """The path that a table has in the parent of some increments, if it is another one than in the last."""
+    """Return the path that a table has in the parent of some increments, if it is another one than in the
+    last."""
     name = path
     for record in reversed(run):
         table = record.tables.get(name)

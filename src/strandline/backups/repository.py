@@ -151,7 +151,7 @@ class Repository:
     # --- backups -------------------------------------------------------------------------------------------
 
     def backups(self) -> list[str]:
-        """The names of its backups, oldest first."""
+        """Return the names of its backups, oldest first."""
         return sorted(self.listed())
 
     def listed(self) -> dict[str, list[str]]:
@@ -175,11 +175,11 @@ class Repository:
             return
 
     def manifests(self) -> list[str]:
-        """The files that are manifests: of a backup that was folded there may be several."""
+        """Return the files that are manifests: of a backup that was folded there may be several."""
         return [file for files in self.listed().values() for file in files]
 
     def manifest(self, backup: str) -> Manifest:
-        """The manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
+        """Return the manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
         for tried in range(TRIES):
             listed = self.listed()
             if backup not in listed:
@@ -193,12 +193,12 @@ class Repository:
         raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, list(listed)))
 
     def find(self, backup: BackupHead) -> Manifest | None:
-        """The manifest that says of a backup what it is now."""
+        """Return the manifest that says of a backup what it is now."""
         file = file_of(backup)
         return None if not self.plain.exists(file) else self.manifest_at(file)
 
     def manifest_at(self, file: str) -> Manifest:
-        """The manifest that a file is."""
+        """Return the manifest that a file is."""
         backup = backup_of(file)
         data = self.files.read(file)
         found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
@@ -291,7 +291,7 @@ def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
 
 
 def of_another(root: str, collection: str) -> PreconditionFailed:
-    """What is said where the backups of two collections would be in one place."""
+    """Return what is said where the backups of two collections would be in one place."""
     return PreconditionFailed(
         f"the repository {root} is that of the collection {collection!r}",
         "Choose another place: each collection has a repository of its own.",

@@ -45,7 +45,7 @@ class Leases:
         self._lock = threading.Lock()
 
     def here(self) -> str:
-        """The warehouse that writes."""
+        """Return the warehouse that writes."""
         with self._runtime.catalog.read() as conn:
             return warehouse.require(conn).id
 
@@ -91,7 +91,7 @@ class WritingPart(Handler[RunT, P]):
         self.leases = leases
 
     def writing(self, run: RunT) -> AbstractContextManager[tuple[Repository, RepositoryLease]]:
-        """The repository, as long as it may be written to."""
+        """Return the repository, as long as it may be written to."""
         body, operation = run.body, run.operation
         return self.leases.writing(body.root, operation.id, body.collection_id, operation.kind)
 
@@ -157,7 +157,7 @@ class Swept:
 
 
 def avoided(repository: Repository) -> frozenset[str]:
-    """The names that are on their way out, or were, and must not be used."""
+    """Return the names that are on their way out, or were, and must not be used."""
     return frozenset(name for _, trash in _lists(repository) for name in trash.names)
 
 

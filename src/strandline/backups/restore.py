@@ -169,7 +169,7 @@ class _Targets:
     pieces: list[int] = field(default_factory=list, init=False)
 
     def bytes_verified(self) -> float | None:
-        """Since when all of the objects that it needs are known to be well."""
+        """Return since when all of the objects that it needs are known to be well."""
         oldest = looked(self.tx.conn, self.wanted.collection.id).oldest(self.objects, "checksums")
         return None if oldest == inf else oldest
 
@@ -202,7 +202,7 @@ class _Targets:
     def _make_indexes(
         self, targets: Sequence[RestoreTarget], tables_: Sequence[Path], states: dict[int, Digest]
     ) -> list[Filled]:
-        """The indexes of all tables, listed in them."""
+        """Return the indexes of all tables, listed in them."""
         listed = [
             (target, table, index)
             for target, table in zip(targets, tables_, strict=True)

@@ -45,7 +45,7 @@ def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[RestoreTarget]) -
 
 
 def _new_directory(conn: Connection, now: float) -> str:
-    """A directory of this restore's own: what it makes goes again as a whole if it fails."""
+    """Return a directory of this restore's own: what it makes goes again as a whole if it fails."""
     root = paths.find(conn, REPLACED)
     taken = paths.names_below(conn, [] if root is None else [root.id])
     moment = datetime.fromtimestamp(now, timezone.utc)

@@ -194,7 +194,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         return Plan(parts, body, SendProgress(bytes=0, bytes_total=total))
 
     def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[SentBatch]:
-        """The segments of a backup, in parts of about a shard each."""
+        """Yield the segments of a backup, in parts of about a shard each."""
         most = self._shard_bytes
         pieces = [
             (target_id, piece)
@@ -360,8 +360,8 @@ class ManifestPart(WritingPart[SendRun, Listed]):
 
 
 def _waiting(conn: Connection, name: str, root: str) -> str | None:
-    """The last backup that is not in the repository, where the collection keeps them, and can be sent: the
-    repository was away, and the backups that came since do not build on it."""
+    """Return the last backup that is not in the repository, where the collection keeps them, and can be sent:
+    the repository was away, and the backups that came since do not build on it."""
     path = require_collection(conn, name)
     heads = backup_heads(conn, path)
     busy = {backup.name for backup, _ in heads if backup.state != paths.READY}
@@ -381,7 +381,7 @@ def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSche
 
 
 def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ...]]:
-    """What was sent, by the paths that hold it in the catalog."""
+    """Return what was sent, by the paths that hold it in the catalog."""
     made: dict[int, tuple[ObjectRecord, ...]] = {}
     for batch in run.bodies(conn, "objects", SentBatch):
         for slice_ in batch.slices:
@@ -392,7 +392,7 @@ def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ..
 
 
 def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> BackupRecord:
-    """A backup's record with the sizes that its slices have as objects."""
+    """Return a backup's record with the sizes that its slices have as objects."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
         return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id, ())))

@@ -80,8 +80,8 @@ def _chain_length(heads: list[BackupHead]) -> int:
 
 
 def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
-    """Whether no level has found that it is not, but for what the same level or a higher one has found well
-    since."""
+    """Return whether no level has found that it is not, but for what the same level or a higher one has found
+    well since."""
     broken: set[Level] = set()
     for _, report in sorted(reports, key=lambda pair: pair[0]):
         if report.restorable:

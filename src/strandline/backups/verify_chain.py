@@ -80,7 +80,7 @@ def judge(
 def _reach(
     record: BackupRecord, parent: Verdict | None, held: Mapping[int, SliceHealth]
 ) -> dict[Of, _Reached]:
-    """What a backup leads to. CORRUPTED if it does not go on where its parent ends."""
+    """Return what a backup leads to. CORRUPTED if it does not go on where its parent ends."""
     before: dict[Of, _Reached] = {}
     if parent is not None:
         check_link(parent.record, record)

@@ -63,7 +63,7 @@ class Catalog(Transactions):
         return self.is_sqlite and not os.path.exists(str(self.engine.url.database))
 
     def is_inside(self, folder: str) -> bool:
-        """Whether the catalog is a file in this very folder, given by its real path."""
+        """Return whether the catalog is a file in this very folder, given by its real path."""
         return self.is_sqlite and os.path.dirname(os.path.realpath(str(self.engine.url.database))) == folder
 
     @property
@@ -96,8 +96,8 @@ class Catalog(Transactions):
         self.patiently(upgrade)
 
     def _first_rows(self, location: str | None) -> Warehouse:
-        """The rows that every catalog has. Two processes may come here at once; the second one finds the
-        first one's."""
+        """Return the rows that every catalog has. Two processes may come here at once; the second one finds
+        the first one's."""
         with (
             plain_errors(),
             self.engine.connect().execution_options(strandline_write=True) as conn,

@@ -148,7 +148,7 @@ class VersionRegistry:
         return claims
 
     def _who_came(self, conn: Connection, operation_id: str, wishes: Sequence[Wish]) -> dict[int, list[int]]:
-        """The parts of the operation that have wanted these paths so far, the first ones first."""
+        """Return the parts of the operation that have wanted these paths so far, the first ones first."""
         found = defaultdict[int, list[int]](list)
         values = {"operation": operation_id, "paths": [wish.path.id for wish in wishes]}
         for path_id, part_id in conn.execute(_CAME, values):
@@ -168,8 +168,8 @@ class VersionRegistry:
         return [*claims, *zip(further, self.claim_all(tx, operation_id, further), strict=True)]
 
     def effective(self, conn: Connection, path_ids: Iterable[int], operation_id: str) -> dict[int, int]:
-        """The versions that the parts of the operation work with, by the ids of the paths: the claimed one,
-        else the published one."""
+        """Return the versions that the parts of the operation work with, by the ids of the paths: the claimed
+        one, else the published one."""
         ids = list(path_ids)
         found = conn.execute(_TARGETS, {"operation": operation_id})
         claimed = {row.path_id: row.version for row in found}
@@ -178,7 +178,7 @@ class VersionRegistry:
         return {i: versions[i] for i in ids}
 
     def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, HeldClaim]:
-        """The claims on paths, whosever they are."""
+        """Return the claims on paths, whosever they are."""
         return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
 
     def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
@@ -253,12 +253,12 @@ def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int])
 
 
 def unit_above(conn: Connection, path: Path) -> tuple[Path, ...]:
-    """The index and the table that an implementation table belongs to; nothing for any other path."""
+    """Return the index and the table that an implementation table belongs to; nothing for any other path."""
     return units_above(conn, [path]).get(path.id, ())
 
 
 def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path, Path]]:
-    """The same for many paths, by the ids of those that are implementation tables."""
+    """Return the same for many paths, by the ids of those that are implementation tables."""
     known = {p.id: p for p in below}
     impls = {p.id: p.parent_id for p in known.values() if p.name == IMPL_TABLE and p.parent_id is not None}
     indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}

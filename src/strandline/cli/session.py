@@ -54,7 +54,7 @@ class Cli:
         return load(self.profile, given, self.assigned)
 
     def folder(self) -> str:
-        """The warehouse that is named, else the current folder when it is one."""
+        """Return the warehouse that is named, else the current folder when it is one."""
         named = self.warehouse or self.configuration.text("warehouse")
         if named:
             return named
@@ -66,7 +66,7 @@ class Cli:
         )
 
     def catalog_url(self) -> str | None:
-        """The catalog that is named, with its password; None: the SQLite file in the warehouse."""
+        """Return the catalog that is named, with its password; None: the SQLite file in the warehouse."""
         return self.configuration.catalog_url()
 
     @contextmanager

@@ -87,7 +87,7 @@ class CopiedIndex(Record):
 
 
 def copy_handlers() -> dict[str, Handler[Any, Any]]:
-    """The handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
+    """Return the handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
     return {
         "table": TablePart(CopiedTable),
         "table shard": TableShardPart(),
@@ -188,7 +188,7 @@ class _Copies:
         return parts
 
     def _shards(self, copied: Sequence[_Copied]) -> list[PartPlan]:
-        """The shards of those that have several."""
+        """Return the shards of those that have several."""
         size = sizes.bytes_of(self.tx.conn, [c.source_id for c in copied])
         most = self.request.shard_bytes
         large = [c for c in copied if size.get(c.source_id, 0) > most or c.schema.bounds or c.least > 1]
@@ -216,8 +216,8 @@ class _Copies:
         return self.request.omit_indexes or ref.omitted or not ref.definition.is_sync
 
     def _targets(self, infos: Sequence[TableInfo]) -> dict[int, Path]:
-        """The new tables, by the ids of their sources. Indexes are listed by their own parts, when they are
-        there."""
+        """Return the new tables, by the ids of their sources. Indexes are listed by their own parts, when
+        they are there."""
         wanted = [names.normalize(target) for _, target in self.request.tables]
         for found in many.find(self.tx.conn, wanted).values():
             paths.check_ready(found, self.run.id)

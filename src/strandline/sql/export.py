@@ -39,7 +39,7 @@ def read_export(cursor: TokenCursor) -> Export:
 
 
 def _read_query(cursor: TokenCursor) -> Query:
-    """All between the parenthesis at the cursor and the one that closes it."""
+    """Return all between the parenthesis at the cursor and the one that closes it."""
     first = cursor.at + 1
     depth = 0
     while not cursor.done:

@@ -65,8 +65,8 @@ _EXPLAIN_FORM = (
 
 
 def parse(text: str, params: Params = None) -> list[Statement]:
-    """The statements of a text, in order; empty ones are left out. ``params`` are bound to the markers of the
-    whole text."""
+    """Return the statements of a text, in order; empty ones are left out. ``params`` are bound to the markers
+    of the whole text."""
     statements: list[Statement] = []
     line, line_start, counted = 1, 0, 0
     found = tokenize(text)

@@ -68,7 +68,7 @@ class TableRef:
 
 
 def read_reference(cursor: TokenCursor) -> TableRef:
-    """The reference at the cursor, which then stands behind it. The alias is not read."""
+    """Return the reference at the cursor, which then stands behind it. The alias is not read."""
     cursor.form = _FORM
     first = cursor.peek()
     written, path = cursor.name_and_path("a table name")
@@ -91,7 +91,7 @@ def read_reference(cursor: TokenCursor) -> TableRef:
 
 
 def _read_view(cursor: TokenCursor) -> str | None:
-    """The index of a VIEW clause, empty for the primary key; None if there is no such clause here."""
+    """Return the index of a VIEW clause, empty for the primary key; None if there is no such clause here."""
     following = cursor.peek(1)
     if not cursor.sees("VIEW") or not (
         following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES)
@@ -132,7 +132,7 @@ def _read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
 
 
 def read_moment(cursor: TokenCursor) -> datetime:
-    """A point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an
+    """Return a point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an
     offset."""
     if cursor.peek(1).kind in (STRING, BOUND):
         cursor.accept("TIMESTAMP")
@@ -152,7 +152,7 @@ def read_moment(cursor: TokenCursor) -> datetime:
 
 
 def _behind_sample(cursor: TokenCursor, end: int) -> int:
-    """Where an alias may stand: behind a TABLESAMPLE clause, which Spark wants before it."""
+    """Return where an alias may stand: behind a TABLESAMPLE clause, which Spark wants before it."""
     at = cursor.at
     while at < len(cursor.tokens) and cursor.tokens[at].key in ("TABLESAMPLE", "REPEATABLE"):
         depth, at = 0, at + 1
@@ -166,8 +166,8 @@ def _behind_sample(cursor: TokenCursor, end: int) -> int:
 
 
 def has_extras(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the name at ``place`` has one of Strandline's clauses behind it, and not a LATERAL VIEW or an
-    alias."""
+    """Return whether the name at ``place`` has one of Strandline's clauses behind it, and not a LATERAL VIEW
+    or an alias."""
     if tokens[place].kind not in (WORD, NAME) or tokens[place].key in CLAUSES:
         return False
     keys = [token.key for token in tokens[place + 1 : place + 5]] + [""] * 4

@@ -51,7 +51,7 @@ def read_prune(cursor: TokenCursor) -> Prune:
 
 
 def parse_keep(text: str) -> Keep:
-    """The rules that a text of their own holds; INVALID_ARGUMENT if it holds something else."""
+    """Return the rules that a text of their own holds; INVALID_ARGUMENT if it holds something else."""
     try:
         cursor = TokenCursor(text, tokenize(text))
         cursor.form = KEEP_FORM

@@ -26,8 +26,8 @@ def read_settings(cursor: TokenCursor) -> tuple[Setting, ...]:
 
 
 def read_setting_value(cursor: TokenCursor) -> SettingValue:
-    """A string, a number, TRUE, FALSE, a word (which is a string then), or YQL's Interval('...') (whose
-    string it is)."""
+    """Return a string, a number, TRUE, FALSE, a word (which is a string then), or YQL's Interval('...')
+    (whose string it is)."""
     if cursor.sees("INTERVAL", "(") and cursor.peek(2).kind == STRING and cursor.peek(3).key == ")":
         cursor.at += 4
         return str(value(cursor.tokens[cursor.at - 2]))

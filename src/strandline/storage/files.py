@@ -39,7 +39,7 @@ class Source(Protocol):
     """What files are copied from."""
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        """The content in pieces. Each may be gone when the next one comes."""
+        """Return the content in pieces. Each may be gone when the next one comes."""
         ...
 
 
@@ -52,15 +52,15 @@ class Files(Source, Protocol):
         ...
 
     def path(self, name: str) -> str:
-        """The absolute path, or the URL that Spark knows the file by."""
+        """Return the absolute path, or the URL that Spark knows the file by."""
         ...
 
     def readable(self, name: str) -> Any:
-        """What Arrow reads any part of the file from: a path, or an open file."""
+        """Return what Arrow reads any part of the file from: a path, or an open file."""
         ...
 
     def spark_options(self) -> Mapping[str, str]:
-        """What a new Spark session has to be told to reach the files. It may hold secrets."""
+        """Return what a new Spark session has to be told to reach the files. It may hold secrets."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
@@ -103,7 +103,7 @@ class Files(Source, Protocol):
         ...
 
     def names(self, folder: str = "") -> Iterator[str]:
-        """The names of all files below ``folder``."""
+        """Return the names of all files below ``folder``."""
         ...
 
     def remove(self, name: str) -> None:
@@ -121,11 +121,11 @@ class Files(Source, Protocol):
     def read(self, name: str) -> bytes: ...
 
     def find(self, name: str) -> bytes | None:
-        """The content; None if there is no such file."""
+        """Return the content; None if there is no such file."""
         ...
 
     def checksum(self, name: str) -> str:
-        """The checksum of the content, in the form that ``Segment.checksum`` has."""
+        """Return the checksum of the content, in the form that ``Segment.checksum`` has."""
         ...
 
 
@@ -149,8 +149,8 @@ def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memory
 
 
 def fault(verb: str, name: str, error: OSError) -> StrandlineError:
-    """What an error of the operating system means to a caller: a file that should be there and is not is
-    damage, anything else is a warehouse that cannot be used now."""
+    """Return what an error of the operating system means to a caller: a file that should be there and is not
+    is damage, anything else is a warehouse that cannot be used now."""
     if verb in ("read", "sync") and isinstance(
         error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)
     ):

@@ -56,9 +56,9 @@ class Footer:
         return 8 * int(self.metadata.serialized_size)
 
     def memory(self, groups: Iterable[int] | None = None) -> tuple[int, set[str]]:
-        """About how many bytes the rows of some groups take in memory, and rather more than less; and the
-        names of columns that do not tell: long values in dictionaries, which count there as what they have
-        packed."""
+        """Return about how many bytes the rows of some groups take in memory, and rather more than less; and
+        the names of columns that do not tell: long values in dictionaries, which count there as what they
+        have packed."""
         total, vague = 0, set[str]()
         for g in range(self.groups) if groups is None else groups:
             group = self.metadata.row_group(g)
@@ -70,7 +70,7 @@ class Footer:
         return total, vague
 
     def groups_with(self, schema: TableSchema, wanted: Sequence[pa.Array]) -> list[int]:
-        """The row groups that may hold one of the wanted keys, which are sorted."""
+        """Return the row groups that may hold one of the wanted keys, which are sorted."""
         ranges = [self._range(c) for c in schema.key_columns]
         ranked = [_ranks(known, values) for known, values in zip(ranges, wanted, strict=True)]
         low, high, ranks = ranked[0]
@@ -92,7 +92,7 @@ class Footer:
         return found
 
     def groups_between(self, schema: TableSchema, within: KeyRange) -> list[int]:
-        """The row groups that may hold a key of a range, or one that begins with its end."""
+        """Return the row groups that may hold a key of a range, or one that begins with its end."""
         lower, upper = within.lower, within.upper
         depth = max(len(lower or ()), len(upper or ()))
         least: list[tuple[Any, ...]] = [()] * self.groups
@@ -146,8 +146,9 @@ class Footer:
 
 
 def _in_memory(chunk: Any) -> tuple[int, bool]:
-    """About how many bytes the values of one column in one group take, and whether that is sure: a value may
-    be in a dictionary once and in rows a thousand times, and of long ones a writer leaves out the bounds."""
+    """Return about how many bytes the values of one column in one group take, and whether that is sure: a
+    value may be in a dictionary once and in rows a thousand times, and of long ones a writer leaves out the
+    bounds."""
     values = int(chunk.num_values)
     if chunk.physical_type != "BYTE_ARRAY":
         return values * WIDTH.get(chunk.physical_type, 16), True
@@ -161,7 +162,7 @@ def _in_memory(chunk: Any) -> tuple[int, bool]:
 
 
 def _ranks(known: ColumnBounds, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
-    """Bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no
+    """Return bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no
     range."""
     groups = len(known.low)
     together = pa.concat_arrays([known.low, known.high, wanted])

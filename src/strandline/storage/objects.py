@@ -286,8 +286,8 @@ class ObjectFiles:
             self._delete([name], retries=0)
 
     def _fault(self, verb: str, name: str, error: Exception) -> StrandlineError:
-        """What an error of the client means to a caller. Of its text only known parts are told: the rest may
-        hold anything, credentials too."""
+        """Return what an error of the client means to a caller. Of its text only known parts are told: the
+        rest may hold anything, credentials too."""
         if isinstance(error, StrandlineError):
             return error
         from obstore import exceptions
@@ -351,8 +351,8 @@ class ObjectFiles:
 
 
 def _is_cut(error: BaseException) -> bool:
-    """Whether a request failed under way, and the client did not repeat it: it does so only while no answer
-    has begun, and if it does not matter whether the request was carried out twice."""
+    """Return whether a request failed under way, and the client did not repeat it: it does so only while no
+    answer has begun, and if it does not matter whether the request was carried out twice."""
     text = str(error)
     under_way = "HTTP error" in text or "error decoding response body" in text
     return type(error).__name__ == "GenericError" and under_way and " retries, " not in text

@@ -476,7 +476,7 @@ class Store:
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
-        """The same as objects of a repository, under their names there."""
+        """Return the same as objects of a repository, under their names there."""
         if self.folds_here(state, among):
             there = arrow.merge.ObjectSink(self.files.at(target.root), target.avoided, pace)
             return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes, into=there)

@@ -84,8 +84,8 @@ def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _B
 def _followed(
     runtime: Runtime, table: TableView, before: State, impl: TableSchema, owner: int, *, at_any_size: bool
 ) -> Written | None:
-    """What an index has to do to come from an earlier state of its table to that of ``table``; None if it is
-    too much for that. Files are named after the path with the id ``owner``."""
+    """Return what an index has to do to come from an earlier state of its table to that of ``table``; None if
+    it is too much for that. Files are named after the path with the id ``owner``."""
     with runtime.catalog.read() as conn:
         logs = chains.log_kept(conn, table.info.id, before.chain.step, table.chain.step)
     return runtime.store.follow(

@@ -97,7 +97,7 @@ class Transaction(Reader):
         """Its frames are read by its own statements, while it exists."""
 
     def view(self, path: str) -> TableView:
-        """A table with what this transaction has changed in it."""
+        """Return a table with what this transaction has changed in it."""
         return self._with_changes(self.snapshot.table(path))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
@@ -288,7 +288,7 @@ class Transaction(Reader):
             pending.read_step = step
 
     def _meets(self, pending: _Pending, logs: Sequence[Segment]) -> bool:
-        """Whether logs of others touch what was read or written of a table."""
+        """Return whether logs of others touch what was read or written of a table."""
         store, schema, mine = self.runtime.store, pending.info.schema, pending.segments
         touched = store.touched(schema, logs, pending.read_step)
         read = (keys_of(schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)

@@ -51,7 +51,7 @@ class SimpleSelect:
 
 
 def recognise(source: str, tokens: Sequence[Token]) -> SimpleSelect | None:
-    """The simple query that ``tokens`` are; positions in it are offsets in ``source``."""
+    """Return the simple query that ``tokens`` are; positions in it are offsets in ``source``."""
     if not tokens or tokens[0].key != "SELECT":
         return None
     try:
@@ -212,14 +212,14 @@ def _read_limit(cursor: TokenCursor) -> int | None:
 
 
 def _rank(value_: Any) -> Any:
-    """A sort key in which NaN is equal to itself and greater than all else."""
+    """Return a sort key in which NaN is equal to itself and greater than all else."""
     if isinstance(value_, float):
         return (1, 0.0) if math.isnan(value_) else (0, value_)
     return value_
 
 
 def sort_rows(rows: Iterable[Mapping[str, Any]], order: Sequence[OrderBy]) -> list[Mapping[str, Any]]:
-    """The rows in Spark's order. Columns are those of the rows, by exact name."""
+    """Return the rows in Spark's order. Columns are those of the rows, by exact name."""
     result = list(rows)
     for by in reversed(order):
         nulls = [row for row in result if row[by.column] is None]

@@ -89,7 +89,7 @@ def write_in_order(
 def _files(
     schema: TableSchema, pieces: Iterable[pa.Table], most: int
 ) -> Iterator[tuple[bytes, int, tuple[Key | None, Key | None]]]:
-    """The content of files, how many rows each has, and the keys of the first and the last of them."""
+    """Yield the content of files, how many rows each has, and the keys of the first and the last of them."""
     values = [c.physical for c in schema.value_columns]
     file, rows = None, 0
     lowest = highest = None
@@ -113,7 +113,8 @@ def _files(
 
 
 def _proved(schema: TableSchema, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The pieces that have rows. Whoever reads what is written relies on their order, so it is looked at."""
+    """Yield the pieces that have rows. Whoever reads what is written relies on their order, so it is looked
+    at."""
     before: pa.Table | None = None
     for piece in pieces:
         if not piece.num_rows:

@@ -202,8 +202,8 @@ def _pick(
     groups: list[int] | None,
     threads: bool = True,
 ) -> tuple[Ints, pa.Table]:
-    """The rows of wanted keys in some row groups. First only what tells which rows these are is read, then
-    the rest of the groups that have one."""
+    """Return the rows of wanted keys in some row groups. First only what tells which rows these are is read,
+    then the rest of the groups that have one."""
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
     positions, arrays = wanted

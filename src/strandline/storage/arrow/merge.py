@@ -30,9 +30,9 @@ def merge_logs(
     *,
     into: Sink | None = None,
 ) -> Segment:
-    """One stepped log segment with every change of some consecutive, committed log segments, oldest first.
-    Nothing is folded: streams and earlier steps read the same from it. ``into``: where its file goes, if not
-    to the warehouse."""
+    """Return one stepped log segment with every change of some consecutive, committed log segments, oldest
+    first. Nothing is folded: streams and earlier steps read the same from it. ``into``: where its file goes,
+    if not to the warehouse."""
     if not segments or any(s.role != "log" or s.upto >= PENDING for s in segments):
         raise Internal("only committed log segments can be merged")
     if any(later.upto < earlier.upto for earlier, later in pairwise(segments)):
@@ -76,7 +76,7 @@ class ObjectSink:
 
 
 def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: ObjectSink) -> Segment:
-    """One segment with every change of consecutive inline ones, as an object of a repository, under its name
-    there."""
+    """Return one segment with every change of consecutive inline ones, as an object of a repository, under
+    its name there."""
     made = merge_logs(shelf, schema, segments, "", into=there)
     return replace(made, file=there.name(made.checksum))

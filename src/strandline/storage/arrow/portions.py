@@ -131,7 +131,7 @@ def portions(
 
 
 def _limits(shelf: Shelf, state: State, size: int) -> list[Key]:
-    """Where a state is cut so that each part has about so many bytes."""
+    """Return where a state is cut so that each part has about so many bytes."""
     return cuts(state.schema.bounds, grouped(shelf, state, spread(_full(state))), size)
 
 

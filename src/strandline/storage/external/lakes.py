@@ -119,7 +119,7 @@ class IcebergTables(Lake):
 
 
 def _metadata(place: str, settings: Settings) -> str:
-    """The newest metadata file of a table."""
+    """Return the newest metadata file of a table."""
     if place.endswith(".metadata.json"):
         return place
     files, name = place_of(place, settings)

@@ -214,7 +214,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type without wrappers."""
+    """Return a type without wrappers."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type

@@ -259,7 +259,7 @@ class _Peeked:
 def _chunks(
     target: ExportTarget, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
 ) -> Iterator[bytes]:
-    """The bytes of one file with the rows that come, or with as many as fit into so many bytes."""
+    """Yield the bytes of one file with the rows that come, or with as many as fit into so many bytes."""
     sink = Pieces()
     made = encoder(target.encoding, counted.schema, sink)
     for batch in coming:

@@ -70,7 +70,7 @@ def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str])
 def _folded_here(
     shelf: Shelf, state: State, logs: Sequence[Segment], columns: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
-    """The keys that logs touch, and what becomes of those that are not erased."""
+    """Return the keys that logs touch, and what becomes of those that are not erased."""
     schema, step = state.schema, state.chain.step
     part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
 
