@@ -197,7 +197,7 @@ def _hook(read: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    """Reads a dataclass. cattrs passes over what it does not know, and lets a default stand for what is
+    """Read a dataclass. cattrs passes over what it does not know, and lets a default stand for what is
     missing."""
     from cattrs.gen import make_dict_structure_fn, override
 
@@ -273,7 +273,7 @@ def _is_listed(kind: Any) -> bool:
 
 
 def _items(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    """Reads a list. cattrs would also take a text for one, letter by letter."""
+    """Read a list. cattrs would also take a text for one, letter by letter."""
     make, items = get_origin(kind), get_args(kind)
     alike = make is frozenset or items[-1] is Ellipsis
     hooks = [converter.get_structure_hook(of) for of in items if of is not Ellipsis]

@@ -64,42 +64,42 @@ class Files(Source, Protocol):
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a new file. When this returns, the file survives a crash; when it raises, there is no such
+        """Write a new file. When this returns, the file survives a crash; when it raises, there is no such
         file."""
         ...
 
     def make_root(self) -> None:
-        """Makes the place for the files, with all above it, if it is not there; it survives a crash when this
+        """Make the place for the files, with all above it, if it is not there; it survives a crash when this
         returns."""
         ...
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
-        """Writes a file whose name others may want at the same moment, and return whether it was the first.
+        """Write a file whose name others may want at the same moment, and return whether it was the first.
         Nobody ever sees a part."""
         ...
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        """Writes a new file from pieces, each of which may be gone when the next one comes, and return its
+        """Write a new file from pieces, each of which may be gone when the next one comes, and return its
         size. No file if the pieces end with an error, which is raised."""
         ...
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
+        """Copy a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
         ...
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
-        """Copies a file under a name that tells its content, so that others may copy the same to it at the
+        """Copy a file under a name that tells its content, so that others may copy the same to it at the
         same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
         ...
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Writes a file from its pieces under a name that tells its content, so that others may write the
+        """Write a file from its pieces under a name that tells its content, so that others may write the
         same to it at the same moment. Nobody ever sees a part."""
         ...
 
     def seal(self, names: Iterable[str]) -> None:
-        """Makes files durable that something else (Spark) wrote."""
+        """Make files durable that something else (Spark) wrote."""
         ...
 
     def names(self, folder: str = "") -> Iterator[str]:
@@ -107,11 +107,11 @@ class Files(Source, Protocol):
         ...
 
     def remove(self, name: str) -> None:
-        """Removes a file; does nothing if there is none."""
+        """Remove a file; do nothing if there is none."""
         ...
 
     def remove_tree(self, folder: str) -> None:
-        """Removes a folder with all that is in it; does nothing if there is none."""
+        """Remove a folder with all that is in it; do nothing if there is none."""
         ...
 
     def exists(self, name: str) -> bool: ...
@@ -383,7 +383,7 @@ class LocalFiles:
         return True
 
     def _make_folders(self, folder: str) -> list[str]:
-        """Creates ``folder`` and return which folders got a new entry by that, innermost first."""
+        """Create ``folder`` and return which folders got a new entry by that, innermost first."""
         missing = []
         while not os.path.isdir(folder):
             missing.append(folder)
@@ -419,7 +419,7 @@ class LocalFiles:
         os.fsync(descriptor)
 
     def _sync(self, path: str) -> None:
-        """Makes a file's content or a folder's entries durable."""
+        """Make a file's content or a folder's entries durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -26,7 +26,7 @@ class Ranges(Protocol):
 
 @contextmanager
 def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
-    """Takes chunks in a thread of its own: the client asks for them where it cannot be asked for anything
+    """Take chunks in a thread of its own: the client asks for them where it cannot be asked for anything
     itself, and they may come from a store as well."""
     line: queue.Queue[bytes | BaseException | None] = queue.Queue(16)
     stopped = threading.Event()

@@ -110,7 +110,7 @@ def refuse(kind: type[StrandlineError], hint: str, *message: Column | str) -> Co
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Lets only errors of ours out. The original is still there as ``__context__`` for whoever debugs."""
+    """Let only errors of ours out. The original is still there as ``__context__`` for whoever debugs."""
     try:
         yield
     except StrandlineError:

@@ -360,7 +360,7 @@ def _kept(df: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def _undone(files: Files, folders: Sequence[str]) -> Iterator[None]:
-    """Removes the folders if something goes wrong: what one part has written is of no use without the
+    """Remove the folders if something goes wrong: what one part has written is of no use without the
     others."""
     try:
         yield
