@@ -692,8 +692,8 @@ class Sharing(Trouble):
         super().__init__(pause=pause)
         self.fails, self.breaks = fails, breaks
         self.works: list[list[int]] = []
-        self.made: list[int] = []
-        self.discarded: list[int] = []
+        self.made: list[Any] = []
+        self.discarded: list[Any] = []
 
     def share(self, run: AnyRun, parts: Iterator[Part[Told]]) -> int:
         return min(3, sum(1 for _ in parts))
