@@ -67,6 +67,8 @@ class Engine(Transitions):
                 self.outcome(operation_id)
         except Interrupted:
             self._give_up(operation_id)
+            with contextlib.suppress(Unavailable):
+                self.wait(operation_id)  # Who ends it beside this thread may be in the middle of undoing it.
             raise
         return operation_id
 
