@@ -78,7 +78,8 @@ def statements(texts: list[str]) -> Iterator[str]:
 def create(db: Database, names: list[str]) -> None:
     """As CREATE TABLE does it, many in one transaction: to wait for the disk after each of them says nothing
     about their number."""
-    schema, indexes = TableSchema.of(SCHEMA, ("k",)), [IndexDef("by_v", "GLOBAL SYNC", ("v",))]
+    schema = TableSchema.of(SCHEMA, ("k",))
+    indexes = [IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",))]
     for start in range(0, len(names), 500):
         with db.runtime.catalog.write() as tx:
             for name in names[start : start + 500]:

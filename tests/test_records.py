@@ -3,6 +3,8 @@ not exactly one is refused."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import inspect
 import json
 from collections.abc import Iterator
@@ -279,16 +281,26 @@ def test_bounds_that_are_no_keys_are_refused(bounds: Any) -> None:
         read(TableBody, text)
 
 
-def test_no_record_has_the_mark_that_python_3_10_takes_for_a_type() -> None:
-    """cattrs asks for the types of all that a class is annotated with, and there KW_ONLY is none."""
+def kinds_of_records(above: type[Any] = Record) -> Iterator[type[Any]]:
+    for kind in above.__subclasses__():
+        yield kind
+        yield from kinds_of_records(kind)
 
-    def below(kind: type[Any]) -> Iterator[type[Any]]:
-        for each in kind.__subclasses__():
-            yield each
-            yield from below(each)
 
-    marked = [kind.__name__ for kind in below(Record) if "KW_ONLY" in inspect.get_annotations(kind).values()]
-    assert marked == []
+def test_records_never_change_and_are_made_by_names() -> None:
+    """Not by KW_ONLY: cattrs asks for the types of all that a class is annotated with, and in Python 3.10 that is
+    none."""
+    importlib.import_module("strandline.api.operations")  # It knows all kinds of operations.
+    kinds = [kind for kind in kinds_of_records() if kind.__module__.startswith("strandline.")]
+    assert len(kinds) > 60
+    wrong = [
+        kind.__name__
+        for kind in kinds
+        if not kind.__dataclass_params__.frozen
+        or not all(field.kw_only for field in dataclasses.fields(kind))
+        or "KW_ONLY" in inspect.get_annotations(kind).values()
+    ]
+    assert wrong == []
 
 
 def test_a_type_that_is_not_known_is_refused() -> None:

@@ -43,9 +43,9 @@ SCHEMA = TableSchema.of(
     [("k", parse_type("Int64"), True), ("v", parse_type("Utf8"), False), ("n", parse_type("Int64"), False)],
     ("k",),
 )
-BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",))
-BY_N = IndexDef("by_n", "GLOBAL SYNC", ("n",), ("v",))
-LATER = IndexDef("later", "GLOBAL ASYNC", ("n",))
+BY_V = IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",))
+BY_N = IndexDef(name="by_n", kind="GLOBAL SYNC", columns=("n",), cover=("v",))
+LATER = IndexDef(name="later", kind="GLOBAL ASYNC", columns=("n",))
 STREAM = StreamSpec("20260101120000Z_continuousBackupImpl")
 
 

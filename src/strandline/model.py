@@ -132,7 +132,7 @@ def index_words(kind: str, unique: bool) -> str:
     return kind.replace("GLOBAL", "GLOBAL UNIQUE") if unique else kind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexDef(Record):
     """The definition of a global index. Its implementation table has the key (columns, then the primary key's
     other columns) and the covered columns as values. ``unique``: no two rows have the same values in all of
@@ -144,7 +144,7 @@ class IndexDef(Record):
     columns: tuple[str, ...]
     cover: tuple[str, ...] = ()
     unique: bool = later(False)
-    stored: tuple[tuple[str, str], ...] = later((), kw_only=True)
+    stored: tuple[tuple[str, str], ...] = later(())
 
     @property
     def is_sync(self) -> bool:

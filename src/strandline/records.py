@@ -80,11 +80,10 @@ def kept(
     return field(default=default, metadata={_KEY: _Options(name, write, read, later)})
 
 
-def later(default: Any = None, *, kw_only: Any = MISSING) -> Any:
+def later(default: Any = None) -> Any:
     """Return a field that is not in the text for as long as it has its ``default``; every other one must be
-    there. ``kw_only``: in a class whose other fields are not so. (What looks for types in Python 3.10 knows
-    no KW_ONLY.)"""
-    return field(default=default, kw_only=kw_only, metadata={_KEY: _Options(later=True)})
+    there."""
+    return field(default=default, metadata={_KEY: _Options(later=True)})
 
 
 def keep(kind: type, *, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> None:

@@ -238,7 +238,7 @@ def test_an_index_that_was_built_again_under_its_old_name(backed_up: Database) -
     assert changes(db, one, "/t", "by_v") == [(2, 2, False), (3, 3, False), (9, 1, False)]
     index = last(db).tables["/t"].index("by_v")
     assert index is not None
-    assert index.definition == IndexDef("by_v", "GLOBAL SYNC", ("n",))
+    assert index.definition == IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("n",))
     assert_whole(db)
 
 

@@ -69,7 +69,7 @@ def clause(index: IndexDef) -> str:
 
 
 def sync(name: str, columns: str, cover: str = "") -> IndexDef:
-    return IndexDef(name, "GLOBAL SYNC", tuple(columns.split()), tuple(cover.split()))
+    return IndexDef(name=name, kind="GLOBAL SYNC", columns=tuple(columns.split()), cover=tuple(cover.split()))
 
 
 SHAPES = {

@@ -35,8 +35,8 @@ from tests.effort import EVERY
 from tests.tables.examples import assert_sound, content
 
 KEYS = 40
-BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))
-BY_N = IndexDef("by_n", "GLOBAL SYNC", ("n",))
+BY_V = IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",), cover=("n",))
+BY_N = IndexDef(name="by_n", kind="GLOBAL SYNC", columns=("n",))
 SCHEMA = TableSchema.of(
     [("k", parse_type("Int32"), False), ("v", parse_type("Utf8"), False), ("n", parse_type("Int64"), False)],
     ("k",),

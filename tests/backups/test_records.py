@@ -32,7 +32,7 @@ from tests.backups.reading import CLUSTER, backups, last
 from tests.storage.test_shards import segment
 
 SCHEMA = TableSchema.of([("k", parse_type("Decimal(22,9)"), True), ("v", parse_type("Utf8"), False)], ("k",))
-INDEX = IndexDef("by_v", "GLOBAL SYNC", ("v",))
+INDEX = IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",))
 
 
 def digest(number: int) -> Digest:

@@ -19,8 +19,8 @@ SCHEMA = TableSchema.of(
     [("k", parse_type("Int64"), True), ("v", parse_type("Utf8"), False), ("n", parse_type("Int32"), False)],
     ("k",),
 )
-BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))
-BY_N = IndexDef("by_n", "GLOBAL ASYNC", ("n",))
+BY_V = IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",), cover=("n",))
+BY_N = IndexDef(name="by_n", kind="GLOBAL ASYNC", columns=("n",))
 
 _numbers = itertools.count(1)
 

@@ -125,6 +125,8 @@ def test_which_change_was_the_last_to_drop_a_column(catalog: Catalog) -> None:
 def test_an_index_is_found_by_its_name(catalog: Catalog) -> None:
     table = create(catalog, indexes=[BY_N, BY_V])
     assert table.index("by_v") == table.indexes[1]
-    whole = IndexDef("i", "GLOBAL SYNC", ("v",), ("n",), True, stored=(("v", "w"),))
+    whole = IndexDef(
+        name="i", kind="GLOBAL SYNC", columns=("v",), cover=("n",), unique=True, stored=(("v", "w"),)
+    )
     ref = IndexRef.of(whole, index_id=1, impl_id=2, version=3, omitted=True)
     assert (ref.definition, ref.omitted) == (whole, True)

@@ -37,7 +37,10 @@ def test_create_table_with_indexes_and_partitions() -> None:
         "/t",
         (ColumnDef("k", "Uint64", True), ColumnDef("v", "Utf8"), ColumnDef("n", "Int32")),
         ("k",),
-        indexes=(IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",)), IndexDef("by_n", "GLOBAL ASYNC", ("n",))),
+        indexes=(
+            IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",), cover=("n",)),
+            IndexDef(name="by_n", kind="GLOBAL ASYNC", columns=("n",)),
+        ),
         partition_at_keys=((100,), (200,)),
     )
     assert statement.text == text
@@ -59,7 +62,7 @@ def test_words_of_the_grammar_can_be_columns() -> None:
     assert isinstance(statement, CreateTable)
     assert [column.name for column in statement.columns] == ["primary", "index", "key"]
     assert statement.key == ("primary", "key")
-    assert statement.indexes == (IndexDef("index", "GLOBAL SYNC", ("index",)),)
+    assert statement.indexes == (IndexDef(name="index", kind="GLOBAL SYNC", columns=("index",)),)
 
 
 def test_types_keep_their_case_and_sizes() -> None:
@@ -96,11 +99,18 @@ def test_alter_table() -> None:
         AlterTable("/t", (AddColumn(ColumnDef("c", "Int64", True)), DropColumn("d")))
     ]
     assert parse("ALTER TABLE t ADD INDEX i GLOBAL ON (c)") == [
-        AlterTable("/t", (AddIndex(IndexDef("i", "GLOBAL SYNC", ("c",))),))
+        AlterTable("/t", (AddIndex(IndexDef(name="i", kind="GLOBAL SYNC", columns=("c",))),))
     ]
     for kind in ("GLOBAL UNIQUE SYNC", "GLOBAL UNIQUE", "global unique"):
         assert parse(f"ALTER TABLE t ADD INDEX i {kind} ON (c, d) COVER (e)") == [
-            AlterTable("/t", (AddIndex(IndexDef("i", "GLOBAL SYNC", ("c", "d"), ("e",), True)),))
+            AlterTable(
+                "/t",
+                (
+                    AddIndex(
+                        IndexDef(name="i", kind="GLOBAL SYNC", columns=("c", "d"), cover=("e",), unique=True)
+                    ),
+                ),
+            )
         ]
     assert parse("ALTER TABLE t DROP INDEX i, DROP CHANGEFEED f") == [
         AlterTable("/t", (DropIndex("i"), DropChangefeed("f")))

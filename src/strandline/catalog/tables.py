@@ -73,7 +73,14 @@ class IndexRef:
 
     @cached_property
     def definition(self) -> IndexDef:
-        return IndexDef(self.name, self.kind, self.columns, self.cover, self.unique, stored=self.stored)
+        return IndexDef(
+            name=self.name,
+            kind=self.kind,
+            columns=self.columns,
+            cover=self.cover,
+            unique=self.unique,
+            stored=self.stored,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

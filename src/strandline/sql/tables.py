@@ -144,7 +144,7 @@ def _read_index(cursor: TokenCursor) -> IndexDef:
     cursor.expect("ON")
     columns = cursor.name_list("a column of the index")
     cover = cursor.name_list("a covered column") if cursor.accept("COVER") else ()
-    return IndexDef(name, kind, columns, cover, unique)
+    return IndexDef(name=name, kind=kind, columns=columns, cover=cover, unique=unique)
 
 
 def _read_table_settings(

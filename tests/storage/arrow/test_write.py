@@ -167,8 +167,8 @@ def test_changes_between_two_states_know_what_came_and_what_went() -> None:
 
 # --- indexes ----------------------------------------------------------------------------------------------
 
-BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))
-PLAIN = IndexDef("plain", "GLOBAL SYNC", ("v",))
+BY_V = IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",), cover=("n",))
+PLAIN = IndexDef(name="plain", kind="GLOBAL SYNC", columns=("v",))
 
 
 def entries(index: IndexDef, old: tuple[Any, ...] | None, new: tuple[Any, ...] | None) -> list[Change]:
@@ -198,7 +198,7 @@ def test_a_changed_covered_column_is_an_upsert_and_another_column_nothing() -> N
 
 def test_nan_does_not_differ_from_nan() -> None:
     table = schema("k Int64", "v Utf8", "d Double", key="k")
-    index = IndexDef("i", "GLOBAL SYNC", ("v",), ("d",))
+    index = IndexDef(name="i", kind="GLOBAL SYNC", columns=("v",), cover=("d",))
     same = Change((1,), "U", (1, "a", math.nan), (1, "a", float("nan")))
     other = Change((1,), "U", (1, "a", math.nan), (1, "a", None))
     assert len(index_changes(in_columns(table, [same]), index.impl_schema(table))) == 0
@@ -207,7 +207,7 @@ def test_nan_does_not_differ_from_nan() -> None:
 
 def test_an_index_may_share_columns_with_the_key() -> None:
     table = schema("a Int64", "b Int64", "v Utf8", key="a b")
-    index = IndexDef("i", "GLOBAL SYNC", ("v", "b"))
+    index = IndexDef(name="i", kind="GLOBAL SYNC", columns=("v", "b"))
     changes = in_columns(table, [Change((1, 2), "U", None, (1, 2, "x"))])
     assert one_by_one(index_changes(changes, index.impl_schema(table))) == [
         Change(("x", 2, 1), "U", None, ("x", 2, 1))
@@ -219,7 +219,7 @@ def test_an_index_may_share_columns_with_the_key() -> None:
 @given(st.data())
 def test_an_index_that_follows_all_changes_equals_the_projection(data: st.DataObject) -> None:
     table = schema("k Int64", "v Utf8", "w Int8", "n Int32", "o Utf8", key="k")
-    index = IndexDef("i", "GLOBAL SYNC", ("w", "v"), ("n",))
+    index = IndexDef(name="i", kind="GLOBAL SYNC", columns=("w", "v"), cover=("n",))
     impl = index.impl_schema(table)
     state: dict[Any, Any] = {}
     index_state: dict[Any, Any] = {}
@@ -352,7 +352,7 @@ def test_columns_give_what_rows_one_by_one_give(data: st.DataObject) -> None:
             st.lists(st.sampled_from([*orderable, *table.key]), min_size=1, max_size=2, unique=True)
         )
         cover = [c.name for c in table.value_columns if c.name not in on and data.draw(st.booleans())]
-        index = IndexDef("i", "GLOBAL SYNC", tuple(on), tuple(cover))
+        index = IndexDef(name="i", kind="GLOBAL SYNC", columns=tuple(on), cover=tuple(cover))
         impl = index.impl_schema(table)
         expected = shown(
             impl,

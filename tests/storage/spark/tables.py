@@ -82,8 +82,8 @@ SMALL = TableSchema.of(
     ],
     ("k",),
 )
-BY_V = IndexDef("by_v", "GLOBAL SYNC", ("v",), ("n",))
-BY_NK = IndexDef("by_nk", "GLOBAL SYNC", ("n", "k"))
+BY_V = IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",), cover=("n",))
+BY_NK = IndexDef(name="by_nk", kind="GLOBAL SYNC", columns=("n", "k"))
 
 
 def random_row(rng: random.Random, schema: TableSchema, keys: int) -> Row:

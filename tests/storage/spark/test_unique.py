@@ -19,9 +19,21 @@ from tests.effort import EVERY
 from tests.storage.spark.tables import ALL_TYPES, BY_V, SMALL, Table, random_table
 
 INDEXES = (
-    IndexDef("number", "GLOBAL SYNC", ("c Uint64", "c Decimal(22,9)"), ("c Int8",), True),
-    IndexDef("bytes", "GLOBAL SYNC", ("c String", "id"), ("c Int8",), True),
-    IndexDef("time", "GLOBAL SYNC", ("c Timestamp", "c Date", "c Utf8"), ("c Int8",), True),
+    IndexDef(
+        name="number",
+        kind="GLOBAL SYNC",
+        columns=("c Uint64", "c Decimal(22,9)"),
+        cover=("c Int8",),
+        unique=True,
+    ),
+    IndexDef(name="bytes", kind="GLOBAL SYNC", columns=("c String", "id"), cover=("c Int8",), unique=True),
+    IndexDef(
+        name="time",
+        kind="GLOBAL SYNC",
+        columns=("c Timestamp", "c Date", "c Utf8"),
+        cover=("c Int8",),
+        unique=True,
+    ),
 )
 
 

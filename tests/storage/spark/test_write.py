@@ -213,7 +213,7 @@ def test_refusals_leave_nothing(
     kind: type[Exception],
     message: str,
 ) -> None:
-    table = Table.new(tmp_path, NOT_NULL, IndexDef("by_w", "GLOBAL SYNC", ("v",)))
+    table = Table.new(tmp_path, NOT_NULL, IndexDef(name="by_w", kind="GLOBAL SYNC", columns=("v",)))
     if filled:
         table.write("UPSERT", [("old", 1, None)], inline=False)
     before = list(table.files.names())
