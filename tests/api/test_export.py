@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline import Database
-from strandline.api.loading import load
+from strandline.api.load import load
 from strandline.errors import (
     AlreadyExists,
     Corrupted,
@@ -263,7 +263,7 @@ def test_a_folder_gets_files_of_some_size(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("strandline.storage.outgoing.targets.FILE_BYTES", 1)
-    monkeypatch.setattr("strandline.api.exporting.BATCH_ROWS", 1)
+    monkeypatch.setattr("strandline.api.export.BATCH_ROWS", 1)
     result = db.sql(f"EXPORT t TO '{tmp_path / 'parts'}' WITH (FORMAT = 'csv')")
     assert result.rows() == [(str(tmp_path / "parts"), "csv", 2, 2)]
     assert sorted(file.name for file in (tmp_path / "parts").iterdir()) == [

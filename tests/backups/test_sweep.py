@@ -14,7 +14,7 @@ import strandline
 from strandline import Database
 from strandline.backups.lease import take
 from strandline.backups.repository import Repository
-from strandline.backups.writing import avoided, sweep
+from strandline.backups.repository_writer import avoided, sweep
 from strandline.errors import Conflict, PreconditionFailed, Unavailable, UnderOperation
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles

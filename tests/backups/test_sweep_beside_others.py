@@ -12,7 +12,7 @@ import pytest
 from strandline import Database
 from strandline.backups.lease import take
 from strandline.backups.repository import Repository
-from strandline.backups.writing import sweep
+from strandline.backups.repository_writer import sweep
 from strandline.errors import Conflict, PreconditionFailed, Unavailable
 from strandline.storage.files import LocalFiles
 from tests.backups.reading import TABLE, backups, collection, contents, open_at, records

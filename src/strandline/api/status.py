@@ -178,7 +178,7 @@ def _last(head: BackupHead | None, now: float) -> LastBackup | None:
 
 
 def _verification(standing: Standing, now: float) -> LastVerification | None:
-    """The last one; of two at the same time the higher level, which says more."""
+    """Return the last one; of two at the same time the higher level, which says more."""
     if not standing.verified:
         return None
     level, found = max(enumerate(standing.verified.items()), key=lambda at: (at[1][1].time, at[0]))[1]
@@ -282,7 +282,7 @@ def _of_stream(lag: Lag, thresholds: Thresholds, now: float) -> Iterator[Attenti
 
 
 def hours(seconds: float) -> str:
-    """A long time in words, in one unit."""
+    """Return a long time in words, in one unit."""
     for unit, size in (("day", DAY), ("hour", HOUR), ("minute", 60.0)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}s"

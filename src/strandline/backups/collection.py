@@ -109,8 +109,8 @@ class Collection(Record):
     leaving: tuple[str, ...] = later(())
 
     def goes_on_after(self, backup: str) -> bool:
-        """Whether increments may follow a restore of its last backup: in a repository, whose chain outlives
-        the tables that it was taken of. In the cluster a chain ends with its tables."""
+        """Return whether increments may follow a restore of its last backup: in a repository, whose chain
+        outlives the tables that it was taken of. In the cluster a chain ends with its tables."""
         is_open = self.dropped is None or self.dropped < backup
         is_kept = self.settings.incremental and self.settings.storage != CLUSTER
         return is_kept and is_open and not self.attached
@@ -179,7 +179,7 @@ class Collection(Record):
 
 
 def storage_of(value: str) -> str:
-    """The one form of a place for backups: the warehouse itself, the full path of a folder, or a URL.
+    """Return the one form of a place for backups: the warehouse itself, the full path of a folder, or a URL.
     Anything else is refused: a mistyped word must not become a folder."""
     if value == CLUSTER:
         return value
@@ -197,7 +197,7 @@ def storage_of(value: str) -> str:
 
 
 def repository_of(value: str) -> str:
-    """The one form of a repository's place."""
+    """Return the one form of a repository's place."""
     place = storage_of(value)
     if place == CLUSTER:
         raise InvalidArgument(

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import Collection, CollectionRequest
 from strandline.backups.compact_plan import compaction
-from strandline.backups.full import Backup, BackupBody, BackupResult, FullNeeded, retention_here
+from strandline.backups.full import BackupBody, BackupResult, CollectionBackup, FullNeeded, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
@@ -72,7 +72,7 @@ class IncrementProgress(Record):
 IncrementRun: TypeAlias = Run[CollectionRequest, IncrementBody, IncrementProgress]
 
 
-class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
+class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
     """What has changed in the tables of a collection since its last backup."""
 
     name = "incremental backup"
@@ -149,7 +149,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
         return following
 
     def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:
-        """What has changed, by the ids of the sources, with the shards of each put together."""
+        """Return what has changed, by the ids of the sources, with the shards of each put together."""
         found = {body.table_id: body for body in run.bodies(tx.conn, "slice", CutSlice)}
         several: set[int] = set()
         for shard in run.bodies(tx.conn, "slice shard", CutShard):
@@ -331,8 +331,8 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
 
 def _held_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment]:
-    """What the backups before this one hold of a table, by its path in the parent. They are looked up in the
-    transaction that finds their segments: one of them may have become a full backup since this one was
+    """Return what the backups before this one hold of a table, by its path in the parent. They are looked up
+    in the transaction that finds their segments: one of them may have become a full backup since this one was
     planned."""
     collection = require_id(conn, require_id(conn, run.body.backup_id).parent_id)
     chain = chain_to(backup_records(conn, collection), run.body.parent)

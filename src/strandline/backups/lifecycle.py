@@ -49,7 +49,7 @@ def check_one_writer(conn: Connection, parent: Path, name: str, collection: Coll
 
 
 def writer_of(conn: Connection, parent: Path, name: str, storage: str) -> str | None:
-    """The collection of this warehouse other than ``name`` that adds to a repository."""
+    """Return the collection of this warehouse other than ``name`` that adds to a repository."""
     if storage == CLUSTER:
         return None
     for other in (path for path in paths.children(conn, parent) if path.type == "backup_collection"):

@@ -67,9 +67,9 @@ class BackupReader(Reader):
         return view
 
     def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
-        """What the backup is made of. It is looked up in the transaction that finds its segments, so that
-        both are there or neither is; and the first answer decides which backup is meant, whatever is taken
-        meanwhile."""
+        """Return what the backup is made of. It is looked up in the transaction that finds its segments, so
+        that both are there or neither is; and the first answer decides which backup is meant, whatever is
+        taken meanwhile."""
         collection = require_collection(conn, self._request.collection)
         chain = find_chain(conn, collection, self._request)
         self._request = replace(self._request, at=chain[-1].name)

@@ -115,7 +115,7 @@ def _named(records: Sequence[BackupHead], name: str) -> list[Decision]:
 
 
 def tables_in(conn: Connection, backup: Path) -> list[int]:
-    """The ids of the tables in a backup, those of indexes included."""
+    """Return the ids of the tables in a backup, those of indexes included."""
     return [path.id for path in paths.subtree(conn, backup) if path.type == "table"]
 
 

@@ -23,7 +23,7 @@ from strandline.catalog.writer import Writer, current_step
 from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
-from strandline.operations.moving import Moving
+from strandline.operations.transfer import Transfer
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
@@ -56,7 +56,7 @@ class RestoreBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreProgress(Moving):
+class RestoreProgress(Transfer):
     """The present ``increment`` (0: the full backup) of all, and the bytes of the shards that are there.
     ``parts``: how many there will be at most, those of the check included."""
 
@@ -139,14 +139,14 @@ class RestorePart(QuickPart[P], ABC):
 
 
 def deadline_of(run: RestoreRun) -> float | None:
-    """When the time for the whole restore is over. It counts from the first start, however often it is
+    """Return when the time for the whole restore is over. It counts from the first start, however often it is
     resumed."""
     seconds = run.request.deadline_seconds
     return None if seconds is None else run.operation.created + seconds
 
 
 def is_late(run: RestoreRun, now: float) -> bool:
-    """Whether a restore has run out of time."""
+    """Return whether a restore has run out of time."""
     until = deadline_of(run)
     return until is not None and now > until
 
@@ -158,7 +158,7 @@ def check_time(tx: Writer, run: RestoreRun) -> None:
 
 
 def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
-    """The error of a restore that has run out of time, which says how far it has come."""
+    """Return the error of a restore that has run out of time, which says how far it has come."""
     stages = shards.stages(conn, run.operation)
     last = run.body.increments
     there = [stage for stage in stages if stage.stage <= last and stage.parts_done == stage.parts]
@@ -299,5 +299,5 @@ class RebuildPart(RestorePart[Rebuilt]):
 
 
 def incoming_chain(conn: Connection, table_id: int) -> Chain:
-    """The chain of a table that nobody sees yet."""
+    """Return the chain of a table that nobody sees yet."""
     return chains.load(conn, table_id, current_step(conn))

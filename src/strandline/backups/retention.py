@@ -54,14 +54,14 @@ def decide(
 
 
 def named(records: Sequence[BackupHead], rules: Keep | None, now: float) -> set[str]:
-    """The backups that are kept for their own sake, and not as a part of their chain: those that are pinned,
-    and those that a rule of times chooses."""
+    """Return the backups that are kept for their own sake, and not as a part of their chain: those that are
+    pinned, and those that a rule of times chooses."""
     chosen = () if rules is None else _by_rules(records, replace(rules, last=None), now)
     return {record.name for record in records if record.pinned} | {name for name, _ in chosen}
 
 
 def descendants(records: Sequence[BackupHead], name: str) -> list[str]:
-    """The backups that build on one, directly or not, oldest first."""
+    """Return the backups that build on one, directly or not, oldest first."""
     found = {name}
     for record in records:
         if record.parent in found:
@@ -90,13 +90,13 @@ def _by_rules(records: Sequence[BackupHead], rules: Keep, now: float) -> Iterato
 
 
 def _last_chains(records: Sequence[BackupHead], number: int) -> list[str]:
-    """The last full backups with all that builds on them."""
+    """Return the last full backups with all that builds on them."""
     full = [record.name for record in records if record.kind == "full"][-number:]
     return [name for root in full for name in (root, *descendants(records, root))]
 
 
 def _needed(records: Sequence[BackupHead], kept: Collection[str]) -> dict[str, str]:
-    """What else must stay, each with the newest backup that needs it."""
+    """Return what else must stay, each with the newest backup that needs it."""
     parents = {record.name: record.parent for record in records}
     needed: dict[str, str] = {}
     for record in reversed(records):

@@ -16,7 +16,7 @@ from strandline.catalog.paths import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class VerifiedLevel:
     """When backups were last verified at a level, and how many of them were found not to be restorable."""
 
     time: float
@@ -33,7 +33,7 @@ class Standing:
     backups: tuple[tuple[Path, BackupHead], ...]
     chain_length: int
     restorable: BackupHead | None
-    verified: Mapping[Level, Verified]
+    verified: Mapping[Level, VerifiedLevel]
 
     @property
     def last(self) -> tuple[Path, BackupHead] | None:
@@ -61,7 +61,7 @@ def _standing(conn: Connection, collection: Path) -> Standing:
         found = [(time, r) for listed in reports.values() for time, r in listed if r.level == level]
         if found:
             broken = sum(not report.restorable for _, report in found)
-            at_levels[level] = Verified(time=max(time for time, _ in found), broken=broken)
+            at_levels[level] = VerifiedLevel(time=max(time for time, _ in found), broken=broken)
     return Standing(
         collection=collection,
         backups=heads,
@@ -80,8 +80,8 @@ def _chain_length(heads: list[BackupHead]) -> int:
 
 
 def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
-    """Whether no level has found that it is not, but for what the same level or a higher one has found well
-    since."""
+    """Return whether no level has found that it is not, but for what the same level or a higher one has found
+    well since."""
     broken: set[Level] = set()
     for _, report in sorted(reports, key=lambda pair: pair[0]):
         if report.restorable:

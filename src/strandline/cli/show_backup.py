@@ -48,7 +48,7 @@ def show_backup(
 
 
 def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
-    """All finished backups of a collection, oldest first, each with its place in its chain."""
+    """Return all finished backups of a collection, oldest first, each with its place in its chain."""
     folder = f"{COLLECTIONS}/{collection}"
     try:
         entries = [entry for entry in db.ls(folder) if entry.type == "backup"]
@@ -64,7 +64,7 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
 
 
 def _verified(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How a backup was found when it was last verified, for each level."""
+    """Return how a backup was found when it was last verified, for each level."""
     return [
         {
             "level": report["level"],

@@ -87,7 +87,7 @@ class CopiedIndex(Record):
 
 
 def copy_handlers() -> dict[str, Handler[Any, Any]]:
-    """The handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
+    """Return the handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
     return {
         "table": TablePart(CopiedTable),
         "table shard": TableShardPart(),
@@ -188,7 +188,7 @@ class _Copies:
         return parts
 
     def _shards(self, copied: Sequence[_Copied]) -> list[PartPlan]:
-        """The shards of those that have several."""
+        """Return the shards of those that have several."""
         size = sizes.bytes_of(self.tx.conn, [c.source_id for c in copied])
         most = self.request.shard_bytes
         large = [c for c in copied if size.get(c.source_id, 0) > most or c.schema.bounds or c.least > 1]
@@ -216,8 +216,8 @@ class _Copies:
         return self.request.omit_indexes or ref.omitted or not ref.definition.is_sync
 
     def _targets(self, infos: Sequence[TableInfo]) -> dict[int, Path]:
-        """The new tables, by the ids of their sources. Indexes are listed by their own parts, when they are
-        there."""
+        """Return the new tables, by the ids of their sources. Indexes are listed by their own parts, when
+        they are there."""
         wanted = [names.normalize(target) for _, target in self.request.tables]
         for found in many.find(self.tx.conn, wanted).values():
             paths.check_ready(found, self.run.id)
@@ -284,7 +284,7 @@ class TablePart(StreamPart[CopiedTable]):
         digests = tables.digests_at(tx.conn, copied.values(), step)
         tables.add_states(tx, {target: digests[source] for target, source in copied.items()}, step)
         missing = {p.body.target_id: p.body.table_id for p in parts if p.body.is_alone}
-        found = chains.all_chain_ids(tx.conn, missing.values(), step)
+        found = chains.chain_ids(tx.conn, missing.values(), step)
         chains.attach_all(tx, {target: found.get(source, ()) for target, source in missing.items()}, step)
         self._omit(tx, {p.body.target_id: p.body.table_id for p in parts if p.body.omitted}, step)
         return super().configure_all(tx, run, parts, made)
@@ -301,7 +301,7 @@ class TablePart(StreamPart[CopiedTable]):
     ) -> list[CopiedTable]:
         step = parts[0].body.step
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
-        found = chains.all_chain_ids(tx.conn, [*copied, *copied.values()], step)
+        found = chains.chain_ids(tx.conn, [*copied, *copied.values()], step)
         for target, source in copied.items():
             if set(found.get(source, ())) != set(found.get(target, ())):
                 raise Internal(f"the copy of table {source} at step {step} does not hold the same segments")

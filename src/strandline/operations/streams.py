@@ -269,7 +269,7 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
 
 
 def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
-    """The streams of these names, each once; the error of the first that is none."""
+    """Return the streams of these names, each once; the error of the first that is none."""
     asked = list(dict.fromkeys(names.normalize(path) for path in wanted))
     found = many.find(conn, asked)
     return [

@@ -39,7 +39,7 @@ class Source(Protocol):
     """What files are copied from."""
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        """The content in pieces. Each may be gone when the next one comes."""
+        """Return the content in pieces. Each may be gone when the next one comes."""
         ...
 
 
@@ -52,66 +52,66 @@ class Files(Source, Protocol):
         ...
 
     def path(self, name: str) -> str:
-        """The absolute path, or the URL that Spark knows the file by."""
+        """Return the absolute path, or the URL that Spark knows the file by."""
         ...
 
     def readable(self, name: str) -> Any:
-        """What Arrow reads any part of the file from: a path, or an open file."""
+        """Return what Arrow reads any part of the file from: a path, or an open file."""
         ...
 
     def spark_options(self) -> Mapping[str, str]:
-        """What a new Spark session has to be told to reach the files. It may hold secrets."""
+        """Return what a new Spark session has to be told to reach the files. It may hold secrets."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a new file. When this returns, the file survives a crash; when it raises, there is no such
+        """Write a new file. When this returns, the file survives a crash; when it raises, there is no such
         file."""
         ...
 
     def make_root(self) -> None:
-        """Makes the place for the files, with all above it, if it is not there; it survives a crash when this
+        """Make the place for the files, with all above it, if it is not there; it survives a crash when this
         returns."""
         ...
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
-        """Writes a file whose name others may want at the same moment, and return whether it was the first.
+        """Write a file whose name others may want at the same moment, and return whether it was the first.
         Nobody ever sees a part."""
         ...
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        """Writes a new file from pieces, each of which may be gone when the next one comes, and return its
+        """Write a new file from pieces, each of which may be gone when the next one comes, and return its
         size. No file if the pieces end with an error, which is raised."""
         ...
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
+        """Copy a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
         ...
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
-        """Copies a file under a name that tells its content, so that others may copy the same to it at the
+        """Copy a file under a name that tells its content, so that others may copy the same to it at the
         same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
         ...
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Writes a file from its pieces under a name that tells its content, so that others may write the
+        """Write a file from its pieces under a name that tells its content, so that others may write the
         same to it at the same moment. Nobody ever sees a part."""
         ...
 
     def seal(self, names: Iterable[str]) -> None:
-        """Makes files durable that something else (Spark) wrote."""
+        """Make files durable that something else (Spark) wrote."""
         ...
 
     def names(self, folder: str = "") -> Iterator[str]:
-        """The names of all files below ``folder``."""
+        """Return the names of all files below ``folder``."""
         ...
 
     def remove(self, name: str) -> None:
-        """Removes a file; does nothing if there is none."""
+        """Remove a file; do nothing if there is none."""
         ...
 
     def remove_tree(self, folder: str) -> None:
-        """Removes a folder with all that is in it; does nothing if there is none."""
+        """Remove a folder with all that is in it; do nothing if there is none."""
         ...
 
     def exists(self, name: str) -> bool: ...
@@ -121,11 +121,11 @@ class Files(Source, Protocol):
     def read(self, name: str) -> bytes: ...
 
     def find(self, name: str) -> bytes | None:
-        """The content; None if there is no such file."""
+        """Return the content; None if there is no such file."""
         ...
 
     def checksum(self, name: str) -> str:
-        """The checksum of the content, in the form that ``Segment.checksum`` has."""
+        """Return the checksum of the content, in the form that ``Segment.checksum`` has."""
         ...
 
 
@@ -149,8 +149,8 @@ def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memory
 
 
 def fault(verb: str, name: str, error: OSError) -> StrandlineError:
-    """What an error of the operating system means to a caller: a file that should be there and is not is
-    damage, anything else is a warehouse that cannot be used now."""
+    """Return what an error of the operating system means to a caller: a file that should be there and is not
+    is damage, anything else is a warehouse that cannot be used now."""
     if verb in ("read", "sync") and isinstance(
         error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)
     ):
@@ -383,7 +383,7 @@ class LocalFiles:
         return True
 
     def _make_folders(self, folder: str) -> list[str]:
-        """Creates ``folder`` and return which folders got a new entry by that, innermost first."""
+        """Create ``folder`` and return which folders got a new entry by that, innermost first."""
         missing = []
         while not os.path.isdir(folder):
             missing.append(folder)
@@ -419,7 +419,7 @@ class LocalFiles:
         os.fsync(descriptor)
 
     def _sync(self, path: str) -> None:
-        """Makes a file's content or a folder's entries durable."""
+        """Make a file's content or a folder's entries durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -53,16 +53,16 @@ class Batches(Protocol):
 
 def batches(frame: DataFrame) -> Batches:
     """Return the Arrow data of a frame."""
-    from strandline.storage.spark.batches import Batches
+    from strandline.storage.spark.batches import FrameBatches
 
-    return Batches(frame)
+    return FrameBatches(frame)
 
 
 def collector(frame: DataFrame) -> Collector:
     """Return the collector of a frame."""
-    from strandline.storage.spark.collect import Collector
+    from strandline.storage.spark.collect import FrameCollector
 
-    return Collector(frame)
+    return FrameCollector(frame)
 
 
 def as_rows(columns: Sequence[str], values: Iterable[Sequence[Any]]) -> list[Row]:

@@ -28,7 +28,7 @@ from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
 from strandline.storage.files import CHUNK, PREFIX, Source, check_name, checked
-from strandline.storage.object_parts import Reader, fetched
+from strandline.storage.object_parts import ObjectReader, fetched
 
 __all__ = ["ObjectFiles"]
 
@@ -76,7 +76,7 @@ class ObjectFiles:
         return self._bucket.spark_options(self._settings)
 
     def readable(self, name: str) -> Any:
-        return Reader(self, name)
+        return ObjectReader(self, name)
 
     def write(self, name: str, data: bytes) -> None:
         self._write(name, data, undo=True)
@@ -286,8 +286,8 @@ class ObjectFiles:
             self._delete([name], retries=0)
 
     def _fault(self, verb: str, name: str, error: Exception) -> StrandlineError:
-        """What an error of the client means to a caller. Of its text only known parts are told: the rest may
-        hold anything, credentials too."""
+        """Return what an error of the client means to a caller. Of its text only known parts are told: the
+        rest may hold anything, credentials too."""
         if isinstance(error, StrandlineError):
             return error
         from obstore import exceptions
@@ -351,8 +351,8 @@ class ObjectFiles:
 
 
 def _is_cut(error: BaseException) -> bool:
-    """Whether a request failed under way, and the client did not repeat it: it does so only while no answer
-    has begun, and if it does not matter whether the request was carried out twice."""
+    """Return whether a request failed under way, and the client did not repeat it: it does so only while no
+    answer has begun, and if it does not matter whether the request was carried out twice."""
     text = str(error)
     under_way = "HTTP error" in text or "error decoding response body" in text
     return type(error).__name__ == "GenericError" and under_way and " retries, " not in text

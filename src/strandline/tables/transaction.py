@@ -18,7 +18,7 @@ import pyarrow as pa
 from strandline import names
 from strandline.catalog import applied, chains, commits, paths
 from strandline.catalog.applied import AlreadyApplied
-from strandline.catalog.commits import Basis, TablePart
+from strandline.catalog.commits import Basis, TableChange
 from strandline.catalog.moment import Named
 from strandline.catalog.stale import RowsChanged
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -101,7 +101,7 @@ class Transaction(Reader):
         """Its frames are read by its own statements, while it exists."""
 
     def view(self, path: str) -> TableView:
-        """A table with what this transaction has changed in it."""
+        """Return a table with what this transaction has changed in it."""
         return self._with_changes(self.snapshot.table(path))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
@@ -221,7 +221,7 @@ class Transaction(Reader):
                 pending.unique.check(self.runtime.store, pending.segments)
         while True:
             parts = [
-                TablePart(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
+                TableChange(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
                 for p in changed
             ]
             # A table that was only read matters as well: what was written may depend on it.
@@ -241,7 +241,7 @@ class Transaction(Reader):
                         housekeeping.after_commit(self.runtime, pending.info.path)
             return step
 
-    def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
+    def _publish(self, parts: list[TableChange], reads: list[Basis]) -> int:
         decided = False
         try:
             with self.runtime.catalog.write() as tx:
@@ -297,7 +297,7 @@ class Transaction(Reader):
             pending.read_step = step
 
     def _meets(self, pending: _Pending, logs: Sequence[Segment]) -> bool:
-        """Whether logs of others touch what was read or written of a table."""
+        """Return whether logs of others touch what was read or written of a table."""
         store, schema, mine = self.runtime.store, pending.info.schema, pending.segments
         touched = store.touched(schema, logs, pending.read_step)
         read = (keys_of(schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)

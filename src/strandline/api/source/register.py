@@ -76,5 +76,5 @@ def _make_views(spark: SparkSession, place: Place, prefix: str) -> None:
 
 
 def _text(value: str) -> str:
-    """A text as Spark reads it."""
+    """Return a text as Spark reads it."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

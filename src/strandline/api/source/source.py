@@ -96,8 +96,8 @@ class StrandlineSource(DataSource):
 
 
 def _made_again(archive: str | None, options: dict[str, str], default: Any) -> Any:
-    """The source that another process has sent. It runs where the package may not be found yet: Spark does
-    not let the process that follows a stream know what was shipped."""
+    """Return the source that another process has sent. It runs where the package may not be found yet: Spark
+    does not let the process that follows a stream know what was shipped."""
     import sys
 
     if archive is not None and archive not in sys.path:

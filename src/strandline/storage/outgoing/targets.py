@@ -24,7 +24,7 @@ from strandline.storage.external.places import endings, place_of
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.outgoing.encode import Format, Pieces, encoder
 
-__all__ = ["Exported", "Kind", "Target", "export"]
+__all__ = ["ExportTarget", "Exported", "Kind", "export"]
 
 Kind = Literal["csv", "jsonl", "parquet", "delta", "iceberg"]
 
@@ -60,7 +60,7 @@ _OURS = re.compile(r"part-\d{5,}\.(csv|jsonl|parquet)|_manifest\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class ExportTarget:
     """Where rows go: a path or a URL. One that ends like a file is a file, any other one a folder. ``kind``
     None: what its ending says, and Parquet otherwise."""
 
@@ -109,7 +109,7 @@ class Exported:
     rows: int
 
 
-def export(target: Target, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def export(target: ExportTarget, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
     """Write rows, which are asked for when it is known that they can be written. If it fails nothing is there
     that was not there before."""
     target.check()
@@ -121,7 +121,9 @@ def export(target: Target, rows: Callable[[], pa.RecordBatchReader]) -> Exported
     return _to_folder(target, files, name, rows)
 
 
-def _to_lake(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def _to_lake(
+    target: ExportTarget, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]
+) -> Exported:
     from strandline.storage.outgoing.lakes import to_delta, to_iceberg
 
     is_new = next(iter(files.names(name)), None) is None
@@ -145,7 +147,7 @@ def _to_lake(target: Target, files: Files, name: str, rows: Callable[[], pa.Reco
     return Exported(target.place, target.format, *made)
 
 
-def _taken(target: Target) -> AlreadyExists:
+def _taken(target: ExportTarget) -> AlreadyExists:
     return AlreadyExists(
         f"{target.place} is there already",
         "Choose another place, or have it replaced: WITH (OVERWRITE = 'true'), --overwrite.",
@@ -166,7 +168,9 @@ class _Counted:
             yield batch
 
 
-def _to_file(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def _to_file(
+    target: ExportTarget, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]
+) -> Exported:
     if _is_folder(files, name):
         raise PreconditionFailed(f"{target.place} is a folder", "Choose another name.")
     if files.exists(name) and not target.overwrite:
@@ -184,7 +188,9 @@ def _to_file(target: Target, files: Files, name: str, rows: Callable[[], pa.Reco
     return Exported(target.place, target.format, 1, counted.rows)
 
 
-def _to_folder(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def _to_folder(
+    target: ExportTarget, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]
+) -> Exported:
     if files.exists(name):
         raise PreconditionFailed(f"{target.place} is a file", "Choose another name.")
     before = []
@@ -251,9 +257,9 @@ class _Peeked:
 
 
 def _chunks(
-    target: Target, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
+    target: ExportTarget, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
 ) -> Iterator[bytes]:
-    """The bytes of one file with the rows that come, or with as many as fit into so many bytes."""
+    """Yield the bytes of one file with the rows that come, or with as many as fit into so many bytes."""
     sink = Pieces()
     made = encoder(target.encoding, counted.schema, sink)
     for batch in coming:
