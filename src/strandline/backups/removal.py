@@ -96,7 +96,9 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
                 "Name some, such as PRUNE collection KEEP LAST 2 FULL, or set RETENTION.",
             )
         busy = [path.name for path in there if path.state != paths.READY]
-        decisions = decide(records, parse_keep(keep), now, minimum=settings.minimum, busy=busy)
+        decisions = decide(
+            records, parse_keep(keep), now, minimum=settings.minimum, busy=busy, storage=settings.storage
+        )
     names = {decision.backup for decision in decisions if not decision.keep}
     return Removal(collection, records, decisions, [path for path in there if path.name in names])
 
