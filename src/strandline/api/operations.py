@@ -44,7 +44,7 @@ class Operations:
             SweepRepository(runtime, leases),
             CompactBackups(runtime, leases),
             MergeIncrements(runtime, leases),
-            DropBackups(),
+            DropBackups(runtime),
             Restore(runtime),
             TryRestore(runtime),
         ]
