@@ -190,6 +190,16 @@ def test_a_backup_that_had_to_wait_is_sent_though_a_new_chain_has_begun(
     assert leaks(kept) == []
 
 
+def test_a_folder_that_cannot_be_made_is_named(kept: Database, repository: Path) -> None:
+    target = repository.with_name("not mounted") / "repository"
+    repository.symlink_to(target)
+    with pytest.raises(Unavailable, match=f"the folder {repository} cannot be made"):
+        kept.sql("BACKUP c")
+    target.mkdir(parents=True)
+    kept.sql("BACKUP c")
+    assert {record.stored for record in records(kept)} == {str(repository)}
+
+
 def test_a_repository_that_is_not_there_is_not_made_anew(kept: Database, repository: Path) -> None:
     """Its storage may not be mounted, or it was moved."""
     kept.sql("BACKUP c")
@@ -199,6 +209,17 @@ def test_a_repository_that_is_not_there_is_not_made_anew(kept: Database, reposit
     for statement in ("BACKUP c INCREMENTAL", "BACKUP c", "PRUNE c KEEP LAST 1 FULL CONFIRM"):
         with pytest.raises(PreconditionFailed, match=r"has no repository\.json"):
             kept.sql(statement)
+    first = backups(kept)[0]
+    with pytest.raises(PreconditionFailed, match=r"has no repository\.json"):
+        kept.sql(f"DROP BACKUP c '{first}' CONFIRM")
+    for statement in (
+        f"RESTORE c AT '{first}' INTO x",
+        f"RESTORE c AT '{first}' WITH (REPLACE = 'true')",
+        f"SELECT k FROM t IN BACKUP c AT '{first}'",
+        f"SELECT k FROM t VIEW by_v IN BACKUP c AT '{first}' WHERE v = 'v1'",
+    ):
+        with pytest.raises(PreconditionFailed, match=f"{repository} .* is not there: it has no"):
+            kept.sql(statement).rows()
     assert list(repository.iterdir()) == []
     repository.rmdir()
     away.rename(repository)
@@ -241,6 +262,7 @@ def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
         first, _ = backups(other)
         with pytest.raises(PreconditionFailed, match="that this warehouse does not know"):
             other.sql(f"DROP BACKUP c '{first}' CONFIRM")
+        assert backups(other)[0] == first
     assert kept.verify("c") == []
 
 
