@@ -325,6 +325,25 @@ def test_a_mistyped_storage_becomes_no_folder(db: Database, storage: str) -> Non
             db.sql(f"ATTACH BACKUP COLLECTION c FROM '{url}'")
 
 
+@pytest.mark.parametrize("place", ["", "backups/here", "../link/here", ".."])
+def test_a_repository_is_not_in_the_warehouse_nor_that_in_it(
+    db: Database, repository: Path, tmp_path: Path, place: str
+) -> None:
+    here = Path(db.runtime.files.location)
+    (tmp_path / "link").symlink_to(here)
+    db.sql(f"{TABLE}; {collection('cluster')}; BACKUP c")
+    (name,), before = backups(db), sorted(tmp_path.rglob("*"))
+    for statement in (
+        collection(here / place).replace(" c ", " d "),
+        f"ALTER BACKUP COLLECTION c SET (STORAGE = '{here / place}')",
+        f"COPY BACKUP '{name}' FROM c TO '{here / place}'",
+    ):
+        with pytest.raises(InvalidArgument, match="one inside the other"):
+            db.sql(statement)
+    assert sorted(tmp_path.rglob("*")) == before and len(rows(db, "SHOW BACKUP COLLECTIONS")) == 1
+    db.sql(f"COPY BACKUP '{name}' FROM c TO '{repository}'")
+
+
 def test_what_is_no_repository_is_refused(db: Database, tmp_path: Path) -> None:
     for place in (tmp_path / "nothing", tmp_path):
         with pytest.raises(PreconditionFailed, match=r"repository\.json"):

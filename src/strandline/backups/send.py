@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.compact_plan import compaction
 from strandline.backups.lease import Lease
-from strandline.backups.lifecycle import writer_of
+from strandline.backups.lifecycle import check_apart, writer_of
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import (
     BackupRecord,
@@ -155,6 +155,8 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
                 "named",
                 "Name one: COPY BACKUP 'name' FROM collection TO 'url'.",
             )
+        if root != storage:
+            check_apart(tx.conn, root)
         other = writer_of(tx.conn, require_id(tx.conn, path.parent_id), path.name, root)
         if other is not None:
             raise of_another(root, other)
