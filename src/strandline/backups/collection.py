@@ -40,12 +40,12 @@ class CollectionRequest(Record):
 @dataclass(frozen=True, kw_only=True)
 class SendRequest(Record):
     """Backups are to be sent to a repository. ``backup`` None: the last one. ``url`` None: the repository is
-    that of the collection. ``encryption``: a new one is to be encrypted."""
+    that of the collection. ``encryption``: it is to be encrypted; None: as that of the collection is."""
 
     collection: str
     backup: str | None = None
     url: str | None = None
-    encryption: bool = False
+    encryption: bool | None = None
     limits: Limits = later(Limits())
 
 

@@ -162,6 +162,9 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             raise of_another(root, other)
         chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
         moves = root == storage
+        is_encrypted = collection.settings.encryption
+        if not moves and request.encryption is not None:
+            is_encrypted = request.encryption
         sent = [record for record in chain if record.stored != root]
         there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
         run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
@@ -189,7 +192,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             root=root,
             backups=tuple(record.name for record in sent),
             moves=moves,
-            encrypted=collection.settings.encryption if moves else request.encryption,
+            encrypted=is_encrypted,
             retention=collection.settings.retention if moves else None,
             known=moves and any(head.stored == root for _, head in backup_heads(tx.conn, path)),
         )
