@@ -16,7 +16,7 @@ from itertools import chain, count
 from typing import Any
 
 from strandline.errors import Internal
-from strandline.model import is_elsewhere
+from strandline.model import is_elsewhere, object_of
 from strandline.settings import Settings
 from strandline.storage.files import Files, Source
 from strandline.storage.location import files_at
@@ -90,7 +90,7 @@ class Everywhere:
         root, mark, rest = name.rpartition(f"/{OBJECTS}/")
         if not mark:
             raise Internal(f"the file {name} is in no repository")
-        return self.at(root), f"{OBJECTS}/{rest.rpartition('#')[0] or rest}"
+        return self.at(root), f"{OBJECTS}/{object_of(rest)}"
 
     def is_sealed(self, name: str) -> bool:
         """Return whether a file is encrypted."""
