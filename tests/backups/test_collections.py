@@ -73,6 +73,8 @@ def test_places_have_one_form() -> None:
         "cluster": "cluster",
         "/a/../b/": "/b",
         "file:///a/b": "/a/b",
+        "file:///a%20b/%23": "/a b/#",
+        "/a%20b": "/a%20b",
         "s3://bucket/a/": "s3://bucket/a",
         "~/a": os.path.expanduser("~/a"),
     }

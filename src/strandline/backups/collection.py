@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote
 
 from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
@@ -183,7 +184,7 @@ def storage_of(value: str) -> str:
     Anything else is refused: a mistyped word must not become a folder."""
     if value == CLUSTER:
         return value
-    text = value.removeprefix("file://") if value.startswith("file:///") else value
+    text = unquote(value.removeprefix("file://")) if value.startswith("file:///") else value
     if is_url(text):
         return bucket_of(text).url
     path = os.path.expanduser(text)
