@@ -289,15 +289,19 @@ class SlicePart(StreamPart[CutSlice]):
         return None if self.is_quick(part.state) else self._cutter.cut(run, part.body)
 
     def configure_all(
-        self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: _Folded
+        self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: Sequence[_Folded]
     ) -> list[CutSlice]:
-        (part,) = parts
+        cut = [self._attached(tx, run, part, folded) for part, folded in zip(parts, made, strict=True)]
+        return super().configure_all(tx, run, cut, made)
+
+    def _attached(
+        self, tx: Writer, run: IncrementRun, part: Part[CutSlice], folded: _Folded
+    ) -> Part[CutSlice]:
         body = part.body
-        self._cutter.attach(tx, run, body, made)
+        self._cutter.attach(tx, run, body, folded)
         after = tables.digest_at(tx.conn, body.table_id, body.step)
-        tables.add_state(tx, body.target_id, body.step, Digest(made.made.rows, after.value))
-        cut = replace(body.done(made.made), digest=after)
-        return super().configure_all(tx, run, [replace(part, body=cut)], made)
+        tables.add_state(tx, body.target_id, body.step, Digest(folded.made.rows, after.value))
+        return replace(part, body=replace(body.done(folded.made), digest=after))
 
     def discard(self, made: _Folded) -> None:
         self._cutter.discard(made)

@@ -264,7 +264,7 @@ class TableShardPart(Handler[AnyRun, CopiedShard]):
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def configure_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedShard]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedShard]], made: Sequence[Any]
     ) -> list[CopiedShard]:
         attached: dict[int, list[int]] = {}
         for part in parts:
@@ -277,7 +277,7 @@ class TablePart(StreamPart[CopiedTable]):
     """Copies tables, or implementation tables, and creates the streams on their sources."""
 
     def configure_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Sequence[Any]
     ) -> list[CopiedTable]:
         step = parts[0].body.step  # one cut for all
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
@@ -297,7 +297,7 @@ class TablePart(StreamPart[CopiedTable]):
         tables.add_states(tx, dict.fromkeys(omitted, Digest()), step, followed)
 
     def wait_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Sequence[Any]
     ) -> list[CopiedTable]:
         step = parts[0].body.step
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
@@ -316,7 +316,7 @@ class IndexPart(Handler[AnyRun, CopiedIndex]):
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
 
     def propose_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Sequence[Any]
     ) -> list[CopiedIndex]:
         moving = [part for part in parts if part.body.moves]
         impls = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in moving])}
@@ -324,7 +324,7 @@ class IndexPart(Handler[AnyRun, CopiedIndex]):
         return [part.body for part in parts]
 
     def configure_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Sequence[Any]
     ) -> list[CopiedIndex]:
         targets = paths.by_ids(tx.conn, [part.body.target_id for part in parts])
         bodies = {target.id: target.record(TableBody) for target in targets}
