@@ -141,6 +141,11 @@ class Collection(Record):
             seen.add(name)
             field, read = _SETTINGS[name]
             changed = replace(changed, **{field: read(name, value)})
+        if changed.encryption and changed.storage == CLUSTER and not seen.isdisjoint((STORAGE, ENCRYPTION)):
+            raise InvalidArgument(
+                "ENCRYPTION is for repositories: what is kept in the warehouse is not encrypted",
+                "Name the folder or URL of a repository as STORAGE, or leave ENCRYPTION out.",
+            )
         return replace(self, settings=changed)
 
     def without_settings(self, names: Iterable[str]) -> Collection:
