@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -12,19 +13,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from strandline.errors import Corrupted, InvalidArgument, Unavailable, Unsupported
 from strandline.settings import Settings
-from strandline.storage.files import Files
+from strandline.storage.files import Files, LocalFiles
 from strandline.storage.location import SCHEMES, files_at, is_url
 
-__all__ = ["File", "bare", "endings", "find", "is_folder", "is_web", "place_of", "read_failures"]
+if TYPE_CHECKING:
+    from strandline.storage.objects import ObjectFiles
+
+__all__ = ["MANIFEST", "File", "bare", "endings", "find", "is_folder", "is_web", "place_of", "read_failures"]
 
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 STDIN = "-"
+MANIFEST = "_manifest.json"
+"""It names the files of a folder that was exported to an object store."""
 
 
 def is_web(place: str) -> bool:
@@ -89,7 +95,7 @@ def endings(name: str) -> str:
     return os.path.splitext(stem)[1].lower() if ending.lower() in PACKED else ending.lower()
 
 
-def place_of(location: str, settings: Settings) -> tuple[Files, str]:
+def place_of(location: str, settings: Settings) -> tuple[LocalFiles | ObjectFiles, str]:
     """Return the files among which a path or a URL is, and what it is called there."""
     if "\0" in location:
         raise InvalidArgument("a place has the character NUL in its name", "Leave it out.")
@@ -133,7 +139,9 @@ def _at(place: str, settings: Settings) -> list[File]:
     with read_failures(place):
         if files.exists(name):
             return [File(place, files, name)]
-        below = sorted(n for n in files.names(name) if not _is_hidden(n.removeprefix(name)))
+        below = _exported(files, name) or sorted(
+            n for n in files.names(name) if not _is_hidden(n.removeprefix(name))
+        )
     if not below:
         raise Unavailable(f"there is no file {place}", "Check its name.")
     if parted := [n for n in below if "=" in os.path.dirname(n.removeprefix(name))]:
@@ -142,6 +150,18 @@ def _at(place: str, settings: Settings) -> list[File]:
             "Read it with Spark, and give the DataFrame to db.table(...).upsert.",
         )
     return [File(f"{place.rstrip('/')}{n.removeprefix(name)}", files, n) for n in below]
+
+
+def _exported(files: Files, name: str) -> list[str]:
+    """Return the files that an export says are its own: beside them may be some of one that did not end."""
+    try:
+        said = json.loads(files.find(f"{name}/{MANIFEST}") or b"{}")
+    except ValueError:
+        return []
+    named = said.get("files") if isinstance(said, dict) else None
+    if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
+        return []
+    return [f"{name}/{each}" for each in named]
 
 
 def _is_hidden(name: str) -> bool:
