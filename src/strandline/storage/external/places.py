@@ -1,4 +1,4 @@
-"""Where files of others are: paths, patterns, folders, URLs and stdin."""
+"""Where files of others are: paths, patterns, folders, URLs, pipes and stdin."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -135,6 +136,9 @@ def _at(place: str, settings: Settings) -> list[File]:
         return [fetched(place)]
     if any(sign in place for sign in "*?[") and not (not is_url(place) and os.path.exists(place)):
         return _matching(place, settings)
+    if _passes_by(place):
+        with read_failures(place), open(place, "rb") as coming:
+            return [_kept(place, coming)]
     files, name = place_of(place, settings)
     with read_failures(place):
         if files.exists(name):
@@ -187,8 +191,21 @@ def _matching(pattern: str, settings: Settings) -> list[File]:
 
 
 def _stdin() -> File:
-    """What comes from stdin is read more than once, so it is put into a file that goes with its reader."""
-    folder = tempfile.TemporaryDirectory(prefix="strandline-stdin-")
-    with open(os.path.join(folder.name, "stdin"), "wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    return File("stdin", files_at(folder.name), "stdin", keeps=folder)
+    return _kept("stdin", sys.stdin.buffer)
+
+
+def _passes_by(place: str) -> bool:
+    """Return whether it is a pipe, such as ``<(command)`` of a shell, or a device, such as ``/dev/stdin``."""
+    try:
+        mode = os.stat(place).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def _kept(name: str, coming: IO[bytes]) -> File:
+    """Files are read more than once, so what comes only once is put into one that goes with its reader."""
+    folder = tempfile.TemporaryDirectory(prefix="strandline-stream-")
+    with open(os.path.join(folder.name, "stream"), "wb") as file:
+        shutil.copyfileobj(coming, file)
+    return File(name, files_at(folder.name), "stream", keeps=folder)
