@@ -88,10 +88,8 @@ def test_csv_without_a_header_from_stdin(shop: Run, monkeypatch: pytest.MonkeyPa
 def test_a_pipe_with_a_name_is_read_as_stdin_is(shop: Run) -> None:
     """As ``strandline load orders <(command) --format csv`` of a shell gives it one."""
     os.mkfifo("pipe")
-    writer = threading.Thread(target=lambda: Path("pipe").write_text(CSV))
-    writer.start()
+    threading.Thread(target=lambda: Path("pipe").write_text(CSV), daemon=True).start()
     said = shop("load", "orders", "pipe", "--format", "csv")
-    writer.join()
     assert said.code == 0, said.err
     assert shop("sql", ROWS, "--json").json["rows"] == LOADED
     assert "an empty file is no header" in shop("load", "orders", "/dev/null", "--format", "csv").err
