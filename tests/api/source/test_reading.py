@@ -108,6 +108,17 @@ def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: 
     assert said.split() == ["struct<k:bigint,v:string,n:decimal(20,0)>", f"{archive}/strandline/__init__.py"]
 
 
+def test_a_python_without_what_it_depends_on_is_told(tmp_path: Any) -> None:
+    """As a notebook has it whose environment is not the one of ``python3``."""
+    archive = tmp_path / "shipped.zip"
+    archive.write_bytes(shipping._zipped())
+    take = f"import sys; sys.path.insert(0, {str(archive)!r}); import strandline.api.source.source"
+    said = subprocess.run([sys.executable, "-I", "-S", "-c", take], capture_output=True, text=True)
+    assert f"Spark runs {sys.executable}, where there is no module " in said.stderr
+    assert "PYSPARK_PYTHON" in said.stderr
+    assert "ModuleNotFoundError" not in said.stderr
+
+
 def test_a_column_of_another_type_is_not_taken_for_it(full: Database) -> None:
     made = source(full, path="/t")
     reader: Any = made.reader(made.schema())
