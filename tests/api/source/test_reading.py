@@ -283,3 +283,32 @@ def test_spark_reads_it(spark_db: Database, spark: SparkSession) -> None:
         ["now", "c"],
     ]
     spark.catalog.dropTempView("shop_t")
+
+
+@pytest.mark.slow
+def test_a_namespace_has_all_tables(spark_db: Database, spark: SparkSession) -> None:
+    spark_db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 2), (250, 'c', 4)")
+    spark_db.sql(
+        "CREATE TABLE `2026/u` (k Int64, PRIMARY KEY (k)); CREATE TABLE `no name` (k Int64, PRIMARY KEY (k))"
+    )
+    where = spark_db.runtime.files.location
+    try:
+        strandline.register(spark, where, namespace="shop")
+        assert [row.tableName for row in spark.sql("SHOW TABLES IN shop").collect()] == ["2026_u", "t"]
+        spark.sql("INSERT INTO shop.t VALUES (1, 'b', 18446744073709551615)")
+        found = spark.sql("SELECT v, n FROM shop.t WHERE k < 100").collect()
+        assert [tuple(row) for row in found] == [("b", 2**64 - 1)]
+        spark_db.sql("ALTER TABLE t DROP COLUMN n; DROP TABLE `2026/u`")
+        strandline.register(spark, where, namespace="shop")
+        assert [row.tableName for row in spark.sql("SHOW TABLES IN shop").collect()] == ["t"]
+        assert spark.table("shop.t").columns == ["k", "v"]
+        spark.sql("DROP TABLE shop.t")
+        assert spark_db.describe("/t")["rows"] == 2
+        spark.sql("CREATE TABLE shop.t (mine INT) USING parquet")
+        with pytest.raises(InvalidArgument, match=r"shop\.t is there already, and is not /t"):
+            strandline.register(spark, where, namespace="shop")
+        assert spark.table("shop.t").columns == ["mine"]
+        with pytest.raises(InvalidArgument, match="cannot be a namespace"):
+            strandline.register(spark, where, namespace="a.b")
+    finally:
+        spark.sql("DROP DATABASE IF EXISTS shop CASCADE")
