@@ -254,17 +254,20 @@ class LocalFiles:
         self.seal([name])
 
     def move_folder(self, ready: str, name: str, *, replace: bool) -> None:
-        """Give a folder that is whole its name, in the place of another only if it may ``replace`` that."""
-        old = f"{ready}.replaced"
+        """Give a folder that is whole its name, in the place of another only if it may ``replace`` that.
+        Where the file system lets both change places, one of them is always there."""
+        old = ready
         try:
-            if replace:
-                self._rename(self.path(name), self.path(old))
-            try:
+            if not replace:
                 self._rename(self.path(ready), self.path(name))
-            except BaseException:
-                if replace:
+            elif not self._exchange(self.path(ready), self.path(name)):
+                old = f"{ready}.replaced"
+                self._rename(self.path(name), self.path(old))
+                try:
+                    self._rename(self.path(ready), self.path(name))
+                except BaseException:
                     self._rename(self.path(old), self.path(name))
-                raise
+                    raise
             self._sync(os.path.dirname(self.path(name)))
         except OSError as error:
             raise self._fault("create", name, error) from error
@@ -435,6 +438,11 @@ class LocalFiles:
 
     def _rename(self, path: str, name: str) -> None:
         os.rename(path, name)
+
+    def _exchange(self, path: str, name: str) -> bool:
+        from strandline.storage.exchange import exchange  # ctypes is slow to load, and few replace a folder.
+
+        return exchange(path, name)
 
     def _unlink(self, path: str) -> None:
         os.unlink(path)

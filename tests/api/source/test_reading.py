@@ -108,6 +108,17 @@ def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: 
     assert said.split() == ["struct<k:bigint,v:string,n:decimal(20,0)>", f"{archive}/strandline/__init__.py"]
 
 
+def test_a_python_without_what_it_depends_on_is_told(tmp_path: Any) -> None:
+    """As a notebook has it whose environment is not the one of ``python3``."""
+    archive = tmp_path / "shipped.zip"
+    archive.write_bytes(shipping._zipped())
+    take = f"import sys; sys.path.insert(0, {str(archive)!r}); import strandline.api.source.source"
+    said = subprocess.run([sys.executable, "-I", "-S", "-c", take], capture_output=True, text=True)
+    assert f"Spark runs {sys.executable}, where there is no module " in said.stderr
+    assert "PYSPARK_PYTHON" in said.stderr
+    assert "ModuleNotFoundError" not in said.stderr
+
+
 def test_a_column_of_another_type_is_not_taken_for_it(full: Database) -> None:
     made = source(full, path="/t")
     reader: Any = made.reader(made.schema())
@@ -272,3 +283,32 @@ def test_spark_reads_it(spark_db: Database, spark: SparkSession) -> None:
         ["now", "c"],
     ]
     spark.catalog.dropTempView("shop_t")
+
+
+@pytest.mark.slow
+def test_a_namespace_has_all_tables(spark_db: Database, spark: SparkSession) -> None:
+    spark_db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 2), (250, 'c', 4)")
+    spark_db.sql(
+        "CREATE TABLE `2026/u` (k Int64, PRIMARY KEY (k)); CREATE TABLE `no name` (k Int64, PRIMARY KEY (k))"
+    )
+    where = spark_db.runtime.files.location
+    try:
+        strandline.register(spark, where, namespace="shop")
+        assert [row.tableName for row in spark.sql("SHOW TABLES IN shop").collect()] == ["2026_u", "t"]
+        spark.sql("INSERT INTO shop.t VALUES (1, 'b', 18446744073709551615)")
+        found = spark.sql("SELECT v, n FROM shop.t WHERE k < 100").collect()
+        assert [tuple(row) for row in found] == [("b", 2**64 - 1)]
+        spark_db.sql("ALTER TABLE t DROP COLUMN n; DROP TABLE `2026/u`")
+        strandline.register(spark, where, namespace="shop")
+        assert [row.tableName for row in spark.sql("SHOW TABLES IN shop").collect()] == ["t"]
+        assert spark.table("shop.t").columns == ["k", "v"]
+        spark.sql("DROP TABLE shop.t")
+        assert spark_db.describe("/t")["rows"] == 2
+        spark.sql("CREATE TABLE shop.t (mine INT) USING parquet")
+        with pytest.raises(InvalidArgument, match=r"shop\.t is there already, and is not /t"):
+            strandline.register(spark, where, namespace="shop")
+        assert spark.table("shop.t").columns == ["mine"]
+        with pytest.raises(InvalidArgument, match="cannot be a namespace"):
+            strandline.register(spark, where, namespace="a.b")
+    finally:
+        spark.sql("DROP DATABASE IF EXISTS shop CASCADE")
