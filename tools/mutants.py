@@ -165,7 +165,8 @@ def see_failing(of_tests: Sequence[TrialsOfTest], workers: int, until: float) ->
     """What became of each test."""
     seen: dict[str, str] = {}
     for (test, trials), mutant in side_by_side(first_noticed, of_tests, workers, until):
-        seen[test] = FAILED if mutant else f"passes with {len(trials)} mutants"
+        passes = f"passes with {len(trials)} mutants" if trials else "meets no mutant"
+        seen[test] = FAILED if mutant else passes
         say(f"{seen[test]:11} {test}" + (f"   with {mutant.name}" if mutant else ""))
     wrong = failing_among((test for test, what in seen.items() if what == FAILED), workers)
     return {test: DOUBTFUL if test in wrong else what for test, what in seen.items()}

@@ -29,7 +29,8 @@ KILLED, SURVIVED, UNREACHED, TIMED_OUT, UNFIT = "killed", "survived", "not reach
 NOTICED = (KILLED, TIMED_OUT)
 Outcome = tuple[str, str]
 """One of these, and the test that failed."""
-Given, Found = TypeVar("Given"), TypeVar("Found")
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
