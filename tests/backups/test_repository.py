@@ -248,10 +248,12 @@ def test_an_increment_does_not_go_where_its_parent_is_not(
     assert kept.verify("c") == []
 
 
+@pytest.mark.parametrize("has_damage", [False, True])
 def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
-    kept: Database, repository: Path, tmp_path: Path
+    kept: Database, repository: Path, tmp_path: Path, has_damage: bool
 ) -> None:
-    """Both take themselves for the owner, for they were one."""
+    """Both take themselves for the owner, for they were one. A manifest that nobody can read hides no other."""
+    read_first = repository / "backups" / "20200101000000Z_full.full.json"
     kept.sql("BACKUP c")
     here, copied = Path(kept.runtime.files.location), tmp_path / "copied"
     shutil.copytree(here, copied)
@@ -260,9 +262,12 @@ def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
     with open_at(copied, clock=ManualClock(kept.runtime.clock.now() + 100)) as other:
         other.sql("BACKUP c")
         first, _ = backups(other)
+        if has_damage:
+            read_first.write_text("{")
         with pytest.raises(PreconditionFailed, match="that this warehouse does not know"):
             other.sql(f"DROP BACKUP c '{first}' CONFIRM")
         assert backups(other)[0] == first
+    read_first.unlink(missing_ok=True)
     assert kept.verify("c") == []
 
 
