@@ -84,6 +84,8 @@ def lines_of_pyspark() -> list[str]:
         text=True,
         check=False,
     )
+    if done.returncode:
+        raise SystemExit(f"the package index does not say which PySpark there is: {done.stderr.strip()}")
     newest: dict[str, str] = {}
     for version in re.findall(r"\b(4\.\d+\.\d+)(?=,|$)", done.stdout, re.MULTILINE):
         line = version.rsplit(".", 1)[0]
