@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -21,54 +18,18 @@ from strandline import Database
 from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
 from strandline.storage.arrow import portions
 from strandline.storage.spark import shipping
+from tests.api.source.conftest import TABLE
 from tests.api.source.sparkless import load, planned, read, source
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, rows
 from tests.world import ManualClock
 
-try:
-    from pyspark.sql.datasource import (
-        EqualTo,
-        Filter,
-        GreaterThanOrEqual,
-        In,
-        IsNull,
-        LessThan,
-        StringStartsWith,
-    )
-except ImportError:
-    pytest.skip("PySpark tells a source of conditions since 4.1", allow_module_level=True)
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Uint64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))
-           WITH (PARTITION_AT_KEYS = (100, 200))"""
 COLLECTION = (
     "CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
 )
-
-
-FULL = replace(ARROW, inline_rows=20, history_seconds=0.0, grace_seconds=0.0)
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("full") / "w"
-    with strandline.connect(folder, settings=FULL) as db:
-        db.sql(TABLE)
-        db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(300)])
-        db.compact("/t")
-        db.table("t").upsert([{"k": k, "v": "changed"} for k in range(90, 130)])
-        db.sql("DELETE FROM t WHERE k = 5 OR k = 250; UPSERT INTO t (k, v) VALUES (1000, 'new'), (7, NULL)")
-    return folder
-
-
-@pytest.fixture
-def full(first: Path, connect: Callable[..., Database], tmp_path: Path) -> Database:
-    """A table with a base, logs in files and logs in the catalog."""
-    shutil.copytree(first, tmp_path / "full")
-    return connect("full", settings=FULL)
 
 
 def everything(db: Database, suffix: str = "") -> list[tuple[Any, ...]]:
@@ -159,39 +120,10 @@ def test_columns_by_name(full: Database) -> None:
     assert load(full, schema=given, path="/t") == rows(full, "SELECT k FROM t ORDER BY k")
 
 
-FILTERS: list[tuple[str, list[Filter], int]] = [
-    ("k = 150", [EqualTo(("k",), 150)], 1),
-    ("k >= 100 AND k < 150", [GreaterThanOrEqual(("k",), 100), LessThan(("k",), 150)], 1),
-    ("k >= 150", [GreaterThanOrEqual(("k",), 150)], 2),
-    ("k IN (3, 210)", [In(("k",), (3, 210))], 3),  # What is between the first and the last.
-    ("k IS NULL", [IsNull(("k",))], 0),
-    ("k < -1", [LessThan(("k",), -1)], 0),
-    ("v = 'v1'", [StringStartsWith(("v",), "v1")], 3),  # Of no use, and no harm.
-]
-
-
-@pytest.mark.parametrize(("where", "filters", "count"), FILTERS, ids=[each[0] for each in FILTERS])
-def test_filters_leave_out_what_cannot_match(
-    full: Database, where: str, filters: list[Filter], count: int
-) -> None:
-    reader, partitions = planned(full, filters, path="/t")
-    found = read(reader, partitions)
-    assert set(found) >= set(rows(full, f"SELECT k, v, n FROM t WHERE {where}"))
-    assert len(partitions) == count
-
-
-def test_a_filter_on_the_key_reads_no_other_row(full: Database) -> None:
-    assert load(full, [GreaterThanOrEqual(("k",), 20), LessThan(("k",), 23)], path="/t") == [
-        (k, f"v{k % 7}", k) for k in (20, 21, 22, 23)
-    ]  # A range of keys has its ends; the last one is for Spark to leave out.
-
-
 def test_through_an_index(full: Database) -> None:
     expected = everything(full)
     assert load(full, path="/t", view="by_v") == expected
     assert load(full, path="/t", view="by_v", columns="k,v") == [(k, v) for k, v, _ in expected]
-    found = load(full, [EqualTo(("v",), "changed")], path="/t", view="by_v")
-    assert found == [row for row in expected if row[1] == "changed"]
 
 
 def test_a_past_state(connect: Callable[..., Database]) -> None:
