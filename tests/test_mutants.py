@@ -91,7 +91,7 @@ def test_a_line_is_noted_for_every_test_that_comes_to_it(tmp_path: Path) -> None
     done = subprocess.run(
         [sys.executable, "-c", WATCH],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,
